@@ -1,0 +1,2 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Builds kernels and images, boots virtual machines, measures Limelight
