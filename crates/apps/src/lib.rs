@@ -1,2 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The programs that run inside the lab's virtual machines
+//! The programs that run inside the lab's virtual machines.
+
+pub mod plan;
+pub mod scenario;

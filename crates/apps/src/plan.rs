@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The contract between the lab on the host and PID 1 in the guest: the lab writes a [`Plan`] to
+//! `/plan.json` of the initramfs, the guest answers with one [`Record`] a line on its second
+//! serial port (`/dev/ttyS1`), the last of which is [`Record::Done`].
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Everything one boot of a virtual machine has to do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// How the machine is set up before the first cell runs.
+    pub machine: Machine,
+    /// What runs, in this order: the lab interleaves arms here.
+    pub cells: Vec<Cell>,
+}
+
+/// Set-up of the guest that holds for the whole boot.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Kernel modules to load, in order, as paths inside the initramfs.
+    pub modules: Vec<String>,
+    /// Block device that holds the scenario's files (ext4), created by the guest when absent.
+    pub data: Data,
+    /// Debian root file system to mount and chroot real apps into, e.g. `/dev/vdb`.
+    pub rootfs: Option<String>,
+    /// Where anonymous memory may go.
+    pub swap: Swap,
+    /// Value for `/sys/kernel/mm/lru_gen/enabled`: 0 is the two-list LRU, 7 is MGLRU.
+    pub lru_gen: u8,
+}
+
+/// Where the scenario's files live.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Data {
+    /// A virtio disk that the lab formatted (fast mode).
+    Disk(String),
+    /// A `null_blk` disk in guest memory, formatted by the guest (exact mode); size in MiB and
+    /// completion time of one request in nanoseconds.
+    NullBlk {
+        /// Size in MiB.
+        mib: u32,
+        /// Completion time of one request, in nanoseconds.
+        completion_nsec: u32,
+    },
+    /// No disk at all.
+    None,
+}
+
+/// The machine's swap.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Swap {
+    /// None.
+    None,
+    /// A virtio disk.
+    Disk(String),
+    /// Compressed memory, nominal size in MiB.
+    Zram(u32),
+}
+
+/// What is done for the foreground app in a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arm {
+    /// No background load at all: the limit.
+    Idle,
+    /// The kernel as it comes.
+    Stock,
+    /// memory.low on the app's cgroup and its ancestors, by hand.
+    MemoryLow,
+    /// memory.min on the app's cgroup and its ancestors, by hand.
+    MemoryMin,
+    /// The best that stock knobs give for this LRU without Limelight (the scenario names them).
+    BestStock,
+    /// `limelightd` on the distribution's kernel.
+    LimelightOnDebian,
+    /// `limelightd` on our kernel.
+    Limelight,
+}
+
+/// One run of one arm.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Unique within the boot; the guest's records carry it.
+    pub id: String,
+    /// The arm.
+    pub arm: Arm,
+    /// Repetition, from 0.
+    pub repetition: u32,
+    /// What to run: a tag and the parameters of one of the guest's scenarios.
+    pub work: crate::scenario::Work,
+}
+
+/// One line from the guest.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "kebab-case")]
+pub enum Record {
+    /// The guest is up.
+    Up {
+        /// `uname -r`.
+        kernel: String,
+        /// Managed memory in KiB (`MemTotal`).
+        memory_kib: u64,
+    },
+    /// Something for the progress line.
+    Progress {
+        /// Cell it belongs to.
+        cell: String,
+        /// Text for a person.
+        text: String,
+    },
+    /// A finished cell.
+    Result {
+        /// [`Cell::id`].
+        cell: String,
+        /// Counters and times by name; the unit is the name's suffix (`_us`, `_kib`, `_pages`, none for counts).
+        values: BTreeMap<String, f64>,
+        /// Samples by name, same units.
+        series: BTreeMap<String, Vec<f64>>,
+    },
+    /// A check inside a whole-VM test.
+    Check {
+        /// Cell it belongs to.
+        cell: String,
+        /// What was checked, as a sentence.
+        what: String,
+        /// Whether it held.
+        passed: bool,
+        /// What was seen.
+        seen: String,
+    },
+    /// A cell that could not run; the boot goes on with the next one.
+    Failed {
+        /// Cell it belongs to.
+        cell: String,
+        /// Why.
+        why: String,
+    },
+    /// All cells ran and the guest powers off.
+    Done,
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: GPL-2.0-only WITH Linux-syscall-note */
+/*
+ * /dev/limelight: user space tells reclaim which app the user looks at.
+ *
+ * One writer at a time (a second open() returns -EBUSY), CAP_SYS_NICE, mode
+ * 0600. All state belongs to the open file: when its last reference goes away,
+ * however that happens, the topmost set is empty, every mechanism is off and
+ * the static keys are disabled.
+ *
+ * Every struct starts with its size. A larger struct whose unknown tail is
+ * zero is accepted, any other is refused with -E2BIG; a struct smaller than
+ * its first version, an unknown flag or a non-zero reserved field is -EINVAL.
+ */
+#ifndef _UAPI_LINUX_LIMELIGHT_H
+#define _UAPI_LINUX_LIMELIGHT_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+#define LIMELIGHT_ABI_VERSION	1
+
+/* Bit numbers in limelight_info.built_in and limelight_info.enabled. */
+enum limelight_mechanism_id {
+	LIMELIGHT_MECHANISM_PROTECT	= 0,
+};
+
+/**
+ * struct limelight_info - what this kernel offers, and what is in force now
+ * @size: in: sizeof(struct limelight_info); out: the kernel's size
+ * @abi_version: out: LIMELIGHT_ABI_VERSION of the running kernel
+ * @built_in: out: bit mask of mechanisms compiled in
+ * @enabled: out: bit mask of mechanisms switched on through this file
+ * @generation: out: number of the topmost set in force, 0 when there is none
+ * @members: out: live processes that belong to the topmost set
+ * @reserved: zero
+ */
+struct limelight_info {
+	__u32 size;
+	__u32 abi_version;
+	__u64 built_in;
+	__u64 enabled;
+	__u64 generation;
+	__u32 members;
+	__u32 reserved;
+};
+
+/* Upper bound of limelight_topmost.nr. */
+#define LIMELIGHT_TOPMOST_MAX	4096
+
+/**
+ * struct limelight_topmost - replace the topmost set
+ * @size: sizeof(struct limelight_topmost)
+ * @nr: number of pidfds, 0 (no app is topmost) to LIMELIGHT_TOPMOST_MAX
+ * @pidfds: address of an array of @nr __s32 pidfds of thread-group leaders
+ * @flags: zero
+ *
+ * The whole set is replaced at once, or not at all. Processes that a member
+ * creates later are members. A pidfd whose process has exited is skipped: an
+ * app that loses a process between listing and call is the normal case.
+ */
+struct limelight_topmost {
+	__u32 size;
+	__u32 nr;
+	__u64 pidfds;
+	__u64 flags;
+};
+
+/* limelight_mechanism.flags */
+#define LIMELIGHT_MECHANISM_ON	(1u << 0)
+
+/**
+ * struct limelight_mechanism - switch one mechanism on or off
+ * @size: sizeof(struct limelight_mechanism)
+ * @id: enum limelight_mechanism_id
+ * @flags: LIMELIGHT_MECHANISM_ON or 0
+ * @budget_percent: protect: largest footprint of the topmost app that is
+ *	protected, in percent of the machine's managed memory, 1 to 90;
+ *	0 keeps the value in force
+ * @reserved: zero
+ */
+struct limelight_mechanism {
+	__u32 size;
+	__u32 id;
+	__u32 flags;
+	__u32 budget_percent;
+	__u64 reserved[4];
+};
+
+#define LIMELIGHT_IOC_MAGIC	0xF5
+
+#define LIMELIGHT_GET_INFO	_IOWR(LIMELIGHT_IOC_MAGIC, 0x00, struct limelight_info)
+#define LIMELIGHT_SET_TOPMOST	_IOW(LIMELIGHT_IOC_MAGIC, 0x01, struct limelight_topmost)
+#define LIMELIGHT_SET_MECHANISM	_IOW(LIMELIGHT_IOC_MAGIC, 0x02, struct limelight_mechanism)
+
+#endif /* _UAPI_LINUX_LIMELIGHT_H */
