@@ -21,24 +21,27 @@ pub struct Plan {
 pub struct Machine {
     /// Kernel modules to load, in order, as paths inside the initramfs.
     pub modules: Vec<String>,
-    /// Block device that holds the scenario's files (ext4), created by the guest when absent.
+    /// Where the scenario's files live; the guest creates those that are absent.
     pub data: Data,
-    /// Debian root file system to mount and chroot real apps into, e.g. `/dev/vdb`.
+    /// Device of the Debian root file system (ext4) that real apps are chrooted into, e.g.
+    /// `/dev/vdb`. It is mounted read-write: give the machine a snapshot.
     pub rootfs: Option<String>,
     /// Where anonymous memory may go.
     pub swap: Swap,
-    /// Value for `/sys/kernel/mm/lru_gen/enabled`: 0 is the two-list LRU, 7 is MGLRU.
-    pub lru_gen: u8,
+    /// Value for `/sys/kernel/mm/lru_gen/enabled`: 0 is the two-list LRU, 7 is MGLRU; absent
+    /// leaves the kernel's default. Asking a kernel without MGLRU for 7 fails every cell.
+    #[serde(default)]
+    pub lru_gen: Option<u8>,
 }
 
 /// Where the scenario's files live.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Data {
-    /// A virtio disk that the lab formatted (fast mode).
+    /// A virtio disk that the lab formatted with ext4 (fast mode), e.g. `/dev/vda`.
     Disk(String),
-    /// A `null_blk` disk in guest memory, formatted by the guest (exact mode); size in MiB and
-    /// completion time of one request in nanoseconds.
+    /// A `null_blk` disk inside the guest, used without a file system: every file is an extent of
+    /// the device (exact mode). Extents that nobody writes cost no memory.
     NullBlk {
         /// Size in MiB.
         mib: u32,
@@ -55,7 +58,7 @@ pub enum Data {
 pub enum Swap {
     /// None.
     None,
-    /// A virtio disk.
+    /// A virtio disk, e.g. `/dev/vdc`; the guest writes the swap header.
     Disk(String),
     /// Compressed memory, nominal size in MiB.
     Zram(u32),
@@ -90,6 +93,9 @@ pub struct Cell {
     pub arm: Arm,
     /// Repetition, from 0.
     pub repetition: u32,
+    /// Guest seconds after which the cell is abandoned, everything it started killed, and
+    /// [`Record::Failed`] written.
+    pub limit_s: u32,
     /// What to run: a tag and the parameters of one of the guest's scenarios.
     pub work: crate::scenario::Work,
 }
@@ -139,6 +145,6 @@ pub enum Record {
         /// Why.
         why: String,
     },
-    /// All cells ran and the guest powers off.
+    /// All cells ran, or failed one by one, and the guest powers off.
     Done,
 }

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! What a cell of a [`crate::plan::Plan`] can run.
+//!
+//! Sizes are in MiB and times in milliseconds unless a name says otherwise. What a scenario reports
+//! is listed with it; names of values end in their unit (`_us`, `_pages`, `_kib`, none for counts).
 
 use serde::{Deserialize, Serialize};
 
@@ -12,4 +15,226 @@ pub enum Work {
         /// Program and arguments.
         argv: Vec<String>,
     },
+    /// FMP's experiment with our own programs.
+    GallerySynthetic(Gallery),
+    /// FMP's experiment with a real X server, image viewer, copy and indexer.
+    GalleryReal(RealGallery),
+    /// Two apps; focus moves from the first to the second, then memory gets short.
+    FocusMove(FocusMove),
+    /// A topmost app that is itself larger than the memory it may use.
+    SelfHog(SelfHog),
+    /// `kill -9 limelightd` in the middle of load, then a new daemon.
+    DaemonKilled(Gallery),
+    /// `limelightd` started where it cannot work: message and exit code of each case.
+    Startup,
+    /// Random focus changes, forks and exits under memory pressure.
+    Soak(Soak),
+    /// Page faults and reclaim without Limelight's device being open.
+    Overhead(Overhead),
+}
+
+/// The viewer's memory, by kind of page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Footprint {
+    /// Photos: mapped file pages.
+    pub photos_mib: u32,
+    /// Decoded images: anonymous pages.
+    pub heap_mib: u32,
+    /// Thumbnails: file pages that the viewer only `read()`s, again on every visit.
+    pub thumbnails_mib: u32,
+    /// A library: mapped file pages that a process of another cgroup brought in.
+    pub library_mib: u32,
+}
+
+impl Footprint {
+    /// The viewer of a 160 MiB guest.
+    pub const SMALL: Footprint = Footprint {
+        photos_mib: 24,
+        heap_mib: 16,
+        thumbnails_mib: 8,
+        library_mib: 8,
+    };
+
+    /// Sum of all kinds, in MiB.
+    pub fn total_mib(&self) -> u32 {
+        self.photos_mib + self.heap_mib + self.thumbnails_mib + self.library_mib
+    }
+}
+
+/// How a background load reads its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Access {
+    /// By `pread()`.
+    Read,
+    /// Through a mapping.
+    Mapping,
+}
+
+/// What runs in the background.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(tag = "load", rename_all = "kebab-case")]
+pub enum Load {
+    /// Copies a file from end to end, over and over: the paper's USB transfer.
+    Copy {
+        /// Size of the file.
+        mib: u32,
+    },
+    /// Reads random 16 KiB pieces of a file larger than memory.
+    Index {
+        /// How.
+        access: Access,
+        /// Size of the file.
+        mib: u32,
+    },
+    /// An anonymous hog: grows to its size, then touches random pages of it.
+    Grow {
+        /// Size it grows to.
+        mib: u32,
+    },
+}
+
+/// Swipes that follow a pause of the same length each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pause {
+    /// Time to think before each swipe.
+    pub ms: u32,
+    /// Number of swipes.
+    pub swipes: u32,
+}
+
+/// Which process of the app does the work, and when it is created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Family {
+    /// The process that gets the focus.
+    Single,
+    /// A child of it, created before the focus is given.
+    ChildBeforeFocus,
+    /// A child of it, created after the focus was given.
+    ChildAfterFocus,
+}
+
+/// Parameters of `gallery-synthetic`.
+///
+/// Values: `major_faults` and `read_miss_pages` (sums over all swipes), `response_us` (median over
+/// the swipes of the shortest pause), `response_mean_us`, `resident_{photos,heap,thumbnails,library}_pages`
+/// after the last swipe and `footprint_pages`, `viewer_alive` (0 or 1), `oom_kills`,
+/// `load_{copy,index_read,index_mapping,grow}_kib_per_s`, `measured_us`, `vmstat_*` (differences
+/// over the measured time), `psi_{memory,io}_{some,full}_us`.
+/// Series, one sample a swipe: `pause_<ms>_response_us`, `pause_<ms>_major_faults`,
+/// `pause_<ms>_read_miss_pages`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Gallery {
+    /// The viewer's memory.
+    pub footprint: Footprint,
+    /// What runs beside it; the idle arm leaves it out.
+    pub loads: Vec<Load>,
+    /// The loads' nice value. Exact mode has one CPU, and who gets that is `boost`'s business, not
+    /// `protect`'s: it uses 19.
+    pub load_nice: i32,
+    /// Time from the loads' start to the first swipe.
+    pub warm_up_ms: u32,
+    /// Swipes, in this order.
+    pub pauses: Vec<Pause>,
+    /// Part of the footprint that one swipe touches, in percent.
+    pub swipe_percent: u32,
+    /// Whether app and loads have cgroups of their own; else all is in the root cgroup.
+    pub app_cgroup: bool,
+    /// Who does the app's work.
+    pub family: Family,
+}
+
+/// Parameters of `gallery-real`.
+///
+/// Values and series as for [`Gallery`], but for the `resident_*` values; faults are those of the
+/// viewer's process tree.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RealGallery {
+    /// Number of photos that the viewer shows in turn.
+    pub photos: u32,
+    /// What runs beside it; the idle arm leaves it out.
+    pub loads: Vec<RealLoad>,
+    /// Time from the loads' start to the first key.
+    pub warm_up_ms: u32,
+    /// Keys, in this order.
+    pub pauses: Vec<Pause>,
+    /// Whether viewer and loads have cgroups of their own.
+    pub app_cgroup: bool,
+}
+
+/// A real program in the background.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RealLoad {
+    /// `cp` of a file larger than memory, over and over.
+    Copy,
+    /// The packaged indexer over the whole root file system, over and over.
+    Index,
+}
+
+/// Parameters of `focus-move`.
+///
+/// Values: `first_resident_pages`, `second_resident_pages` (mapped and anonymous pages of each app
+/// after the load), `footprint_pages`, `vmstat_*`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FocusMove {
+    /// Memory of each of the two apps.
+    pub footprint: Footprint,
+    /// What makes memory short after the focus moved.
+    pub loads: Vec<Load>,
+    /// How long it does so.
+    pub pressure_ms: u32,
+    /// Whether the apps have cgroups of their own.
+    pub app_cgroup: bool,
+}
+
+/// What the topmost app of `self-hog` is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HogMemory {
+    /// Anonymous memory.
+    Anonymous,
+    /// A mapped file.
+    Mapping,
+}
+
+/// Parameters of `self-hog`.
+///
+/// Values: `elapsed_us`, `completed` (0 or 1), `major_faults`, `oom_kills`, `vmstat_*`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SelfHog {
+    /// Kind of memory.
+    pub memory: HogMemory,
+    /// How much of it.
+    pub mib: u32,
+    /// How often all of it is touched in order.
+    pub rounds: u32,
+    /// memory.max of the app's cgroup; none leaves only the machine's limit.
+    pub limit_mib: Option<u32>,
+}
+
+/// Parameters of `soak`.
+///
+/// Values: `focus_changes`, `forks`, `exits`, `oom_kills`, `vmstat_*`; the rest are checks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Soak {
+    /// Random steps: focus changes, forks and exits in equal parts.
+    pub steps: u32,
+    /// Seed of the sequence.
+    pub seed: u64,
+    /// What keeps memory short.
+    pub loads: Vec<Load>,
+}
+
+/// Parameters of `overhead`.
+///
+/// Values, in guest nanoseconds (exact mode: instructions): `anon_fault_ns_per_page`,
+/// `file_fault_ns_per_page`, `reclaim_ns_per_page`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Overhead {
+    /// Memory touched in each phase.
+    pub mib: u32,
+    /// Repetitions of each phase; the median is reported.
+    pub rounds: u32,
 }
