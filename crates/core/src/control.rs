@@ -1,20 +1,61 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The control socket's protocol: one JSON object a line, one answer a request, over the stream
 //! socket `/run/limelight/control.sock`. Compositors and scripts may speak it directly.
+//!
+//! ```text
+//! > {"op":"focus","target":{"pid":4242},"source":"cli"}
+//! < {"result":"ok","message":"gimp (pid 4242) is topmost"}
+//! > {"op":"focus","target":"none","source":"sway","hold":true}
+//! < {"result":"ok","message":"nothing is topmost from 2 s on"}
+//! > {"op":"explain","pid":1}
+//! < {"result":"explain","pid":1,...}
+//! > {"op":"window"}
+//! < {"result":"error","code":"bad-request","message":"...","cure":"..."}
+//! ```
+//!
+//! Requests come in any number over one connection and are answered in order. A request line may
+//! have [`LINE_MAX`] bytes with its newline; a longer one is answered with
+//! [`ErrorCode::BadRequest`] and the connection is closed. Unknown fields in a request are
+//! refused, so that a misspelt one is never silently ignored; a client must ignore fields of an
+//! answer that it does not know, because later versions add some. Sizes are in bytes, times in
+//! milliseconds, points in time since boot (`CLOCK_BOOTTIME`).
 
 use serde::{Deserialize, Serialize};
+
+/// Version of this protocol, in [`Status::protocol`]. It changes only when an old client would
+/// misunderstand the daemon.
+pub const PROTOCOL: u32 = 1;
+
+/// Longest line in bytes, newline included, that the daemon reads.
+pub const LINE_MAX: usize = 64 * 1024;
+
+/// The socket's name inside the daemon's runtime directory.
+pub const SOCKET_NAME: &str = "control.sock";
+
+/// The daemon's runtime directory.
+pub const RUNTIME_DIR: &str = "/run/limelight";
 
 /// What a client asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
     /// The user now looks at this app, or at none. The daemon accepts it from the owner of the
-    /// process in the active session, and from root.
+    /// process in the active session, and from root. Answered by [`Response::Ok`].
     Focus {
         /// The app.
         target: FocusTarget,
-        /// Who says so, for `status` and `explain`: `cli`, `x11`, a compositor's name.
+        /// Who says so, for `status` and `explain`: `cli`, `x11`, a compositor's name. At most
+        /// 64 bytes, printable.
         source: String,
+        /// `false`, the default: an explicit claim. It outlives the connection, ranks above every
+        /// other one, and ends with its app or with an explicit claim of `none`, which demotes
+        /// the app at once.
+        ///
+        /// `true`: the running report of a session agent. It ends when this connection closes,
+        /// ranks below an explicit claim and above `oom_score_adj`, and its `none` demotes the
+        /// app only after the configured gap, because overviews and lock screens come and go.
+        #[serde(default)]
+        hold: bool,
     },
     /// The daemon's state: answered by [`Response::Status`].
     Status,
@@ -35,4 +76,343 @@ pub enum FocusTarget {
     Cgroup(String),
     /// No app at all.
     None,
+}
+
+/// The daemon's answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "result", rename_all = "kebab-case")]
+pub enum Response {
+    /// Done.
+    Ok {
+        /// What is now in force, as a sentence for a person.
+        message: String,
+    },
+    /// Refused, and nothing was changed.
+    Error {
+        /// For programs.
+        code: ErrorCode,
+        /// What was wrong, naming the pid, path or field.
+        message: String,
+        /// What the caller can do about it.
+        cure: String,
+    },
+    /// Answer to [`Request::Status`].
+    Status(Box<Status>),
+    /// Answer to [`Request::Explain`].
+    Explain(Box<Explain>),
+}
+
+/// Why a request was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ErrorCode {
+    /// Not a request of this protocol.
+    BadRequest,
+    /// No such process or cgroup, or it ended meanwhile.
+    NotFound,
+    /// The caller may not claim that app, or not now.
+    NotAllowed,
+    /// The request is fine, but it names something that can never be an app (the root cgroup, a
+    /// kernel thread).
+    NotAnApp,
+    /// The daemon serves as many clients as it can.
+    Busy,
+    /// The daemon failed; its log says more.
+    Internal,
+}
+
+/// The daemon's state.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Version of the daemon.
+    pub version: String,
+    /// [`PROTOCOL`] of the daemon.
+    pub protocol: u32,
+    /// Its process id.
+    pub pid: i32,
+    /// How long it runs, in milliseconds.
+    pub uptime_ms: u64,
+    /// Plans and explains, but applies nothing.
+    pub dry_run: bool,
+    /// The app in front.
+    pub topmost: Option<TopmostStatus>,
+    /// The app that was in front before it.
+    pub previous: Option<AppStatus>,
+    /// Everything that may say which app is topmost.
+    pub sources: Vec<SourceStatus>,
+    /// Everything that may be done for the topmost app.
+    pub mechanisms: Vec<MechanismStatus>,
+    /// The machine's memory.
+    pub memory: MemoryStatus,
+    /// `/dev/limelight`.
+    pub device: DeviceStatus,
+    /// Every change in force, or with `dry_run` every change that would be.
+    pub changes: Vec<Change>,
+}
+
+/// An app.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppStatus {
+    /// Name of the process that was claimed, or the cgroup's last component.
+    pub name: String,
+    /// The process that was claimed, when one was.
+    pub pid: Option<i32>,
+    /// Its cgroup, below the cgroup v2 mount point (`/user.slice/...`).
+    pub cgroup: Option<String>,
+    /// Whether that cgroup holds this app and nothing else, so that its knobs may be used.
+    pub own_cgroup: bool,
+}
+
+/// The app in front.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TopmostStatus {
+    /// The app.
+    #[serde(flatten)]
+    pub app: AppStatus,
+    /// Who named it: `cli`, `x11`, `oom_score_adj`, ...
+    pub source: String,
+    /// For how long it has been in front, in milliseconds.
+    pub for_ms: u64,
+    /// Processes that belong to it now.
+    pub members: u32,
+    /// When it is on its way out (its source reports that nothing has the focus): milliseconds
+    /// until it is demoted.
+    pub demoted_in_ms: Option<u64>,
+}
+
+/// Something that may say which app is topmost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceStatus {
+    /// `explicit`, `session`, `oom_score_adj`, in falling rank.
+    pub name: String,
+    /// Whether it can speak at all.
+    pub state: State,
+    /// How it works here, or why it does not.
+    pub detail: String,
+}
+
+/// Something that may be done for the topmost app.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MechanismStatus {
+    /// `protect`.
+    pub name: String,
+    /// Whether it acts on this machine.
+    pub state: State,
+    /// How it works here, or why it does not.
+    pub detail: String,
+}
+
+/// State of a source or a mechanism.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// Acts now.
+    Active,
+    /// Ready, and nothing to do now.
+    Idle,
+    /// Switched off by the configuration.
+    Off,
+    /// This machine cannot do it.
+    Unavailable,
+}
+
+/// The machine's memory.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct MemoryStatus {
+    /// `MemTotal` in bytes.
+    pub total: u64,
+    /// `MemAvailable` in bytes.
+    pub available: u64,
+    /// `SwapTotal` in bytes.
+    pub swap_total: u64,
+    /// `SwapFree` in bytes.
+    pub swap_free: u64,
+    /// Share of time in which every runnable task waited for memory, last 10 s, in percent
+    /// (`full avg10`); `None` without PSI.
+    pub psi_full_avg10: Option<f64>,
+    /// `mglru`, `two-list`, or `unknown`.
+    pub lru: String,
+    /// Most that `protect` may reserve, in bytes.
+    pub budget: u64,
+    /// What others reserved already, in bytes; it comes out of the budget.
+    pub protected_by_others: u64,
+    /// What `protect` reserves now through the cgroup, in bytes.
+    pub protected: u64,
+    /// Steps by which protection is lowered because the machine had nothing else left, 0 to 4.
+    pub lowered_steps: u8,
+}
+
+/// `/dev/limelight`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub enum DeviceStatus {
+    /// Open, and ours.
+    Open {
+        /// ABI version of the running kernel.
+        abi_version: u32,
+        /// Mechanisms compiled in, by name.
+        built_in: Vec<String>,
+        /// Mechanisms switched on, by name.
+        enabled: Vec<String>,
+        /// Number of the topmost set in force, 0 when there is none.
+        generation: u64,
+        /// Live processes in the topmost set, as the kernel counts them.
+        members: u32,
+    },
+    /// Not used.
+    Unused {
+        /// Why: absent, switched off, busy, not permitted, another ABI.
+        why: String,
+    },
+}
+
+/// One knob that was turned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// The knob, as a path a person can look at: `/user.slice/.../memory.min`,
+    /// `/proc/4242/oom_score_adj`, `/dev/limelight`.
+    pub knob: String,
+    /// Its value before Limelight, as read.
+    pub from: String,
+    /// Its value now, or what it would be (see `outcome`).
+    pub to: String,
+    /// The rule that asked for it, with the figures that went into it.
+    pub rule: String,
+    /// When, in milliseconds since boot.
+    pub at_ms: u64,
+    /// What really happened.
+    pub outcome: Outcome,
+    /// What would change it back.
+    pub undone_by: String,
+}
+
+/// What became of an action.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub enum Outcome {
+    /// In force.
+    Applied,
+    /// Not written because the daemon runs with `--dry-run`.
+    Planned,
+    /// Written or not, it has no effect.
+    Inert {
+        /// Why.
+        why: String,
+    },
+    /// The kernel refused it.
+    Failed {
+        /// Why, with the errno's text.
+        why: String,
+    },
+}
+
+/// What was done to one process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Explain {
+    /// Process id.
+    pub pid: i32,
+    /// Its name (`comm`).
+    pub name: String,
+    /// Its place now.
+    pub role: Role,
+    /// The app to which it belongs, as far as the daemon knows it.
+    pub app: Option<AppStatus>,
+    /// Who named that app topmost.
+    pub source: Option<String>,
+    /// Changes in force that reach this process.
+    pub changes: Vec<Change>,
+    /// What else a person should know, one sentence each: why nothing was done, what protection
+    /// does not reach.
+    pub notes: Vec<String>,
+}
+
+/// Place of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Belongs to the app in front.
+    Topmost,
+    /// Belongs to the app that was in front before.
+    Previous,
+    /// Any other process.
+    Background,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(line: &str) -> Result<Request, serde_json::Error> {
+        serde_json::from_str(line)
+    }
+
+    #[test]
+    fn the_documented_lines_are_the_protocol() {
+        assert_eq!(
+            request(r#"{"op":"focus","target":{"pid":4242},"source":"cli"}"#).unwrap(),
+            Request::Focus {
+                target: FocusTarget::Pid(4242),
+                source: "cli".into(),
+                hold: false
+            }
+        );
+        assert_eq!(
+            request(r#"{"op":"focus","target":"none","source":"sway","hold":true}"#).unwrap(),
+            Request::Focus {
+                target: FocusTarget::None,
+                source: "sway".into(),
+                hold: true
+            }
+        );
+        assert_eq!(request(r#"{"op":"status"}"#).unwrap(), Request::Status);
+        assert_eq!(
+            request(r#"{"op":"explain","pid":1}"#).unwrap(),
+            Request::Explain { pid: 1 }
+        );
+    }
+
+    #[test]
+    fn unknown_operations_and_fields_are_refused() {
+        assert!(request(r#"{"op":"window"}"#).is_err());
+        assert!(request(r#"{"op":"explain","pid":1,"verbose":true}"#).is_err());
+        assert!(request(r#"{"op":"focus","target":{"pid":"1"},"source":"cli"}"#).is_err());
+    }
+
+    #[test]
+    fn a_response_survives_the_wire() {
+        let error = Response::Error {
+            code: ErrorCode::NotAllowed,
+            message: "pid 1 belongs to uid 0".into(),
+            cure: "claim a process of your own".into(),
+        };
+        let line = serde_json::to_string(&error).unwrap();
+        assert!(
+            line.starts_with(r#"{"result":"error","code":"not-allowed""#),
+            "{line}"
+        );
+        assert_eq!(serde_json::from_str::<Response>(&line).unwrap(), error);
+
+        let explain = Response::Explain(Box::new(Explain {
+            pid: 7,
+            name: "viewer".into(),
+            role: Role::Topmost,
+            app: None,
+            source: Some("cli".into()),
+            changes: vec![Change {
+                knob: "/a/memory.min".into(),
+                from: "0".into(),
+                to: "1048576".into(),
+                rule: "protect".into(),
+                at_ms: 5,
+                outcome: Outcome::Inert {
+                    why: "no memory controller".into(),
+                },
+                undone_by: "focus".into(),
+            }],
+            notes: vec![],
+        }));
+        let line = serde_json::to_string(&explain).unwrap();
+        assert!(line.starts_with(r#"{"result":"explain","pid":7"#), "{line}");
+        assert_eq!(serde_json::from_str::<Response>(&line).unwrap(), explain);
+    }
 }
