@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! How much memory an app works with, from what its cgroup counts.
+
+/// One reading of a cgroup's memory counters. Sizes in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Everything charged (`memory.current`).
+    pub current: u64,
+    /// What of it was swapped out (`memory.swap.current`).
+    pub swapped: u64,
+    /// Page cache, shared memory included (`memory.stat: file`).
+    pub file: u64,
+    /// Page cache that is mapped by somebody (`memory.stat: file_mapped`).
+    pub file_mapped: u64,
+    /// Shared memory and tmpfs (`memory.stat: shmem`).
+    pub shmem: u64,
+    /// Bytes that came back soon after they had been taken, since the cgroup was made
+    /// (`memory.stat: workingset_refault_file + workingset_refault_anon`, times the page size).
+    pub refaulted: u64,
+}
+
+impl Usage {
+    /// Page cache that nobody maps: read(), perhaps never to be read again.
+    pub fn cached_reads(&self) -> u64 {
+        self.file.saturating_sub(self.file_mapped.max(self.shmem))
+    }
+
+    /// Everything else: heap, stacks, mappings, shared memory, kernel memory, and what of it is
+    /// in swap now and will come back when the user touches it.
+    pub fn held(&self) -> u64 {
+        self.current
+            .saturating_sub(self.cached_reads())
+            .saturating_add(self.swapped)
+    }
+}
+
+/// What two readings of the same app tell.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// The last reading.
+    pub usage: Usage,
+    /// Bytes by which [`Usage::held`] grew between the last two readings.
+    pub growth: u64,
+    /// Bytes refaulted since the app became topmost: what it wanted and had lost.
+    pub refaulted: u64,
+    /// [`Usage::refaulted`] when the app became topmost.
+    refaulted_before: u64,
+}
+
+impl Footprint {
+    /// Starts to follow an app.
+    pub fn new(usage: Usage) -> Footprint {
+        Footprint {
+            usage,
+            growth: 0,
+            refaulted: 0,
+            refaulted_before: usage.refaulted,
+        }
+    }
+
+    /// Takes the next reading in.
+    pub fn observe(&mut self, usage: Usage) {
+        self.growth = usage.held().saturating_sub(self.usage.held());
+        self.refaulted = usage.refaulted.saturating_sub(self.refaulted_before);
+        self.usage = usage;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn mapped_pages_and_shared_memory_are_held_and_plain_reads_are_not() {
+        let usage = Usage {
+            current: 100 * MIB,
+            swapped: 5 * MIB,
+            file: 60 * MIB,
+            file_mapped: 40 * MIB,
+            shmem: 8 * MIB,
+            refaulted: 0,
+        };
+        assert_eq!(usage.cached_reads(), 20 * MIB);
+        assert_eq!(usage.held(), 85 * MIB);
+    }
+
+    #[test]
+    fn growth_and_refaults_are_differences_and_never_underflow() {
+        let at = |current, refaulted| Usage {
+            current,
+            refaulted,
+            ..Usage::default()
+        };
+        let mut footprint = Footprint::new(at(10 * MIB, 7 * MIB));
+        assert_eq!((footprint.growth, footprint.refaulted), (0, 0));
+        footprint.observe(at(14 * MIB, 9 * MIB));
+        assert_eq!((footprint.growth, footprint.refaulted), (4 * MIB, 2 * MIB));
+        footprint.observe(at(MIB, 0));
+        assert_eq!((footprint.growth, footprint.refaulted), (0, 0));
+    }
+}

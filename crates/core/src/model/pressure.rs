@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! How short memory is, and by how many steps protection has to give way.
+//!
+//! Pressure alone is no reason to give way: a background load that thrashes on its own pages
+//! stalls all the time, and keeping the topmost app out of that is the very purpose. Protection
+//! gives way when the machine has *nothing else left*: no memory that is free or that reclaim
+//! could take from others, and no swap to put it in.
+
+use std::time::Duration;
+
+/// Steps from full protection to none.
+pub const STEPS: u8 = 4;
+
+/// At most one step down in this time: the last one must have had a chance to help.
+const STEP_DOWN_EVERY: Duration = Duration::from_millis(400);
+
+/// One step up after this long without pressure.
+const CALM: Duration = Duration::from_secs(10);
+
+/// Share of time, in percent, in which all runnable tasks stall on memory: more than this is
+/// pressure.
+const STALL_PERCENT: u32 = 10;
+
+/// The machine's memory. Sizes in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// `MemTotal`.
+    pub total: u64,
+    /// `MemAvailable`: free, or reclaimable without swapping if nothing were protected.
+    pub available: u64,
+    /// `SwapTotal`.
+    pub swap_total: u64,
+    /// `SwapFree`.
+    pub swap_free: u64,
+}
+
+/// What is measured at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// When, since boot.
+    pub at: Duration,
+    /// The machine's memory.
+    pub memory: Memory,
+    /// Page cache that protection keeps from reclaim, in bytes. It counts as available in
+    /// [`Memory::available`] but is not.
+    pub protected_cache: u64,
+    /// Time in which all runnable tasks stalled on memory, since boot (PSI `full total`); `None`
+    /// on a kernel without PSI.
+    pub stalled: Option<Duration>,
+    /// OOM kills since boot (`/proc/vmstat: oom_kill`).
+    pub oom_kills: u64,
+}
+
+/// Follows the readings.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pressure {
+    last: Option<Reading>,
+    steps: u8,
+    stepped_at: Option<Duration>,
+    calm_since: Option<Duration>,
+}
+
+impl Pressure {
+    /// Steps by which protection is lowered now, 0 to [`STEPS`].
+    pub fn steps(&self) -> u8 {
+        self.steps
+    }
+
+    /// Takes a reading in. Returns whether the number of steps changed.
+    pub fn observe(&mut self, now: Reading) -> bool {
+        let before = self.steps;
+        let Some(last) = self.last else {
+            self.last = Some(now);
+            return false;
+        };
+        let exhausted = left_for_others(&now) < scarce(&now.memory);
+        let stalling = match (last.stalled, now.stalled) {
+            (Some(then), Some(stalled)) => {
+                let interval = now.at.saturating_sub(last.at);
+                stalled.saturating_sub(then) * 100 > interval * STALL_PERCENT
+            }
+            // Without PSI, being exhausted is all that can be known.
+            _ => exhausted,
+        };
+        let killed = now.oom_kills > last.oom_kills;
+
+        if exhausted && (stalling || killed) {
+            self.calm_since = None;
+            let settled = self
+                .stepped_at
+                .is_none_or(|then| now.at.saturating_sub(then) >= STEP_DOWN_EVERY);
+            if settled && self.steps < STEPS {
+                self.steps += 1;
+                self.stepped_at = Some(now.at);
+            }
+        } else if left_for_others(&now) < 2 * scarce(&now.memory) {
+            // Neither worse nor good enough to take memory back from others.
+            self.calm_since = None;
+        } else {
+            let since = *self.calm_since.get_or_insert(now.at);
+            if self.steps > 0 && now.at.saturating_sub(since) >= CALM {
+                self.steps -= 1;
+                self.calm_since = Some(now.at);
+            }
+        }
+        // Readings in quick succession (a PSI event right after a tick) would make the share of
+        // time meaningless, so the interval starts anew only after it has some length.
+        if now.at.saturating_sub(last.at) >= STEP_DOWN_EVERY / 4 {
+            self.last = Some(now);
+        }
+        self.steps != before
+    }
+}
+
+/// Bytes that anybody but the topmost app can still get.
+fn left_for_others(reading: &Reading) -> u64 {
+    reading
+        .memory
+        .available
+        .saturating_sub(reading.protected_cache)
+        .saturating_add(reading.memory.swap_free)
+}
+
+/// Less than this many bytes is nothing: 2 % of memory, at least 4 MiB.
+fn scarce(memory: &Memory) -> u64 {
+    (memory.total / 50).max(4 << 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn reading(at_ms: u64, available: u64, swap_free: u64, stalled_ms: u64) -> Reading {
+        Reading {
+            at: Duration::from_millis(at_ms),
+            memory: Memory {
+                total: 160 * MIB,
+                available,
+                swap_total: 64 * MIB,
+                swap_free,
+            },
+            protected_cache: 0,
+            stalled: Some(Duration::from_millis(stalled_ms)),
+            oom_kills: 0,
+        }
+    }
+
+    #[test]
+    fn a_thrashing_background_with_memory_left_changes_nothing() {
+        let mut pressure = Pressure::default();
+        for i in 0..100 {
+            assert!(!pressure.observe(reading(i * 500, 30 * MIB, 0, i * 450)));
+        }
+        assert_eq!(pressure.steps(), 0);
+    }
+
+    #[test]
+    fn free_swap_is_something_left() {
+        let mut pressure = Pressure::default();
+        for i in 0..100 {
+            pressure.observe(reading(i * 500, 0, 20 * MIB, i * 450));
+        }
+        assert_eq!(pressure.steps(), 0);
+    }
+
+    #[test]
+    fn with_nothing_left_it_steps_down_one_at_a_time_and_comes_back_after_calm() {
+        let mut pressure = Pressure::default();
+        pressure.observe(reading(0, MIB, 0, 0));
+        assert!(pressure.observe(reading(500, MIB, 0, 400)));
+        assert_eq!(pressure.steps(), 1);
+        assert!(!pressure.observe(reading(600, MIB, 0, 500)), "too soon");
+        for i in 0..20 {
+            pressure.observe(reading(1000 + i * 500, MIB, 0, 900 + i * 400));
+        }
+        assert_eq!(pressure.steps(), STEPS);
+
+        let stalled = 900 + 19 * 400;
+        pressure.observe(reading(11_000, 100 * MIB, 0, stalled));
+        assert!(!pressure.observe(reading(20_000, 100 * MIB, 0, stalled)));
+        assert!(pressure.observe(reading(21_000, 100 * MIB, 0, stalled)));
+        assert_eq!(pressure.steps(), STEPS - 1);
+        assert!(
+            !pressure.observe(reading(22_000, 100 * MIB, 0, stalled)),
+            "calm starts anew"
+        );
+    }
+
+    #[test]
+    fn protected_cache_is_not_there_for_others() {
+        let mut pressure = Pressure::default();
+        let with = |at, stalled| Reading {
+            protected_cache: 40 * MIB,
+            ..reading(at, 41 * MIB, 0, stalled)
+        };
+        pressure.observe(with(0, 0));
+        assert!(pressure.observe(with(500, 400)));
+    }
+
+    #[test]
+    fn without_psi_exhaustion_decides() {
+        let mut pressure = Pressure::default();
+        let without = |at| Reading {
+            stalled: None,
+            ..reading(at, MIB, 0, 0)
+        };
+        pressure.observe(without(0));
+        assert!(pressure.observe(without(500)));
+    }
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Everything the policy may look at, at one moment.
+
+use super::app::{App, AppKey, ProcessId};
+use super::footprint::Footprint;
+use super::pressure::Memory;
+use crate::settings::Settings;
+
+/// How this kernel picks pages to reclaim, now: it can be switched while it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Lru {
+    /// Active and inactive lists. Honours `memory.low`.
+    #[default]
+    TwoList,
+    /// Generations. `memory.low` is inert there, so `memory.min` is used.
+    MultiGen,
+}
+
+/// The memory knob that reserves a cgroup's pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Knob {
+    /// `memory.min`: never reclaimed.
+    Min,
+    /// `memory.low`: reclaimed last.
+    Low,
+}
+
+impl Knob {
+    /// The file's name.
+    pub fn file(self) -> &'static str {
+        match self {
+            Knob::Min => "memory.min",
+            Knob::Low => "memory.low",
+        }
+    }
+}
+
+impl Lru {
+    /// The knob that acts under this LRU.
+    pub fn knob(self) -> Knob {
+        match self {
+            Lru::TwoList => Knob::Low,
+            Lru::MultiGen => Knob::Min,
+        }
+    }
+}
+
+/// A reservation through a cgroup's knob.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reserved {
+    /// For this app.
+    pub app: AppKey,
+    /// Through this knob.
+    pub knob: Knob,
+    /// In bytes.
+    pub bytes: u64,
+}
+
+/// What the actuators have in force, as they reported it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InForce {
+    /// Budget in percent with which the device's `protect` is on.
+    pub device_protect: Option<u8>,
+    /// The device's topmost set, ascending; empty: none.
+    pub marked: Vec<ProcessId>,
+    /// The reservation in force.
+    pub reserved: Option<Reserved>,
+    /// The app whose processes have a lowered `oom_score_adj`, and those seen to, ascending.
+    pub shielded: Option<(AppKey, Vec<ProcessId>)>,
+    /// The app that was moved into a cgroup of ours.
+    pub adopted: Option<AppKey>,
+}
+
+/// The app in front with what was measured of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Measured {
+    /// The app.
+    pub app: App,
+    /// Its processes, ascending.
+    pub members: Vec<ProcessId>,
+    /// Memory counters of its own cgroup; `None` without one, or without the memory controller.
+    pub footprint: Option<Footprint>,
+}
+
+/// Everything the policy may look at.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The administrator's decisions.
+    pub settings: Settings,
+    /// The machine's memory.
+    pub memory: Memory,
+    /// The LRU in use.
+    pub lru: Lru,
+    /// The memory controller can be used on this machine's cgroup v2 hierarchy.
+    pub memory_controller: bool,
+    /// `/dev/limelight` is open and offers `protect`.
+    pub device: bool,
+    /// An app without a cgroup of its own may be moved into one.
+    pub may_adopt: bool,
+    /// The app in front.
+    pub topmost: Option<Measured>,
+    /// Steps by which protection is lowered ([`super::pressure::STEPS`] is none left).
+    pub lowered_steps: u8,
+    /// Bytes that others protect with the same knobs, already in use by them.
+    pub protected_by_others: u64,
+    /// What is in force.
+    pub in_force: InForce,
+}
+
+impl Snapshot {
+    /// Most that may be reserved for the topmost app, in bytes.
+    pub fn budget(&self) -> u64 {
+        let percent = u64::from(self.settings.protect.budget_percent);
+        (self.memory.total / 100 * percent).saturating_sub(self.protected_by_others)
+    }
+}

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What to do: pure functions from an event and a snapshot to actions. One file per mechanism,
+//! [`plan`](mod@plan) puts them together.
+
+pub mod plan;
+pub mod protect;
+
+pub use plan::{plan, Action, Event};

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `protect`: reclaim takes the topmost app's pages last.
+//!
+//! Four means, each independent of the others, so that a machine that lacks one still has the rest:
+//!
+//! 1. *The device*: our kernel recognises the app's pages by itself. Switched on while there is a
+//!    topmost app.
+//! 2. *A reservation*: `memory.min` or `memory.low` of the app's own cgroup, as large as what the
+//!    app works with and never above the budget. An app that grows is measured again and again;
+//!    the reservation runs ahead of it, because what is charged above it is fair game at once.
+//! 3. *A cgroup of its own* for an app that has none, where that is allowed; without one there is
+//!    no reservation.
+//! 4. *A shield*: a lower `oom_score_adj`. Memory that reclaim may not take makes its owner look
+//!    like the best victim to the OOM killer.
+//!
+//! # Size of the reservation
+//!
+//! What the app holds ([`Usage::held`]: heap, mappings, kernel memory, and what of it is in swap)
+//! counts in full. Pages that it only read() may be a photo that is shown again or a film that is
+//! not; they count up to half of the budget, and beyond that as far as refaults prove that they
+//! were wanted. On top comes headroom for growth until the next measurement. Each step that the
+//! pressure model asks for takes a quarter away.
+//!
+//! [`Usage::held`]: crate::model::footprint::Usage::held
+
+use super::plan::Event;
+use crate::model::app::{AppKey, ProcessId};
+use crate::model::footprint::Footprint;
+use crate::model::pressure::STEPS;
+use crate::model::snapshot::{Knob, Measured, Reserved, Snapshot};
+
+/// Reservations are multiples of this: every page size divides it, so that the kernel reads back
+/// what was written, and small changes of the app cause no write.
+pub const GRAIN: u64 = 1 << 20;
+
+/// Smallest headroom for growth until the next measurement, in bytes.
+const HEADROOM: u64 = 8 << 20;
+
+/// One step of `protect`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Switch the kernel's `protect` on with this budget, or off.
+    Switch {
+        /// Budget in percent of memory; `None`: off.
+        budget_percent: Option<u8>,
+    },
+    /// Move the app into a cgroup of its own.
+    Adopt {
+        /// The app.
+        app: AppKey,
+    },
+    /// Move it back.
+    Release {
+        /// The app.
+        app: AppKey,
+    },
+    /// Reserve memory for the app's own cgroup.
+    Reserve {
+        /// How much, for whom, through what.
+        reserve: Reserved,
+        /// Why so much, for `explain`.
+        rule: String,
+    },
+    /// Put the reserved cgroup and its ancestors back.
+    Unreserve {
+        /// The app.
+        app: AppKey,
+    },
+    /// Lower the `oom_score_adj` of these processes of the app (and drop those that ended).
+    Shield {
+        /// The app.
+        app: AppKey,
+        /// All of its processes, ascending.
+        members: Vec<ProcessId>,
+        /// By how many points, 1 to 1000.
+        points: u16,
+    },
+    /// Put every lowered `oom_score_adj` back.
+    Unshield {
+        /// The app.
+        app: AppKey,
+    },
+}
+
+/// The app that should be protected now.
+fn wanted<'a>(event: &Event, snapshot: &'a Snapshot) -> Option<&'a Measured> {
+    if *event == Event::Stop || !snapshot.settings.protect.enabled {
+        return None;
+    }
+    snapshot.topmost.as_ref()
+}
+
+/// What has to be taken back first.
+pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
+    let wanted = wanted(event, snapshot);
+    let is_wanted = |key: AppKey| wanted.is_some_and(|topmost| topmost.app.key == key);
+    let in_force = &snapshot.in_force;
+    let mut steps = Vec::new();
+
+    if let Some(reserved) = in_force.reserved {
+        // A reservation through the knob of the other LRU is worth nothing and is replaced.
+        let acts = reserved.knob == snapshot.lru.knob() && snapshot.memory_controller;
+        if !is_wanted(reserved.app) || !acts {
+            steps.push(Step::Unreserve { app: reserved.app });
+        }
+    }
+    if let Some((app, _)) = in_force.shielded {
+        if !is_wanted(app) || snapshot.settings.protect.oom_points == 0 {
+            steps.push(Step::Unshield { app });
+        }
+    }
+    if let Some(app) = in_force.adopted {
+        if !is_wanted(app) {
+            steps.push(Step::Release { app });
+        }
+    }
+    if wanted.is_none() && in_force.device_protect.is_some() && snapshot.device {
+        steps.push(Step::Switch {
+            budget_percent: None,
+        });
+    }
+    steps
+}
+
+/// What is given then.
+pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
+    let Some(topmost) = wanted(event, snapshot) else {
+        return Vec::new();
+    };
+    let settings = &snapshot.settings.protect;
+    let in_force = &snapshot.in_force;
+    let app = topmost.app.key;
+    let mut steps = Vec::new();
+
+    let budget_percent = Some(settings.budget_percent);
+    if snapshot.device && in_force.device_protect != budget_percent {
+        steps.push(Step::Switch { budget_percent });
+    }
+
+    let points = settings.oom_points;
+    let shielded = matches!(&in_force.shielded, Some((key, members))
+        if *key == app && *members == topmost.members);
+    if points > 0 && !shielded && !topmost.members.is_empty() {
+        steps.push(Step::Shield {
+            app,
+            members: topmost.members.clone(),
+            points,
+        });
+    }
+
+    if snapshot.memory_controller {
+        if topmost.app.own_home().is_none() {
+            if snapshot.may_adopt {
+                steps.push(Step::Adopt { app });
+            }
+        } else if let Some(step) = reserve(snapshot, app, topmost.footprint.as_ref()) {
+            steps.push(step);
+        }
+    }
+    steps
+}
+
+fn reserve(snapshot: &Snapshot, app: AppKey, footprint: Option<&Footprint>) -> Option<Step> {
+    let knob = snapshot.lru.knob();
+    let current = snapshot
+        .in_force
+        .reserved
+        .filter(|reserved| reserved.app == app && reserved.knob == knob);
+    let size = Size::of(footprint?, snapshot);
+    let bytes = match current {
+        // What the app gave back follows slowly, an eighth at a time, and not at all before it is
+        // worth a write: it may want it again. Budget and pressure are obeyed at once.
+        Some(reserved) if size.bytes < reserved.bytes && reserved.bytes <= size.limit => {
+            if size.bytes > reserved.bytes / 4 * 3 {
+                return None;
+            }
+            size.bytes.max(round(reserved.bytes / 8 * 7))
+        }
+        _ => size.bytes,
+    };
+    if current.map_or(0, |reserved| reserved.bytes) == bytes {
+        return None;
+    }
+    Some(Step::Reserve {
+        reserve: Reserved { app, knob, bytes },
+        rule: size.rule(knob),
+    })
+}
+
+fn round(bytes: u64) -> u64 {
+    bytes / GRAIN * GRAIN
+}
+
+/// How the size of a reservation comes about. All in bytes.
+struct Size {
+    held: u64,
+    reads: u64,
+    headroom: u64,
+    /// Budget, lowered by the steps.
+    limit: u64,
+    steps: u8,
+    bytes: u64,
+}
+
+impl Size {
+    fn of(footprint: &Footprint, snapshot: &Snapshot) -> Size {
+        let usage = &footprint.usage;
+        let budget = snapshot.budget();
+        let steps = snapshot.lowered_steps.min(STEPS);
+        let left = u64::from(STEPS - steps);
+        let held = usage.held();
+        let wanted_reads = (budget / 2).saturating_add(footprint.refaulted);
+        let reads = usage.cached_reads().min(wanted_reads);
+        let headroom = (held / 4)
+            .max(footprint.growth.saturating_mul(2))
+            .max(HEADROOM);
+        let full = held
+            .saturating_add(reads)
+            .saturating_add(headroom)
+            .min(budget);
+        let steps_of = |bytes: u64| round(bytes / u64::from(STEPS) * left);
+        Size {
+            held,
+            reads,
+            headroom,
+            limit: steps_of(budget),
+            steps,
+            bytes: steps_of(full),
+        }
+    }
+
+    fn rule(&self, knob: Knob) -> String {
+        let mib = |bytes: u64| bytes >> 20;
+        let mut rule = format!(
+            "protect: {} of the topmost app = {} MiB held + {} MiB of cached reads + {} MiB headroom, at most {} MiB",
+            knob.file(),
+            mib(self.held),
+            mib(self.reads),
+            mib(self.headroom),
+            mib(self.limit),
+        );
+        if self.steps > 0 {
+            rule.push_str(&format!(
+                "; lowered by {}/{STEPS} because the machine has nothing else left",
+                self.steps
+            ));
+        }
+        rule
+    }
+}
+
+/// What a person should know about how far protection reaches, one sentence each.
+pub fn notes(snapshot: &Snapshot) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !snapshot.settings.protect.enabled {
+        notes.push("protect is switched off by the configuration ([protect] enabled)".to_owned());
+        return notes;
+    }
+    let Some(topmost) = &snapshot.topmost else {
+        return notes;
+    };
+    if !snapshot.memory_controller {
+        notes.push("the memory controller is not available on cgroup v2, so no memory can be reserved for the app's cgroup".to_owned());
+    }
+    match &topmost.app.home {
+        Some(home) if home.adopted => notes.push(format!(
+            "the app was moved into {}: pages charged before the move stay with its old cgroup and are not reserved",
+            home.path
+        )),
+        Some(home) if home.own && !snapshot.device => notes.push(
+            "pages that another process brought in (shared libraries) are charged to that process's cgroup and are not reserved".to_owned(),
+        ),
+        Some(home) if !home.own && !snapshot.may_adopt => notes.push(format!(
+            "the app shares {} with other processes and may not be moved ([protect] adopt), so no memory is reserved for it",
+            home.path
+        )),
+        _ => {}
+    }
+    if snapshot.lowered_steps > 0 {
+        notes.push(format!(
+            "protection is lowered by {}/{STEPS}: the machine has no other memory and no swap left",
+            snapshot.lowered_steps
+        ));
+    }
+    notes
+}
