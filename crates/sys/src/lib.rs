@@ -1,2 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Limelight's typed doors to Linux, each rooted at a directory or fd given by the caller
+//! Limelight's typed doors to Linux.
+//!
+//! Each door is rooted at a directory or a file descriptor that the caller gives, so that the same
+//! code reads a running kernel, a container's view of one, and a tree that a test wrote. Nothing
+//! here decides anything: values are parsed into types, failures into [`Error`], which says what
+//! was attempted on which path and whether the thing is gone, forbidden, unsupported or wrong.
+//!
+//! All `unsafe` code of the project's user space is in this crate.
+
+pub mod cgroup;
+pub mod device;
+pub mod dir;
+pub mod error;
+pub mod inotify;
+pub mod keyed;
+pub mod lru_gen;
+pub mod meminfo;
+pub mod mountinfo;
+pub mod peercred;
+pub mod pidfd;
+pub mod proc;
+pub mod process;
+pub mod psi;
+pub mod tracefs;
+pub mod tree;
+
+pub use error::{Error, Result};

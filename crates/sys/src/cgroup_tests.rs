@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The cgroup door against trees written by hand.
+
+use super::*;
+use proptest::prelude::*;
+use std::fs;
+
+/// A hierarchy with `/user.slice/app.scope`; the memory controller is enabled in both.
+fn fake() -> (tempfile::TempDir, Hierarchy) {
+    let temp = tempfile::tempdir().unwrap();
+    for group in ["", "user.slice", "user.slice/app.scope", "bare.scope"] {
+        let dir = temp.path().join(group);
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("cgroup.procs"), "12\n7\n0\n").unwrap();
+        fs::write(dir.join("cgroup.controllers"), "cpu memory\n").unwrap();
+        fs::write(dir.join("cgroup.subtree_control"), "memory\n").unwrap();
+        fs::write(dir.join("cgroup.events"), "populated 1\nfrozen 0\n").unwrap();
+        if group.starts_with("user") {
+            fs::write(dir.join("memory.min"), "0\n").unwrap();
+            fs::write(dir.join("memory.max"), "max\n").unwrap();
+            fs::write(dir.join("memory.current"), "8192\n").unwrap();
+            fs::write(dir.join("memory.stat"), "anon 4096\nfile 4096\n").unwrap();
+        }
+    }
+    fs::write(
+        temp.path().join("user.slice/app.scope/cgroup.procs"),
+        "40\n",
+    )
+    .unwrap();
+    let hierarchy = Hierarchy::at(temp.path()).unwrap();
+    (temp, hierarchy)
+}
+
+fn path(text: &str) -> CgroupPath {
+    CgroupPath::parse(text).unwrap()
+}
+
+#[test]
+fn limits_round_trip_through_files() {
+    let (_temp, hierarchy) = fake();
+    let app = hierarchy.open(&path("/user.slice/app.scope")).unwrap();
+    assert_eq!(app.limit(MemoryKnob::Min).unwrap(), Limit::ZERO);
+    assert_eq!(app.limit(MemoryKnob::Max).unwrap(), Limit::Max);
+    app.set_limit(MemoryKnob::Min, Limit::Bytes(1 << 30))
+        .unwrap();
+    assert_eq!(app.limit(MemoryKnob::Min).unwrap(), Limit::Bytes(1 << 30));
+    assert_eq!(app.memory_current().unwrap(), 8192);
+    assert_eq!(app.memory_stat().unwrap().get("anon"), Some(4096));
+}
+
+#[test]
+fn a_missing_controller_and_a_missing_group_differ() {
+    let (temp, hierarchy) = fake();
+    let bare = hierarchy.open(&path("/bare.scope")).unwrap();
+    assert!(bare.limit(MemoryKnob::Min).unwrap_err().is_unsupported());
+    assert!(bare
+        .set_limit(MemoryKnob::Low, Limit::Max)
+        .unwrap_err()
+        .is_unsupported());
+    assert!(hierarchy.open(&path("/none")).unwrap_err().is_gone());
+    fs::remove_dir_all(temp.path().join("bare.scope")).unwrap();
+    assert!(bare.limit(MemoryKnob::Min).unwrap_err().is_gone());
+    assert!(!bare.exists());
+}
+
+#[test]
+fn a_group_made_again_is_another_one() {
+    let (temp, hierarchy) = fake();
+    let old = hierarchy.open(&path("/bare.scope")).unwrap();
+    fs::rename(temp.path().join("bare.scope"), temp.path().join("gone")).unwrap();
+    fs::create_dir(temp.path().join("bare.scope")).unwrap();
+    assert_ne!(old.id(), hierarchy.open(&path("/bare.scope")).unwrap().id());
+}
+
+#[test]
+fn nonsense_in_a_limit_is_malformed_and_names_the_file() {
+    let (temp, hierarchy) = fake();
+    fs::write(temp.path().join("user.slice/memory.min"), "lots\n").unwrap();
+    let slice = hierarchy.open(&path("user.slice")).unwrap();
+    let error = slice.limit(MemoryKnob::Min).unwrap_err();
+    assert!(matches!(error, Error::Malformed { .. }));
+    assert!(
+        error.to_string().contains("user.slice/memory.min"),
+        "{error}"
+    );
+}
+
+#[test]
+fn processes_and_children() {
+    let (_temp, hierarchy) = fake();
+    let slice = hierarchy.open(&path("/user.slice")).unwrap();
+    assert_eq!(slice.procs().unwrap(), [7, 12]);
+    assert_eq!(slice.procs_below().unwrap(), [7, 12, 40]);
+    assert!(slice.is_populated().unwrap());
+    assert_eq!(slice.controllers().unwrap(), ["cpu", "memory"]);
+    let children = slice.children().unwrap();
+    assert_eq!(children.len(), 1);
+    assert_eq!(children[0].path(), &path("/user.slice/app.scope"));
+    let made = slice.create_child("limelight").unwrap();
+    assert_eq!(made.path().as_str(), "/user.slice/limelight");
+    assert!(matches!(
+        slice.create_child("limelight"),
+        Err(Error::Busy { .. })
+    ));
+    slice.remove_child("limelight").unwrap();
+    let root = hierarchy.open(&CgroupPath::root()).unwrap();
+    assert_eq!(root.children().unwrap().len(), 2);
+}
+
+#[test]
+fn chains_run_from_the_top_to_the_group() {
+    let names = |text: &str| -> Vec<String> {
+        path(text)
+            .chain()
+            .iter()
+            .map(|path| path.to_string())
+            .collect()
+    };
+    assert_eq!(names("/a/b/c"), ["/a", "/a/b", "/a/b/c"]);
+    assert_eq!(names("/a"), ["/a"]);
+    assert_eq!(names("/"), [""; 0]);
+    let (_temp, hierarchy) = fake();
+    let chain = hierarchy
+        .open_chain(&path("/user.slice/app.scope"))
+        .unwrap();
+    assert_eq!(chain.len(), 2);
+    assert_eq!(chain[1].path().name(), "app.scope");
+}
+
+#[test]
+fn paths_that_lead_out_are_refused() {
+    assert_eq!(CgroupPath::parse("/../x"), None);
+    assert_eq!(CgroupPath::parse("a/./b"), None);
+    assert_eq!(path("a//b/"), path("/a/b"));
+    assert_eq!(path(""), CgroupPath::root());
+    assert_eq!(path("/a/b").parent(), Some(path("/a")));
+    assert_eq!(path("/a").parent(), Some(CgroupPath::root()));
+    assert_eq!(CgroupPath::root().parent(), None);
+    assert!(path("/a").contains(&path("/a/b")));
+    assert!(!path("/a").contains(&path("/ab")));
+}
+
+#[test]
+fn typed_paths_may_start_with_the_mount_point() {
+    let (temp, hierarchy) = fake();
+    let absolute = temp.path().join("user.slice");
+    assert_eq!(
+        hierarchy.path_of(absolute.to_str().unwrap()),
+        Some(path("/user.slice"))
+    );
+    assert_eq!(hierarchy.path_of("user.slice"), Some(path("/user.slice")));
+    assert_eq!(hierarchy.path_of("/user.slice"), Some(path("/user.slice")));
+}
+
+#[test]
+fn rounding_is_down_to_pages() {
+    assert_eq!(Limit::Bytes(8191).rounded_to(4096), Limit::Bytes(4096));
+    assert_eq!(Limit::Max.rounded_to(4096), Limit::Max);
+}
+
+#[test]
+fn without_cgroup_v2_the_search_is_unsupported() {
+    let temp = tempfile::tempdir().unwrap();
+    fs::create_dir(temp.path().join("1")).unwrap();
+    fs::write(
+        temp.path().join("1/mountinfo"),
+        "1 0 0:1 / /proc rw - proc proc rw\n",
+    )
+    .unwrap();
+    let proc = Proc::open(temp.path().to_str().unwrap()).unwrap();
+    assert!(Hierarchy::find(&proc).unwrap_err().is_unsupported());
+}
+
+proptest! {
+    #[test]
+    fn parsers_never_panic(text in any::<String>()) {
+        let _ = text.parse::<Limit>();
+        if let Some(path) = CgroupPath::parse(&text) {
+            prop_assert!(path.as_str().starts_with('/'));
+            prop_assert_eq!(path.chain().last().is_none(), path.is_root());
+            prop_assert_eq!(CgroupPath::parse(path.as_str()), Some(path.clone()));
+            for ancestor in path.chain() {
+                prop_assert!(ancestor.contains(&path));
+            }
+        }
+    }
+
+    #[test]
+    fn limits_print_as_they_parse(bytes in any::<u64>()) {
+        let limit = Limit::Bytes(bytes);
+        prop_assert_eq!(limit.to_string().parse::<Limit>(), Ok(limit));
+    }
+}

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `/dev/limelight`: the ABI of `kernel/files/include/uapi/linux/limelight.h`.
+//!
+//! All kernel state belongs to the open file. Dropping the [`Device`], or dying with it, empties
+//! the topmost set and switches every mechanism off.
+
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+/// Where the device is found.
+pub const DEVICE_PATH: &str = "/dev/limelight";
+
+/// Version of the ABI that this file speaks.
+pub const ABI_VERSION: u32 = 1;
+
+/// Largest number of processes in a topmost set.
+pub const TOPMOST_MAX: usize = 4096;
+
+/// Bit numbers in [`Info::built_in`] and [`Info::enabled`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u32)]
+pub enum Mechanism {
+    /// Keep the topmost app's pages in memory.
+    Protect = 0,
+}
+
+/// `struct limelight_info`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Info {
+    size: u32,
+    /// ABI version of the running kernel.
+    pub abi_version: u32,
+    /// Bit mask of mechanisms compiled in.
+    pub built_in: u64,
+    /// Bit mask of mechanisms switched on through this file.
+    pub enabled: u64,
+    /// Number of the topmost set in force, 0 when there is none.
+    pub generation: u64,
+    /// Live processes that belong to the topmost set.
+    pub members: u32,
+    reserved: u32,
+}
+
+impl Info {
+    /// Whether the kernel was built with it.
+    pub fn has(&self, mechanism: Mechanism) -> bool {
+        self.built_in >> mechanism as u32 & 1 == 1
+    }
+
+    /// Whether it is switched on.
+    pub fn is_enabled(&self, mechanism: Mechanism) -> bool {
+        self.enabled >> mechanism as u32 & 1 == 1
+    }
+}
+
+/// `struct limelight_topmost`.
+#[repr(C)]
+struct Topmost {
+    size: u32,
+    nr: u32,
+    pidfds: u64,
+    flags: u64,
+}
+
+/// `struct limelight_mechanism`.
+#[repr(C)]
+struct MechanismRequest {
+    size: u32,
+    id: u32,
+    flags: u32,
+    budget_percent: u32,
+    reserved: [u64; 4],
+}
+
+const MECHANISM_ON: u32 = 1;
+
+const _: () = assert!(size_of::<Info>() == 40);
+const _: () = assert!(size_of::<Topmost>() == 24);
+const _: () = assert!(size_of::<MechanismRequest>() == 48);
+
+/// The kernel's `_IOC()` of `asm-generic/ioctl.h`.
+const fn ioc(direction: u32, number: u32, size: usize) -> u32 {
+    const MAGIC: u32 = 0xF5;
+    direction << 30 | (size as u32) << 16 | MAGIC << 8 | number
+}
+
+const WRITE: u32 = 1;
+const READ: u32 = 2;
+const GET_INFO: u32 = ioc(READ | WRITE, 0, size_of::<Info>());
+const SET_TOPMOST: u32 = ioc(WRITE, 1, size_of::<Topmost>());
+const SET_MECHANISM: u32 = ioc(WRITE, 2, size_of::<MechanismRequest>());
+
+/// Why the device does not serve us.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DeviceError {
+    /// The kernel has no such device, or `/dev` has no node for it.
+    #[error("{} is not there: this kernel was built without CONFIG_LIMELIGHT, or nothing made the node ({errno})", path.display())]
+    Absent {
+        /// The device.
+        path: PathBuf,
+        /// The kernel's answer.
+        errno: Errno,
+    },
+    /// Another daemon holds it: there is one writer at a time.
+    #[error("{} is held by another process: stop the other daemon", path.display())]
+    Held {
+        /// The device.
+        path: PathBuf,
+    },
+    /// The caller lacks CAP_SYS_NICE, or the node's mode forbids it.
+    #[error("{} is not ours to open: run as root or with CAP_SYS_NICE ({errno})", path.display())]
+    Forbidden {
+        /// The device.
+        path: PathBuf,
+        /// The kernel's answer.
+        errno: Errno,
+    },
+    /// The file is something else.
+    #[error("{} is not Limelight's device", path.display())]
+    Foreign {
+        /// The device.
+        path: PathBuf,
+    },
+    /// A call on the open device failed.
+    #[error("{call} on {} failed: {errno}", path.display())]
+    Call {
+        /// Name of the ioctl.
+        call: &'static str,
+        /// The device.
+        path: PathBuf,
+        /// The kernel's answer.
+        errno: Errno,
+    },
+}
+
+/// The open device.
+#[derive(Debug)]
+pub struct Device {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl Device {
+    /// Opens the device, as a rule at [`DEVICE_PATH`], and checks that it is one.
+    pub fn open(path: &Path) -> Result<Self, DeviceError> {
+        let fd = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+        let path = path.to_owned();
+        let device = match fd {
+            Ok(fd) => Device { fd, path },
+            Err(Errno::BUSY) => return Err(DeviceError::Held { path }),
+            Err(errno @ (Errno::PERM | Errno::ACCESS)) => {
+                return Err(DeviceError::Forbidden { path, errno })
+            }
+            Err(errno @ (Errno::NOENT | Errno::NODEV | Errno::NXIO)) => {
+                return Err(DeviceError::Absent { path, errno })
+            }
+            Err(errno) => {
+                return Err(DeviceError::Call {
+                    call: "open",
+                    path,
+                    errno,
+                })
+            }
+        };
+        match device.info() {
+            Err(DeviceError::Call {
+                errno: Errno::NOTTY,
+                ..
+            }) => Err(DeviceError::Foreign { path: device.path }),
+            result => result.map(|_| device),
+        }
+    }
+
+    /// What this kernel offers, and what is in force.
+    pub fn info(&self) -> Result<Info, DeviceError> {
+        let mut info = Info {
+            size: size_of::<Info>() as u32,
+            ..Info::default()
+        };
+        self.call("LIMELIGHT_GET_INFO", GET_INFO, &mut info)?;
+        Ok(info)
+    }
+
+    /// Replaces the topmost set. Processes that have exited are skipped; an empty slice means that
+    /// no app is topmost. EINVAL: a descriptor is not a process's pidfd; E2BIG or EINVAL: more than
+    /// [`TOPMOST_MAX`].
+    pub fn set_topmost<F: AsFd>(&self, pidfds: &[F]) -> Result<(), DeviceError> {
+        let raw: Vec<i32> = pidfds.iter().map(|fd| fd.as_fd().as_raw_fd()).collect();
+        let nr = u32::try_from(raw.len()).unwrap_or(u32::MAX);
+        let mut topmost = Topmost {
+            size: size_of::<Topmost>() as u32,
+            nr,
+            pidfds: raw.as_ptr() as u64,
+            flags: 0,
+        };
+        // `raw` outlives the call.
+        self.call("LIMELIGHT_SET_TOPMOST", SET_TOPMOST, &mut topmost)
+    }
+
+    /// Switches a mechanism on or off. `budget_percent` (1 to 90, of the machine's memory) bounds
+    /// what protect keeps; 0 leaves the value in force.
+    pub fn set_mechanism(
+        &self,
+        mechanism: Mechanism,
+        on: bool,
+        budget_percent: u32,
+    ) -> Result<(), DeviceError> {
+        let mut request = MechanismRequest {
+            size: size_of::<MechanismRequest>() as u32,
+            id: mechanism as u32,
+            flags: if on { MECHANISM_ON } else { 0 },
+            budget_percent,
+            reserved: [0; 4],
+        };
+        self.call("LIMELIGHT_SET_MECHANISM", SET_MECHANISM, &mut request)
+    }
+
+    fn call<T>(&self, call: &'static str, number: u32, value: &mut T) -> Result<(), DeviceError> {
+        loop {
+            // SAFETY: `value` is a repr(C) struct of the size that is encoded in `number`, alive and
+            // exclusively borrowed for the call; the kernel reads or writes no more than that. The
+            // address inside `Topmost` points to `nr` ints that the caller keeps alive.
+            let answer =
+                unsafe { libc::ioctl(self.fd.as_raw_fd(), number as libc::Ioctl, value as *mut T) };
+            if answer >= 0 {
+                return Ok(());
+            }
+            let error = std::io::Error::last_os_error();
+            match Errno::from_io_error(&error).unwrap_or(Errno::IO) {
+                Errno::INTR => {}
+                errno => {
+                    return Err(DeviceError::Call {
+                        call,
+                        path: self.path.clone(),
+                        errno,
+                    })
+                }
+            }
+        }
+    }
+}
+
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    const HEADER: &str = include_str!("../../../kernel/files/include/uapi/linux/limelight.h");
+
+    #[test]
+    fn layouts_are_those_of_the_header() {
+        assert_eq!(offset_of!(Info, built_in), 8);
+        assert_eq!(offset_of!(Info, generation), 24);
+        assert_eq!(offset_of!(Info, members), 32);
+        assert_eq!(offset_of!(Topmost, pidfds), 8);
+        assert_eq!(offset_of!(MechanismRequest, budget_percent), 12);
+        assert_eq!(offset_of!(MechanismRequest, reserved), 16);
+    }
+
+    /// Sizes of the header's structs, from its own text.
+    fn header_size(name: &str) -> usize {
+        let start = HEADER.find(&format!("struct {name} {{")).expect(name);
+        let body = HEADER[start..].split("};").next().unwrap();
+        let fields = body
+            .lines()
+            .skip(1)
+            .filter_map(|line| line.trim().strip_suffix(';'));
+        fields
+            .map(|field| {
+                let (kind, name) = field.split_once(' ').unwrap();
+                let each = match kind {
+                    "__u32" | "__s32" => 4,
+                    "__u64" => 8,
+                    other => panic!("unexpected type {other}"),
+                };
+                let count = name.split_once('[').map_or(1, |(_, n)| {
+                    n.trim_end_matches(']').parse::<usize>().unwrap()
+                });
+                each * count
+            })
+            .sum()
+    }
+
+    #[test]
+    fn numbers_are_those_of_the_header() {
+        for (name, number, structure) in [
+            ("LIMELIGHT_GET_INFO", GET_INFO, "limelight_info"),
+            ("LIMELIGHT_SET_TOPMOST", SET_TOPMOST, "limelight_topmost"),
+            (
+                "LIMELIGHT_SET_MECHANISM",
+                SET_MECHANISM,
+                "limelight_mechanism",
+            ),
+        ] {
+            let line = HEADER
+                .lines()
+                .find(|line| line.split_ascii_whitespace().nth(1) == Some(name))
+                .expect(name);
+            let direction = if line.contains("_IOWR(") { 3 } else { 1 };
+            let nr = line.split("0x").nth(1).unwrap().split(',').next().unwrap();
+            let nr = u32::from_str_radix(nr, 16).unwrap();
+            assert!(line.contains(&format!("struct {structure})")), "{line}");
+            // _IOC(dir, type, nr, size): 2 bits, 14 bits of size, 8 of type, 8 of number.
+            let expected =
+                (direction << 30) | ((header_size(structure) as u32) << 16) | (0xF5 << 8) | nr;
+            assert_eq!(number, expected, "{name}");
+        }
+        assert!(HEADER.contains("LIMELIGHT_IOC_MAGIC\t0xF5"));
+        assert!(HEADER.contains("LIMELIGHT_ABI_VERSION\t1"));
+        assert!(HEADER.contains("LIMELIGHT_TOPMOST_MAX\t4096"));
+    }
+
+    #[test]
+    fn a_kernel_without_it_says_so() {
+        let error = Device::open(Path::new("/nonexistent/limelight")).unwrap_err();
+        assert!(matches!(error, DeviceError::Absent { .. }));
+        assert!(error.to_string().contains("CONFIG_LIMELIGHT"), "{error}");
+    }
+
+    #[test]
+    fn another_device_is_refused() {
+        let error = Device::open(Path::new("/dev/null")).unwrap_err();
+        assert!(matches!(error, DeviceError::Foreign { .. }), "{error}");
+    }
+}

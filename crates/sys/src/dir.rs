@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! A directory held open, and the path under which it was opened, for messages.
+//!
+//! Everything below it is opened relative to the descriptor and never through a symbolic link or
+//! out of it, so that a path that came from another user cannot lead elsewhere, and a directory
+//! that was removed and made again under the same name is not mistaken for the old one.
+
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{self, AtFlags, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+
+/// No kernel file that we read is larger; a larger one is cut off here, not read without end.
+const FILE_MAX_BYTES: u64 = 16 << 20;
+
+/// An open directory.
+#[derive(Debug)]
+pub struct Dir {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl Dir {
+    /// Opens a directory that the caller trusts (symbolic links are followed).
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
+        let path = path.into();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match fs::open(&path, flags, Mode::empty()) {
+            Ok(fd) => Ok(Dir { fd, path }),
+            Err(errno) => Err(Error::new("open", path, errno)),
+        }
+    }
+
+    /// The path under which the directory was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens a directory below this one.
+    pub fn open_dir(&self, relative: impl AsRef<Path>) -> Result<Self> {
+        let relative = relative.as_ref();
+        let fd = self.open_at(relative, OFlags::RDONLY | OFlags::DIRECTORY, "open")?;
+        Ok(Dir {
+            fd,
+            path: self.path.join(relative),
+        })
+    }
+
+    /// Opens a file below this directory; `action` completes the message "cannot ... PATH".
+    pub fn open_at(
+        &self,
+        relative: impl AsRef<Path>,
+        flags: OFlags,
+        action: &'static str,
+    ) -> Result<OwnedFd> {
+        let relative = relative.as_ref();
+        let inside =
+            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        fs::openat2(
+            &self.fd,
+            relative,
+            flags | OFlags::CLOEXEC,
+            Mode::empty(),
+            inside,
+        )
+        .map_err(|errno| Error::new(action, self.path.join(relative), errno))
+    }
+
+    /// Reads a whole file below this directory (at most 16 MiB).
+    pub fn read(&self, relative: impl AsRef<Path>) -> Result<Vec<u8>> {
+        let relative = relative.as_ref();
+        let fd = self.open_at(relative, OFlags::RDONLY, "read")?;
+        let mut contents = Vec::new();
+        match std::fs::File::from(fd)
+            .take(FILE_MAX_BYTES)
+            .read_to_end(&mut contents)
+        {
+            Ok(_) => Ok(contents),
+            Err(error) => {
+                let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+                Err(Error::new("read", self.path.join(relative), errno))
+            }
+        }
+    }
+
+    /// Reads a whole file as text; bytes that are not UTF-8 become U+FFFD.
+    pub fn read_text(&self, relative: impl AsRef<Path>) -> Result<String> {
+        Ok(String::from_utf8_lossy(&self.read(relative)?).into_owned())
+    }
+
+    /// Writes a value with one `write()`, as kernel files want it. The file must exist.
+    pub fn write(&self, relative: impl AsRef<Path>, value: &str) -> Result<()> {
+        let relative = relative.as_ref();
+        let fd = self.open_at(relative, OFlags::WRONLY | OFlags::TRUNC, "write")?;
+        match rustix::io::write(&fd, value.as_bytes()) {
+            Ok(written) if written == value.len() => Ok(()),
+            Ok(_) => Err(Error::new("write", self.path.join(relative), Errno::IO)),
+            Err(errno) => Err(Error::new("write", self.path.join(relative), errno)),
+        }
+    }
+
+    /// Whether something of that name is there.
+    pub fn contains(&self, name: &str) -> bool {
+        fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
+    /// Makes a directory here; [`Error::Busy`] when the name is taken.
+    pub fn make_dir(&self, name: &str) -> Result<()> {
+        fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o755))
+            .map_err(|errno| Error::new("create", self.path.join(name), errno))
+    }
+
+    /// Removes an empty directory here; [`Error::Busy`] when it is in use.
+    pub fn remove_dir(&self, name: &str) -> Result<()> {
+        fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR)
+            .map_err(|errno| Error::new("remove", self.path.join(name), errno))
+    }
+
+    /// Names of everything in the directory, in the order in which the kernel gives them.
+    pub fn names(&self) -> Result<Vec<String>> {
+        let failed = |errno| Error::new("list", &self.path, errno);
+        let mut names = Vec::new();
+        for entry in fs::Dir::read_from(&self.fd).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_string_lossy();
+            if name != "." && name != ".." {
+                names.push(name.into_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    /// Inode number and owner's uid of the directory.
+    pub fn inode_and_owner(&self) -> Result<(u64, u32)> {
+        let stat = fs::fstat(&self.fd).map_err(|errno| Error::new("stat", &self.path, errno))?;
+        Ok((stat.st_ino, stat.st_uid))
+    }
+}
+
+impl AsFd for Dir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_and_writes_below_itself() {
+        let temp = tempfile::tempdir().unwrap();
+        std::fs::create_dir(temp.path().join("a")).unwrap();
+        std::fs::write(temp.path().join("a/value"), "a longer value\n").unwrap();
+        let dir = Dir::open(temp.path()).unwrap().open_dir("a").unwrap();
+        dir.write("value", "7").unwrap();
+        assert_eq!(dir.read_text("value").unwrap(), "7");
+        assert_eq!(dir.names().unwrap(), ["value"]);
+        assert!(dir.contains("value") && !dir.contains("other"));
+    }
+
+    #[test]
+    fn never_leaves_itself() {
+        let temp = tempfile::tempdir().unwrap();
+        std::fs::create_dir(temp.path().join("a")).unwrap();
+        std::fs::write(temp.path().join("secret"), "x").unwrap();
+        std::os::unix::fs::symlink("../secret", temp.path().join("a/link")).unwrap();
+        let dir = Dir::open(temp.path().join("a")).unwrap();
+        assert!(dir.read("../secret").is_err());
+        assert!(dir.read("/etc/hostname").is_err());
+        assert!(dir.read("link").is_err());
+    }
+
+    #[test]
+    fn a_taken_name_is_busy_and_a_missing_file_is_gone() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = Dir::open(temp.path()).unwrap();
+        dir.make_dir("a").unwrap();
+        assert!(matches!(dir.make_dir("a"), Err(Error::Busy { .. })));
+        std::fs::write(temp.path().join("a/f"), "").unwrap();
+        assert!(matches!(dir.remove_dir("a"), Err(Error::Busy { .. })));
+        assert!(dir.read("b").unwrap_err().is_gone());
+        assert!(dir.write("b", "1").unwrap_err().is_gone());
+    }
+}

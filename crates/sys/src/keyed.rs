@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The kernel's "flat keyed" files: `memory.stat`, `memory.events`, `/proc/vmstat`, `/proc/meminfo`.
+
+use std::collections::BTreeMap;
+
+/// Values by name. Lines that are not `NAME NUMBER` are left out, so a value that a later kernel
+/// writes in another way is absent, not wrong.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Keyed(BTreeMap<Box<str>, u64>);
+
+impl Keyed {
+    /// Parses lines of `NAME NUMBER`, with or without a colon behind the name; what follows the
+    /// number (a unit) is not looked at.
+    pub fn parse(text: &str) -> Self {
+        let values = text.lines().filter_map(|line| {
+            let mut words = line.split_ascii_whitespace();
+            let name = words.next()?;
+            let name = name.strip_suffix(':').unwrap_or(name);
+            Some((name.into(), words.next()?.parse().ok()?))
+        });
+        Keyed(values.collect())
+    }
+
+    /// The value of that name; `None` where the kernel does not have it.
+    pub fn get(&self, name: &str) -> Option<u64> {
+        self.0.get(name).copied()
+    }
+
+    /// All names that start so, with their values, in alphabetic order.
+    pub fn with_prefix<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, u64)> {
+        self.0
+            .iter()
+            .filter(move |(name, _)| name.starts_with(prefix))
+            .map(|(name, value)| (&**name, *value))
+    }
+
+    /// True when there was no line of the expected form.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn parses_both_notations() {
+        let stat = Keyed::parse("anon 4096\nfile 8192\nworkingset_refault_file 3\n");
+        assert_eq!(stat.get("anon"), Some(4096));
+        assert_eq!(stat.get("absent"), None);
+        let meminfo = Keyed::parse("MemTotal:       24576 kB\nHugePages_Total:   0\n");
+        assert_eq!(meminfo.get("MemTotal"), Some(24576));
+        assert_eq!(meminfo.get("HugePages_Total"), Some(0));
+    }
+
+    #[test]
+    fn leaves_out_what_is_not_a_number() {
+        let odd = Keyed::parse("a -1\nb 18446744073709551616\nc\n\n d 1\n");
+        assert_eq!(odd.with_prefix("").collect::<Vec<_>>(), [("d", 1)]);
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in any::<String>()) {
+            Keyed::parse(&text);
+        }
+
+        #[test]
+        fn finds_what_was_written(values in prop::collection::btree_map("[a-z_]{1,12}", any::<u64>(), 0..8)) {
+            let text: String = values.iter().map(|(k, v)| format!("{k} {v}\n")).collect();
+            let parsed = Keyed::parse(&text);
+            for (name, value) in &values {
+                prop_assert_eq!(parsed.get(name), Some(*value));
+            }
+        }
+    }
+}

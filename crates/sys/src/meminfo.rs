@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `/proc/meminfo` and `/proc/swaps`: how much memory there is, and where it can go.
+
+use crate::keyed::Keyed;
+
+/// The machine's memory, in bytes. `None`: this kernel does not say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MemInfo {
+    /// Memory that the kernel manages.
+    pub total_bytes: Option<u64>,
+    /// Entirely unused.
+    pub free_bytes: Option<u64>,
+    /// What can be had without swapping: the kernel's estimate.
+    pub available_bytes: Option<u64>,
+    /// Page cache, without swap cache.
+    pub cached_bytes: Option<u64>,
+    /// Size of all swap areas.
+    pub swap_total_bytes: Option<u64>,
+    /// Unused part of them.
+    pub swap_free_bytes: Option<u64>,
+    /// Written to by someone and not yet on disk.
+    pub dirty_bytes: Option<u64>,
+    /// Tmpfs and shared anonymous memory: part of the page cache that only swap can take.
+    pub shmem_bytes: Option<u64>,
+}
+
+impl MemInfo {
+    /// Parses `/proc/meminfo`.
+    pub fn parse(text: &str) -> Self {
+        let values = Keyed::parse(text);
+        let bytes = |name| values.get(name).and_then(|kib| kib.checked_mul(1024));
+        MemInfo {
+            total_bytes: bytes("MemTotal"),
+            free_bytes: bytes("MemFree"),
+            available_bytes: bytes("MemAvailable"),
+            cached_bytes: bytes("Cached"),
+            swap_total_bytes: bytes("SwapTotal"),
+            swap_free_bytes: bytes("SwapFree"),
+            dirty_bytes: bytes("Dirty"),
+            shmem_bytes: bytes("Shmem"),
+        }
+    }
+}
+
+/// Bytes of a page, for values that the kernel counts in pages.
+pub fn page_bytes() -> u64 {
+    rustix::param::page_size() as u64
+}
+
+/// One swap area.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SwapArea {
+    /// Device or file.
+    pub path: String,
+    /// `partition` or `file`.
+    pub kind: String,
+    /// Size.
+    pub size_bytes: u64,
+    /// In use.
+    pub used_bytes: u64,
+    /// Areas of higher priority fill first.
+    pub priority: i32,
+}
+
+impl SwapArea {
+    /// True for compressed memory (`/dev/zramN`).
+    pub fn is_zram(&self) -> bool {
+        let name = self.path.rsplit('/').next().unwrap_or_default();
+        name.strip_prefix("zram")
+            .is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))
+    }
+}
+
+/// Parses `/proc/swaps`. Lines of another form are left out.
+pub fn parse_swaps(text: &str) -> Vec<SwapArea> {
+    let area = |line: &str| {
+        // The path comes first and may hold blanks only in escaped form.
+        let mut words = line.split_ascii_whitespace();
+        let (path, kind) = (words.next()?.to_owned(), words.next()?.to_owned());
+        let mut kib = || words.next()?.parse::<u64>().ok()?.checked_mul(1024);
+        let (size_bytes, used_bytes) = (kib()?, kib()?);
+        let priority = words.next()?.parse().ok()?;
+        Some(SwapArea {
+            path,
+            kind,
+            size_bytes,
+            used_bytes,
+            priority,
+        })
+    };
+    text.lines().filter_map(area).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn meminfo_is_in_bytes_and_absent_values_are_none() {
+        let info = MemInfo::parse("MemTotal:  100 kB\nMemAvailable:   40 kB\nSwapTotal: 0 kB\n");
+        assert_eq!(info.total_bytes, Some(102_400));
+        assert_eq!(info.available_bytes, Some(40_960));
+        assert_eq!(info.swap_total_bytes, Some(0));
+        assert_eq!(info.swap_free_bytes, None);
+    }
+
+    #[test]
+    fn swaps_and_zram() {
+        let swaps = parse_swaps(
+            "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n\
+             /dev/zram0                              partition\t131068\t\t256\t\t100\n\
+             /swap\\040file                           file\t\t2097148\t\t0\t\t-2\n",
+        );
+        assert_eq!(swaps.len(), 2);
+        assert!(swaps[0].is_zram());
+        assert_eq!(swaps[0].used_bytes, 256 * 1024);
+        assert!(!swaps[1].is_zram());
+        assert_eq!(swaps[1].priority, -2);
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in any::<String>()) {
+            MemInfo::parse(&text);
+            parse_swaps(&text);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! A process that cannot be mistaken for a later one of the same number.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::process::{pidfd_open, pidfd_send_signal, Pid, PidfdFlags, Signal};
+
+use crate::error::{Error, Result};
+
+/// A pidfd and the number under which it was opened. Readable (`EPOLLIN`) once the process exits.
+#[derive(Debug)]
+pub struct Pidfd {
+    pid: i32,
+    fd: OwnedFd,
+}
+
+impl Pidfd {
+    /// Opens a process by number; [`Error::Gone`] when there is none, [`Error::Invalid`] when the
+    /// number is a thread's.
+    pub fn open(pid: i32) -> Result<Self> {
+        let path = || format!("/proc/{pid}");
+        let raw = (pid > 0)
+            .then_some(pid)
+            .and_then(Pid::from_raw)
+            .ok_or_else(|| Error::new("open a pidfd of", path(), Errno::SRCH))?;
+        match pidfd_open(raw, PidfdFlags::empty()) {
+            Ok(fd) => Ok(Pidfd { pid, fd }),
+            // A number that is a thread's: EINVAL, in newer kernels ENOENT.
+            Err(Errno::NOENT) => Err(Error::new("open a pidfd of", path(), Errno::INVAL)),
+            Err(errno) => Err(Error::new("open a pidfd of", path(), errno)),
+        }
+    }
+
+    /// Number under which the process was opened. It is only unambiguous while
+    /// [`Pidfd::is_alive`] says so *after* it was used.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// True until the process exits.
+    pub fn is_alive(&self) -> bool {
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // A failed poll proves nothing; the next use of the process will tell.
+        !matches!(poll(&mut fds, Some(&now)), Ok(ready) if ready > 0)
+    }
+
+    /// Sends a signal; [`Error::Gone`] when the process has exited.
+    pub fn send(&self, signal: Signal) -> Result<()> {
+        pidfd_send_signal(&self.fd, signal)
+            .map_err(|errno| Error::new("signal", format!("/proc/{}", self.pid), errno))
+    }
+}
+
+impl AsFd for Pidfd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl From<Pidfd> for OwnedFd {
+    fn from(pidfd: Pidfd) -> OwnedFd {
+        pidfd.fd
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn follows_a_child_to_its_end() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let pidfd = Pidfd::open(child.id() as i32).unwrap();
+        assert!(pidfd.is_alive());
+        pidfd.send(Signal::KILL).unwrap();
+        child.wait().unwrap();
+        assert!(!pidfd.is_alive());
+        assert!(pidfd.send(Signal::KILL).unwrap_err().is_gone());
+        assert!(Pidfd::open(child.id() as i32).unwrap_err().is_gone());
+    }
+
+    #[test]
+    fn numbers_that_are_no_process() {
+        assert!(Pidfd::open(0).unwrap_err().is_gone());
+        assert!(Pidfd::open(-1).unwrap_err().is_gone());
+        assert!(Pidfd::open(i32::MAX).unwrap_err().is_gone());
+    }
+
+    #[test]
+    fn a_thread_is_no_process() {
+        let (send, receive) = std::sync::mpsc::channel();
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            send.send(rustix::thread::gettid().as_raw_nonzero().get())
+                .unwrap();
+            let _ = stopped.recv();
+        });
+        let tid = receive.recv().unwrap();
+        assert!(matches!(Pidfd::open(tid), Err(Error::Invalid { .. })));
+        drop(stop);
+        thread.join().unwrap();
+    }
+}

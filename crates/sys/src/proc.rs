@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `/proc`: the processes and the machine's memory.
+
+use rustix::fs::OFlags;
+
+use crate::dir::Dir;
+use crate::error::{Error, Result};
+use crate::keyed::Keyed;
+use crate::meminfo::{parse_swaps, MemInfo, SwapArea};
+use crate::mountinfo::{self, Mount};
+use crate::process::Process;
+use crate::tree::ProcessTree;
+
+/// An open procfs.
+#[derive(Debug)]
+pub struct Proc {
+    dir: Dir,
+}
+
+impl Proc {
+    /// Opens a procfs, as a rule at `/proc`.
+    pub fn open(path: &str) -> Result<Self> {
+        Ok(Proc {
+            dir: Dir::open(path)?,
+        })
+    }
+
+    /// The directory itself.
+    pub fn dir(&self) -> &Dir {
+        &self.dir
+    }
+
+    /// Opens one process; [`Error::Gone`] when there is none of that number.
+    pub fn process(&self, pid: i32) -> Result<Process> {
+        Ok(Process::new(pid, self.dir.open_dir(pid.to_string())?))
+    }
+
+    /// Numbers of all processes, ascending.
+    pub fn pids(&self) -> Result<Vec<i32>> {
+        let names = self.dir.names()?;
+        let mut pids: Vec<i32> = names.iter().filter_map(|name| parse_pid(name)).collect();
+        pids.sort_unstable();
+        Ok(pids)
+    }
+
+    /// All processes with their parents, as they are now. Those that exit meanwhile are left out.
+    pub fn tree(&self) -> Result<ProcessTree> {
+        let mut stats = Vec::new();
+        for pid in self.pids()? {
+            match self.process(pid).and_then(|process| process.stat()) {
+                Ok(stat) => stats.push(stat),
+                Err(error) if error.is_gone() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(ProcessTree::new(stats))
+    }
+
+    /// The machine's memory.
+    pub fn meminfo(&self) -> Result<MemInfo> {
+        Ok(MemInfo::parse(&self.dir.read_text("meminfo")?))
+    }
+
+    /// The machine's swap areas; none when the kernel has no swap.
+    pub fn swaps(&self) -> Result<Vec<SwapArea>> {
+        match self.dir.read_text("swaps") {
+            Ok(text) => Ok(parse_swaps(&text)),
+            Err(error) if error.is_gone() => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Counters of the memory management, `limelight_*` among them on a kernel that has it.
+    pub fn vmstat(&self) -> Result<Keyed> {
+        Ok(Keyed::parse(&self.dir.read_text("vmstat")?))
+    }
+
+    /// Everything that is mounted in the caller's mount namespace.
+    pub fn mounts(&self) -> Result<Vec<Mount>> {
+        // `self` is a symbolic link, which `Dir` does not follow.
+        let own = rustix::process::getpid().as_raw_nonzero().get().to_string();
+        for directory in [own.as_str(), "1"] {
+            let path = format!("{directory}/mountinfo");
+            if self.dir.open_at(&path, OFlags::RDONLY, "read").is_ok() {
+                return Ok(mountinfo::parse(&self.dir.read_text(&path)?));
+            }
+        }
+        Err(Error::new(
+            "read",
+            self.dir.path().join("self/mountinfo"),
+            rustix::io::Errno::NOENT,
+        ))
+    }
+
+    /// Release of the running kernel, such as `6.12.117`.
+    pub fn kernel_release(&self) -> Result<String> {
+        Ok(self
+            .dir
+            .read_text("sys/kernel/osrelease")?
+            .trim()
+            .to_owned())
+    }
+}
+
+fn parse_pid(name: &str) -> Option<i32> {
+    let pid: i32 = name.parse().ok()?;
+    (pid > 0 && name.bytes().all(|b| b.is_ascii_digit())).then_some(pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn fake() -> (tempfile::TempDir, Proc) {
+        let temp = tempfile::tempdir().unwrap();
+        let root = temp.path();
+        let stat = |pid: i32, ppid: i32| {
+            format!("{pid} (a) b) S {ppid} 0 0 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 {pid}00 0 0\n")
+        };
+        for (pid, ppid) in [(1, 0), (40, 1), (41, 40), (42, 41), (50, 1)] {
+            let dir = root.join(pid.to_string());
+            fs::create_dir(&dir).unwrap();
+            fs::write(dir.join("stat"), stat(pid, ppid)).unwrap();
+            fs::write(dir.join("comm"), "a) b\n").unwrap();
+            fs::write(dir.join("cgroup"), "0::/app\n").unwrap();
+            fs::write(dir.join("oom_score_adj"), "0\n").unwrap();
+        }
+        // Exited between listing and reading.
+        fs::create_dir(root.join("60")).unwrap();
+        fs::create_dir(root.join("acpi")).unwrap();
+        fs::write(
+            root.join("1/mountinfo"),
+            "1 0 0:1 / /cg rw - cgroup2 none rw\n",
+        )
+        .unwrap();
+        fs::write(root.join("meminfo"), "MemTotal: 10 kB\n").unwrap();
+        fs::write(root.join("vmstat"), "limelight_protect_kept 5\npgfault 9\n").unwrap();
+        let proc = Proc::open(root.to_str().unwrap()).unwrap();
+        (temp, proc)
+    }
+
+    #[test]
+    fn reads_a_fake_tree() {
+        let (_temp, proc) = fake();
+        assert_eq!(proc.pids().unwrap(), [1, 40, 41, 42, 50, 60]);
+        let tree = proc.tree().unwrap();
+        assert_eq!(tree.descendants(40), [41, 42]);
+        assert_eq!(proc.meminfo().unwrap().total_bytes, Some(10 << 10));
+        assert_eq!(
+            proc.vmstat().unwrap().get("limelight_protect_kept"),
+            Some(5)
+        );
+        assert_eq!(proc.swaps().unwrap(), []);
+        assert_eq!(proc.mounts().unwrap()[0].kind, "cgroup2");
+    }
+
+    #[test]
+    fn a_process_door() {
+        let (_temp, proc) = fake();
+        let process = proc.process(41).unwrap();
+        assert_eq!(process.comm().unwrap(), "a) b");
+        assert_eq!(process.stat().unwrap().start_ticks, 4100);
+        assert_eq!(process.cgroup().unwrap().as_deref(), Some("/app"));
+        process.set_oom_score_adj(-200).unwrap();
+        assert_eq!(process.oom_score_adj().unwrap(), -200);
+        assert!(proc.process(99).unwrap_err().is_gone());
+    }
+
+    #[test]
+    fn the_running_kernel_fits_the_types() {
+        let proc = Proc::open("/proc").unwrap();
+        let own = proc.process(std::process::id() as i32).unwrap();
+        let (stat, status) = (own.stat().unwrap(), own.status().unwrap());
+        assert_eq!(stat.pid, status.tgid);
+        assert_eq!(own.owner_uid().unwrap(), status.effective_uid);
+        assert!(own.exists());
+        assert!(!own.cmdline().unwrap().is_empty());
+        assert!(proc.tree().unwrap().parent(stat.pid).is_some());
+        assert!(proc.meminfo().unwrap().available_bytes.is_some());
+        assert!(!proc.mounts().unwrap().is_empty());
+        assert!(!proc.kernel_release().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_dead_process_is_gone_through_its_door() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let proc = Proc::open("/proc").unwrap();
+        let process = proc.process(child.id() as i32).unwrap();
+        assert!(process.exists());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(process.stat().unwrap_err().is_gone());
+        assert!(!process.exists());
+    }
+}

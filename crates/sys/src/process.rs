@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! One process: `/proc/PID`, held open.
+//!
+//! The directory is opened once. When the process dies, every later read through it fails as
+//! [`Error::Gone`], even after its number was given to a stranger.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use crate::dir::Dir;
+use crate::error::{Error, Result};
+
+/// An open `/proc/PID`.
+#[derive(Debug)]
+pub struct Process {
+    pid: i32,
+    dir: Dir,
+}
+
+/// What `/proc/PID/stat` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stat {
+    /// Process id, as the mounted procfs counts.
+    pub pid: i32,
+    /// Name, at most 15 bytes; the process chooses it freely.
+    pub comm: String,
+    /// State letter: `R`, `S`, `D`, `Z`, ...
+    pub state: char,
+    /// Parent; 0 for init and for kernel threads' ancestor.
+    pub ppid: i32,
+    /// Page faults served without I/O.
+    pub minor_faults: u64,
+    /// Page faults that had to wait for I/O.
+    pub major_faults: u64,
+    /// Clock ticks after boot at which the process was made: with the pid, its identity.
+    pub start_ticks: u64,
+}
+
+/// What `/proc/PID/status` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Status {
+    /// Process to which this thread belongs.
+    pub tgid: i32,
+    /// Real user id.
+    pub real_uid: u32,
+    /// Effective user id.
+    pub effective_uid: u32,
+    /// Resident anonymous memory; `None` for kernel threads.
+    pub rss_anon_bytes: Option<u64>,
+    /// Resident pages of files.
+    pub rss_file_bytes: Option<u64>,
+    /// Swapped-out anonymous memory.
+    pub swap_bytes: Option<u64>,
+}
+
+impl Process {
+    pub(crate) fn new(pid: i32, dir: Dir) -> Self {
+        Process { pid, dir }
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    fn read(&self, file: &str) -> Result<String> {
+        self.dir.read_text(file)
+    }
+
+    fn malformed(&self, file: &str, what: &str) -> Error {
+        Error::malformed(self.dir.path().join(file), what)
+    }
+
+    /// Reads `stat`.
+    pub fn stat(&self) -> Result<Stat> {
+        let text = self.read("stat")?;
+        Stat::parse(&text).ok_or_else(|| self.malformed("stat", "not in the form of proc(5)"))
+    }
+
+    /// Reads `status`.
+    pub fn status(&self) -> Result<Status> {
+        let text = self.read("status")?;
+        Status::parse(&text).ok_or_else(|| self.malformed("status", "without Tgid or Uid"))
+    }
+
+    /// Its name (`comm`), without the newline.
+    pub fn comm(&self) -> Result<String> {
+        let text = self.read("comm")?;
+        Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
+    }
+
+    /// The arguments it was started with; empty for kernel threads and zombies.
+    pub fn cmdline(&self) -> Result<Vec<String>> {
+        let text = self.read("cmdline")?;
+        let text = text.strip_suffix('\0').unwrap_or(&text);
+        Ok(match text {
+            "" => Vec::new(),
+            text => text.split('\0').map(str::to_owned).collect(),
+        })
+    }
+
+    /// Its place in the cgroup v2 hierarchy, such as `/user.slice/app.scope`, as the reader's
+    /// cgroup namespace shows it; `None` where no v2 hierarchy is mounted.
+    pub fn cgroup(&self) -> Result<Option<String>> {
+        Ok(parse_cgroup(&self.read("cgroup")?))
+    }
+
+    /// Its `oom_score_adj`, -1000 (never killed) to 1000.
+    pub fn oom_score_adj(&self) -> Result<i16> {
+        let text = self.read("oom_score_adj")?;
+        text.trim()
+            .parse()
+            .map_err(|_| self.malformed("oom_score_adj", "not a number"))
+    }
+
+    /// Sets `oom_score_adj`. Lowering it takes CAP_SYS_RESOURCE.
+    pub fn set_oom_score_adj(&self, value: i16) -> Result<()> {
+        self.dir.write("oom_score_adj", &value.to_string())
+    }
+
+    /// Owner of the `/proc/PID` directory. This is the effective uid, but 0 while the process is
+    /// not dumpable (it changed its credentials): for trust in the safe direction.
+    pub fn owner_uid(&self) -> Result<u32> {
+        Ok(self.dir.inode_and_owner()?.1)
+    }
+
+    /// True while the process has not exited and been waited for.
+    pub fn exists(&self) -> bool {
+        self.read("stat").is_ok()
+    }
+}
+
+impl AsFd for Process {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+}
+
+impl Stat {
+    /// Parses `stat`. The name may hold anything, `") "` included, so it ends at the last
+    /// parenthesis.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (pid, rest) = text.split_once(" (")?;
+        let (comm, rest) = rest.rsplit_once(") ")?;
+        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        // Numbered as in proc(5), where the state is field 3.
+        let field = |number: usize| fields.get(number - 3).copied();
+        Some(Stat {
+            pid: pid.trim().parse().ok()?,
+            comm: comm.to_owned(),
+            state: field(3)?.chars().next()?,
+            ppid: field(4)?.parse().ok()?,
+            minor_faults: field(10)?.parse().ok()?,
+            major_faults: field(12)?.parse().ok()?,
+            start_ticks: field(22)?.parse().ok()?,
+        })
+    }
+}
+
+impl Status {
+    /// Parses `status`; `None` when `Tgid` or `Uid` is missing.
+    pub fn parse(text: &str) -> Option<Self> {
+        let value = |name: &str| {
+            let line = text.lines().find(|line| {
+                line.strip_prefix(name)
+                    .is_some_and(|rest| rest.starts_with(':'))
+            })?;
+            Some(line[name.len() + 1..].trim())
+        };
+        let bytes = |name| {
+            let kib: u64 = value(name)?.split_ascii_whitespace().next()?.parse().ok()?;
+            kib.checked_mul(1024)
+        };
+        let mut uids = value("Uid")?.split_ascii_whitespace();
+        Some(Status {
+            tgid: value("Tgid")?.parse().ok()?,
+            real_uid: uids.next()?.parse().ok()?,
+            effective_uid: uids.next()?.parse().ok()?,
+            rss_anon_bytes: bytes("RssAnon"),
+            rss_file_bytes: bytes("RssFile"),
+            swap_bytes: bytes("VmSwap"),
+        })
+    }
+}
+
+/// The v2 line (`0::PATH`) of `/proc/PID/cgroup`.
+fn parse_cgroup(text: &str) -> Option<String> {
+    let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
+    Some(path.strip_suffix(" (deleted)").unwrap_or(path).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TAIL: &str = "S 1 7 7 0 -1 4194560 311 0 42 0 5 3 0 0 20 0 1 0 9876 10 20 30";
+
+    #[test]
+    fn stat_survives_hostile_names() {
+        for comm in ["sh", "a b", "x) R 1 (y", ") ", "((", ""] {
+            let stat = Stat::parse(&format!("7 ({comm}) {TAIL}\n")).unwrap();
+            assert_eq!(
+                (stat.pid, stat.ppid, stat.start_ticks),
+                (7, 1, 9876),
+                "{comm:?}"
+            );
+            assert_eq!((stat.minor_faults, stat.major_faults), (311, 42));
+            assert_eq!(stat.comm, comm);
+            assert_eq!(stat.state, 'S');
+        }
+        assert_eq!(Stat::parse("7 (sh) S 1 7"), None);
+    }
+
+    #[test]
+    fn status_takes_whole_names() {
+        let text =
+            "Name:\tsh\nNSTgid:\t9\nTgid:\t7\nUid:\t1000\t1001\t1002\t1003\nRssAnon:\t   12 kB\n";
+        let status = Status::parse(text).unwrap();
+        assert_eq!(
+            (status.tgid, status.real_uid, status.effective_uid),
+            (7, 1000, 1001)
+        );
+        assert_eq!(status.rss_anon_bytes, Some(12 << 10));
+        assert_eq!(status.swap_bytes, None);
+        assert_eq!(Status::parse("Tgid:\t7\n"), None);
+    }
+
+    #[test]
+    fn cgroup_line() {
+        assert_eq!(
+            parse_cgroup("4:memory:/m\n0::/a/b.scope\n").as_deref(),
+            Some("/a/b.scope")
+        );
+        assert_eq!(parse_cgroup("0::/a (deleted)\n").as_deref(), Some("/a"));
+        assert_eq!(parse_cgroup("4:memory:/m\n"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn parsers_never_panic(text in any::<String>()) {
+            Stat::parse(&text);
+            Status::parse(&text);
+            parse_cgroup(&text);
+        }
+
+        #[test]
+        fn any_name_round_trips(comm in "[^\n]{0,15}", pid in 1..i32::MAX) {
+            let stat = Stat::parse(&format!("{pid} ({comm}) {TAIL}")).unwrap();
+            prop_assert_eq!(stat.pid, pid);
+            prop_assert_eq!(stat.comm, comm);
+        }
+    }
+}

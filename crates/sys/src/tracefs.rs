@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Kernel tracepoints, through an instance of our own, so that nobody else's tracing is disturbed.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use crate::dir::Dir;
+use crate::error::{Error, Result};
+use crate::mountinfo;
+use crate::proc::Proc;
+
+/// A mounted tracefs.
+#[derive(Debug)]
+pub struct Tracefs {
+    dir: Dir,
+}
+
+impl Tracefs {
+    /// Finds the mount by `mountinfo`; [`Error::Unsupported`] when it is not mounted.
+    pub fn find(proc: &Proc) -> Result<Self> {
+        let mounts = proc.mounts()?;
+        match mountinfo::find(&mounts, "tracefs") {
+            Some(mount) => Self::at(&mount.point),
+            None => Err(Error::Unsupported {
+                action: "find a tracefs mount in",
+                path: proc.dir().path().join("self/mountinfo"),
+                errno: Errno::NOENT,
+            }),
+        }
+    }
+
+    /// Takes the tracefs mounted here.
+    pub fn at(mount_point: impl Into<PathBuf>) -> Result<Self> {
+        Ok(Tracefs {
+            dir: Dir::open(mount_point)?,
+        })
+    }
+
+    /// Whether the kernel has that tracepoint.
+    pub fn has_event(&self, system: &str, event: &str) -> bool {
+        self.dir
+            .open_dir(format!("events/{system}/{event}"))
+            .is_ok()
+    }
+
+    /// Makes an instance with a buffer of its own. One of that name that a dead predecessor left is
+    /// removed first; [`Error::Busy`] when it is still in use.
+    pub fn create_instance(&self, name: &str) -> Result<Instance> {
+        let parent = self.dir.open_dir("instances").map_err(unsupported)?;
+        match parent.make_dir(name) {
+            Err(Error::Busy { .. }) => {
+                parent.remove_dir(name)?;
+                parent.make_dir(name)?;
+            }
+            result => result?,
+        }
+        let dir = parent.open_dir(name)?;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+        let pipe = dir
+            .open_at("trace_pipe", flags, "read")
+            .map_err(unsupported)?;
+        let name = name.to_owned();
+        Ok(Instance {
+            parent,
+            dir,
+            name,
+            pipe: Some(pipe),
+            rest: Vec::new(),
+        })
+    }
+}
+
+/// A missing file below a mounted tracefs means that the kernel lacks the feature.
+fn unsupported(error: Error) -> Error {
+    match error {
+        Error::Gone {
+            action,
+            path,
+            errno,
+        } => Error::Unsupported {
+            action,
+            path,
+            errno,
+        },
+        error => error,
+    }
+}
+
+/// A trace buffer with its own events, readable (`EPOLLIN`) through its `trace_pipe`. Removed when
+/// dropped.
+#[derive(Debug)]
+pub struct Instance {
+    parent: Dir,
+    dir: Dir,
+    name: String,
+    /// `None` only while the instance is being removed, which needs it closed.
+    pipe: Option<OwnedFd>,
+    /// Begin of a line whose end has not been read yet.
+    rest: Vec<u8>,
+}
+
+/// Longest line that is kept while its end is awaited; the kernel's own limit is a page.
+const LINE_MAX_BYTES: usize = 64 << 10;
+
+impl Instance {
+    /// Records a tracepoint, from now on; [`Error::Unsupported`] when the kernel has none such.
+    pub fn enable_event(&self, system: &str, event: &str) -> Result<()> {
+        self.dir
+            .write(format!("events/{system}/{event}/enable"), "1")
+            .map_err(unsupported)
+    }
+
+    /// Records only events for which the expression holds, such as `oom_score_adj == 0`.
+    pub fn filter_event(&self, system: &str, event: &str, filter: &str) -> Result<()> {
+        self.dir
+            .write(format!("events/{system}/{event}/filter"), filter)
+            .map_err(unsupported)
+    }
+
+    /// Takes all whole lines that wait, without blocking; none is not an error.
+    pub fn lines(&mut self) -> Result<Vec<String>> {
+        let mut buffer = [0u8; 8192];
+        if let Some(pipe) = &self.pipe {
+            loop {
+                match rustix::io::read(pipe, &mut buffer) {
+                    Ok(0) | Err(Errno::AGAIN) => break,
+                    Ok(count) => self.rest.extend_from_slice(&buffer[..count]),
+                    Err(Errno::INTR) => {}
+                    Err(errno) => {
+                        return Err(Error::new(
+                            "read",
+                            self.dir.path().join("trace_pipe"),
+                            errno,
+                        ))
+                    }
+                }
+            }
+        }
+        Ok(take_lines(&mut self.rest))
+    }
+}
+
+/// Removes all whole lines from the front of the buffer.
+fn take_lines(buffer: &mut Vec<u8>) -> Vec<String> {
+    let end = buffer
+        .iter()
+        .rposition(|&byte| byte == b'\n')
+        .map_or(0, |at| at + 1);
+    let whole: Vec<u8> = buffer.drain(..end).collect();
+    if buffer.len() > LINE_MAX_BYTES {
+        buffer.clear();
+    }
+    String::from_utf8_lossy(&whole)
+        .lines()
+        .map(str::to_owned)
+        .collect()
+}
+
+impl AsFd for Instance {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.pipe {
+            Some(pipe) => pipe.as_fd(),
+            None => self.dir.as_fd(),
+        }
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        self.pipe = None;
+        // Left behind, it costs a buffer; the next start removes it.
+        let _ = self.parent.remove_dir(&self.name);
+    }
+}
+
+/// One line of a trace.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Line<'a> {
+    /// A recorded event.
+    Event(TraceEvent<'a>),
+    /// The buffer overflowed, and that many events of one CPU are missing.
+    Lost {
+        /// Number of events, 0 when the kernel does not know.
+        events: u64,
+    },
+}
+
+/// One recorded event.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TraceEvent<'a> {
+    /// Name of the task that ran, up to 15 bytes of its own choice; `<...>` when the kernel forgot.
+    pub comm: &'a str,
+    /// Thread id of the task that ran.
+    pub tid: i32,
+    /// CPU on which it ran.
+    pub cpu: u32,
+    /// Time stamp of the trace clock, in seconds.
+    pub seconds: f64,
+    /// Name of the tracepoint.
+    pub name: &'a str,
+    /// What the tracepoint prints, such as `pid=7 comm=sh oom_score_adj=0`.
+    pub fields: &'a str,
+}
+
+impl<'a> Line<'a> {
+    /// Parses a line of `trace_pipe`; `None` for anything else, such as the tail of a line that a
+    /// task's name broke in two.
+    ///
+    /// ```text
+    ///            <...>-1234    [000] d..2.   123.456789: oom_score_adj_update: pid=7 comm=sh ...
+    /// ```
+    pub fn parse(line: &'a str) -> Option<Self> {
+        if let Some(lost) = line.strip_prefix("CPU:") {
+            // CPU:1 [LOST 42 EVENTS]
+            let (_, lost) = lost.split_once("[LOST ")?;
+            let events = lost.split_once(" EVENTS]")?.0.parse().unwrap_or(0);
+            return Some(Line::Lost { events });
+        }
+        // The name fills 16 columns and may hold any byte, dashes and blanks included, so the first
+        // dash that is followed by a number, blanks and a CPU in brackets ends it. A name cannot
+        // hold all of that and a dash within its 15 bytes and still leave room in column 16.
+        let (comm, rest) = split_comm(line)?;
+        let (tid, rest) = rest.split_once(' ')?;
+        let (_, rest) = rest.split_once('[')?;
+        let (cpu, rest) = rest.split_once("] ")?;
+        let (head, rest) = rest.split_once(": ")?;
+        let (name, fields) = rest.split_once(':')?;
+        Some(Line::Event(TraceEvent {
+            comm: comm.trim_start(),
+            tid: tid.parse().ok()?,
+            cpu: cpu.trim().parse().ok()?,
+            seconds: head.split_ascii_whitespace().last()?.parse().ok()?,
+            name,
+            fields: fields.trim_start(),
+        }))
+    }
+}
+
+/// Splits off the 16 columns of the name. Bytes that were not UTF-8 have become three each, so the
+/// column of the dash is only a lower bound: it is the first one there that a number follows.
+fn split_comm(line: &str) -> Option<(&str, &str)> {
+    line.match_indices('-')
+        .map(|(at, _)| at)
+        .filter(|&at| at >= 16)
+        .find_map(|at| {
+            let rest = &line[at + 1..];
+            rest.starts_with(|c: char| c.is_ascii_digit())
+                .then_some((&line[..at], rest))
+        })
+}
+
+/// `pid` and new value out of the fields of `oom:oom_score_adj_update`. The name in their middle
+/// may hold anything, so they are taken from both ends.
+pub fn parse_oom_score_adj(fields: &str) -> Option<(i32, i16)> {
+    let (pid, rest) = fields.strip_prefix("pid=")?.split_once(" comm=")?;
+    let (_, value) = rest.rsplit_once(" oom_score_adj=")?;
+    Some((pid.parse().ok()?, value.trim_end().parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::fs;
+
+    fn event(line: &str) -> TraceEvent<'_> {
+        match Line::parse(line) {
+            Some(Line::Event(event)) => event,
+            other => panic!("{line:?} gave {other:?}"),
+        }
+    }
+
+    #[test]
+    fn parses_lines_with_and_without_flags() {
+        let with = event("            bash-1234    [001] d..2.   123.456789: oom_score_adj_update: pid=7 comm=sh oom_score_adj=0");
+        assert_eq!((with.comm, with.tid, with.cpu), ("bash", 1234, 1));
+        assert_eq!(
+            (with.seconds, with.name),
+            (123.456789, "oom_score_adj_update")
+        );
+        assert_eq!(with.fields, "pid=7 comm=sh oom_score_adj=0");
+        let without =
+            event("           <...>-7       [000]     5.000001: limelight_topmost: members=3");
+        assert_eq!((without.comm, without.fields), ("<...>", "members=3"));
+        let tgid = event("            bash-1234    (   1200) [001] d..2.   1.000000: x: y");
+        assert_eq!((tgid.tid, tgid.cpu, tgid.name), (1234, 1, "x"));
+    }
+
+    #[test]
+    fn hostile_names() {
+        for comm in [
+            "a b-c d",
+            "-1 [9] : x: y",
+            "x-99 [000] d.",
+            "kworker/0:1-ev",
+            "]: [",
+            "€-5",
+        ] {
+            let pad = " ".repeat(16usize.saturating_sub(comm.len()));
+            let line =
+                format!("{pad}{comm}-77      [003] d..1.  9.500000: name: pid=1 comm=a-2 v=3");
+            let event = event(&line);
+            assert_eq!((event.comm, event.tid, event.cpu), (comm, 77, 3), "{line}");
+            assert_eq!(event.fields, "pid=1 comm=a-2 v=3");
+        }
+    }
+
+    #[test]
+    fn lost_events_and_broken_lines() {
+        assert_eq!(
+            Line::parse("CPU:1 [LOST 42 EVENTS]"),
+            Some(Line::Lost { events: 42 })
+        );
+        assert_eq!(Line::parse("rest of a name oom_score_adj=0"), None);
+        assert_eq!(Line::parse(""), None);
+    }
+
+    #[test]
+    fn oom_score_adj_fields() {
+        assert_eq!(
+            parse_oom_score_adj("pid=7 comm=sh oom_score_adj=-900"),
+            Some((7, -900))
+        );
+        let sly = "pid=7 comm=a oom_score_adj=5 oom_score_adj=0";
+        assert_eq!(parse_oom_score_adj(sly), Some((7, 0)));
+        assert_eq!(parse_oom_score_adj("pid=7 comm=sh"), None);
+    }
+
+    #[test]
+    fn lines_are_taken_whole() {
+        let mut buffer = b"one\ntwo\nthr".to_vec();
+        assert_eq!(take_lines(&mut buffer), ["one", "two"]);
+        assert_eq!(buffer, b"thr");
+        buffer.extend_from_slice(b"ee\n");
+        assert_eq!(take_lines(&mut buffer), ["three"]);
+        buffer = vec![b'x'; LINE_MAX_BYTES + 1];
+        assert!(take_lines(&mut buffer).is_empty() && buffer.is_empty());
+    }
+
+    #[test]
+    fn an_instance_needs_its_kernel_files() {
+        let temp = tempfile::tempdir().unwrap();
+        let tracefs = Tracefs::at(temp.path()).unwrap();
+        assert!(tracefs
+            .create_instance("limelight")
+            .unwrap_err()
+            .is_unsupported());
+        fs::create_dir_all(temp.path().join("events/oom/oom_score_adj_update")).unwrap();
+        assert!(tracefs.has_event("oom", "oom_score_adj_update"));
+        assert!(!tracefs.has_event("oom", "mark_victim"));
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(line in any::<String>(), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            Line::parse(&line);
+            Line::parse(&String::from_utf8_lossy(&bytes));
+            parse_oom_score_adj(&line);
+            take_lines(&mut bytes.clone());
+        }
+
+        #[test]
+        fn any_name_leaves_the_rest_intact(comm in "[ -~]{1,15}", tid in 1..4_000_000i32) {
+            let line = format!("{comm:>16}-{tid:<7} [001] d..2.   1.000000: name: v=1");
+            let event = event(&line);
+            prop_assert_eq!((event.tid, event.cpu, event.name), (tid, 1, "name"));
+            prop_assert_eq!(event.comm, comm.trim_start());
+        }
+    }
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Who descends from whom.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::process::Stat;
+
+/// All processes at one moment, by parent.
+#[derive(Debug, Clone, Default)]
+pub struct ProcessTree {
+    stats: BTreeMap<i32, Stat>,
+    children: BTreeMap<i32, Vec<i32>>,
+}
+
+impl ProcessTree {
+    /// Builds the tree. Order does not matter.
+    pub fn new(stats: impl IntoIterator<Item = Stat>) -> Self {
+        let stats: BTreeMap<i32, Stat> = stats.into_iter().map(|stat| (stat.pid, stat)).collect();
+        let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+        for stat in stats.values() {
+            children.entry(stat.ppid).or_default().push(stat.pid);
+        }
+        ProcessTree { stats, children }
+    }
+
+    /// What is known of one process.
+    pub fn get(&self, pid: i32) -> Option<&Stat> {
+        self.stats.get(&pid)
+    }
+
+    /// All processes, by ascending number.
+    pub fn iter(&self) -> impl Iterator<Item = &Stat> {
+        self.stats.values()
+    }
+
+    /// The parent's number; 0 for the first processes.
+    pub fn parent(&self, pid: i32) -> Option<i32> {
+        self.get(pid).map(|stat| stat.ppid)
+    }
+
+    /// Direct children, ascending.
+    pub fn children(&self, pid: i32) -> &[i32] {
+        self.children.get(&pid).map_or(&[], Vec::as_slice)
+    }
+
+    /// Children, their children and so on, without `pid` itself, ascending.
+    pub fn descendants(&self, pid: i32) -> Vec<i32> {
+        // Numbers are read at different moments, so reuse could make a loop of them.
+        let mut found = BTreeSet::new();
+        let mut open = vec![pid];
+        while let Some(next) = open.pop() {
+            let fresh = self.children(next).iter().filter(|&&child| child != pid);
+            open.extend(fresh.filter(|&&child| found.insert(child)));
+        }
+        found.into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn stat(pid: i32, ppid: i32) -> Stat {
+        Stat {
+            pid,
+            comm: String::new(),
+            state: 'S',
+            ppid,
+            minor_faults: 0,
+            major_faults: 0,
+            start_ticks: 0,
+        }
+    }
+
+    #[test]
+    fn descendants_of_a_branch() {
+        let tree = ProcessTree::new([stat(1, 0), stat(5, 1), stat(9, 5), stat(7, 9), stat(6, 1)]);
+        assert_eq!(tree.descendants(5), [7, 9]);
+        assert_eq!(tree.children(1), [5, 6]);
+        assert_eq!(tree.parent(7), Some(9));
+        assert_eq!(tree.parent(70), None);
+        assert_eq!(tree.descendants(70), [0; 0]);
+    }
+
+    #[test]
+    fn a_loop_made_by_reuse_ends() {
+        let tree = ProcessTree::new([stat(2, 3), stat(3, 2)]);
+        assert_eq!(tree.descendants(2), [3]);
+    }
+
+    proptest! {
+        #[test]
+        fn descendants_end_and_never_name_the_root(
+            pairs in prop::collection::vec((0..30i32, 0..30i32), 0..60),
+            root in 0..30i32,
+        ) {
+            let tree = ProcessTree::new(pairs.into_iter().map(|(pid, ppid)| stat(pid, ppid)));
+            prop_assert!(!tree.descendants(root).contains(&root));
+        }
+    }
+}
