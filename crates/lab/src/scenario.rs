@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What a scenario tells the lab: which machines to boot, what runs in them, and what must hold.
+//!
+//! A scenario knows nothing of QEMU, images or results files. The lab asks it for its variants,
+//! arms and cells, boots one machine per kernel (all repetitions interleaved), and hands the
+//! collected figures back to [`Scenario::must_hold`].
+
+use std::fmt;
+use std::time::Duration;
+
+use limelight_apps::plan::Arm;
+use limelight_apps::scenario::Work;
+use serde::{Deserialize, Serialize};
+
+use crate::results::Aggregates;
+
+/// A kernel that the lab can build or fetch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kernel {
+    /// The distribution's own package, unmodified.
+    Debian,
+    /// Linux 6.12 with the Limelight series.
+    Limelight,
+    /// The same source and configuration without the series: what the series costs when idle.
+    Unpatched,
+    /// `limelight` with KASAN, lockdep and the VM's own assertions.
+    Debug,
+}
+
+impl Kernel {
+    /// All kernels, in the order in which `limelight-lab list` shows them.
+    pub const ALL: [Kernel; 4] = [
+        Kernel::Debian,
+        Kernel::Limelight,
+        Kernel::Unpatched,
+        Kernel::Debug,
+    ];
+
+    /// The name on the command line and under `target/lab/kernels/`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kernel::Debian => "debian",
+            Kernel::Limelight => "limelight",
+            Kernel::Unpatched => "unpatched",
+            Kernel::Debug => "debug",
+        }
+    }
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl std::str::FromStr for Kernel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Kernel::ALL
+            .into_iter()
+            .find(|kernel| kernel.name() == text)
+            .ok_or_else(|| {
+                format!("no kernel is called {text:?}: take debian, limelight, unpatched or debug")
+            })
+    }
+}
+
+/// What a scenario is for; it decides which command runs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Run by `limelight-lab test`. Its guest sends `Check` records; counters may be judged by
+    /// [`Scenario::must_hold`]; no time ever decides.
+    Test,
+    /// Run by `limelight-lab bench`, repeated, and shown in the report. Carries timings.
+    Benchmark,
+    /// Run by `limelight-lab soak`, on the debug kernel.
+    Soak,
+}
+
+/// Which page replacement the guest runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Lru {
+    /// Active and inactive lists (`lru_gen/enabled` = 0).
+    TwoList,
+    /// Multi-generational LRU (`lru_gen/enabled` = 7).
+    Mglru,
+}
+
+impl Lru {
+    /// Name used in variant names and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Lru::TwoList => "two-list",
+            Lru::Mglru => "mglru",
+        }
+    }
+
+    /// The value for `/sys/kernel/mm/lru_gen/enabled`.
+    pub fn lru_gen(self) -> u8 {
+        match self {
+            Lru::TwoList => 0,
+            Lru::Mglru => 7,
+        }
+    }
+}
+
+/// Where the guest's anonymous memory may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SwapKind {
+    /// Nowhere.
+    None,
+    /// A virtio disk of [`MachineSize::swap_mib`]. Not available in exact mode.
+    Disk,
+    /// zram of [`MachineSize::swap_mib`] nominal size.
+    Zram,
+}
+
+impl SwapKind {
+    /// Name used in variant names and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            SwapKind::None => "no-swap",
+            SwapKind::Disk => "swap",
+            SwapKind::Zram => "zram",
+        }
+    }
+}
+
+/// One setting of the machine and its background load; arms are compared within a variant.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Variant {
+    /// Page replacement.
+    pub lru: Lru,
+    /// Swap.
+    pub swap: SwapKind,
+    /// The background load's name (`copy`, `index-read`, ...), or another word that tells this
+    /// variant from its neighbours; letters, digits and `-`.
+    pub load: String,
+}
+
+impl Variant {
+    /// A variant from its three parts.
+    pub fn new(lru: Lru, swap: SwapKind, load: impl Into<String>) -> Self {
+        Variant {
+            lru,
+            swap,
+            load: load.into(),
+        }
+    }
+
+    /// Every combination of the three lists.
+    pub fn product(lrus: &[Lru], swaps: &[SwapKind], loads: &[&str]) -> Vec<Self> {
+        let mut all = Vec::new();
+        for &lru in lrus {
+            for &swap in swaps {
+                all.extend(loads.iter().map(|&load| Variant::new(lru, swap, load)));
+            }
+        }
+        all
+    }
+}
+
+impl fmt::Display for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!(
+            "{}/{}/{}",
+            self.lru.name(),
+            self.swap.name(),
+            self.load
+        ))
+    }
+}
+
+/// An arm on the kernel that it needs. The same [`Arm`] may be asked for on several kernels, for
+/// example `idle` on each to have the limit of each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ArmOn {
+    /// What is done for the foreground app.
+    pub arm: Arm,
+    /// Where.
+    pub kernel: Kernel,
+}
+
+impl ArmOn {
+    /// `arm` on `kernel`.
+    pub const fn new(arm: Arm, kernel: Kernel) -> Self {
+        ArmOn { arm, kernel }
+    }
+}
+
+impl fmt::Display for ArmOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}@{}", arm_name(self.arm), self.kernel))
+    }
+}
+
+/// The name of an arm on the command line, in results files and in tables.
+pub fn arm_name(arm: Arm) -> &'static str {
+    match arm {
+        Arm::Idle => "idle",
+        Arm::Stock => "stock",
+        Arm::MemoryLow => "memory-low",
+        Arm::MemoryMin => "memory-min",
+        Arm::BestStock => "best-stock",
+        Arm::LimelightOnDebian => "limelight-on-debian",
+        Arm::Limelight => "limelight",
+    }
+}
+
+/// The machine a variant needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineSize {
+    /// Guest memory in MiB. In exact mode the lab adds `data_mib`, which then lives in memory.
+    pub memory_mib: u32,
+    /// Virtual CPUs; exact mode always has one.
+    pub vcpus: u32,
+    /// Size in MiB of the data disk, an empty ext4 that the guest mounts; 0 for none.
+    pub data_mib: u32,
+    /// Size in MiB of the swap disk or zram, where the variant has one.
+    pub swap_mib: u32,
+    /// Debian packages of the root file system to mount; empty for none.
+    pub rootfs_packages: Vec<String>,
+}
+
+impl Default for MachineSize {
+    fn default() -> Self {
+        MachineSize {
+            memory_mib: 256,
+            vcpus: 2,
+            data_mib: 0,
+            swap_mib: 256,
+            rootfs_packages: Vec::new(),
+        }
+    }
+}
+
+/// One piece of work in one repetition of one arm.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Task {
+    /// Tells the tasks of an arm apart (`think-30s`); letters, digits, `.` and `-`.
+    pub name: String,
+    /// What the guest runs.
+    pub work: Work,
+}
+
+impl Task {
+    /// A named piece of work.
+    pub fn new(name: impl Into<String>, work: Work) -> Self {
+        Task {
+            name: name.into(),
+            work,
+        }
+    }
+}
+
+/// A figure that tables and the report show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Metric {
+    /// Name in the guest's `values`, for example `major_faults` or `swipe_median_us`.
+    pub name: &'static str,
+    /// What a person reads, without the unit: `major faults`.
+    pub label: &'static str,
+    /// Which direction is good.
+    pub better: Better,
+}
+
+/// Which direction of a metric is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Better {
+    /// Faults, times.
+    Lower,
+    /// Throughput, pages kept.
+    Higher,
+    /// Neither: context.
+    Neutral,
+}
+
+/// How time passes in the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// KVM where it really works, else multi-threaded TCG: counters are good, times are rough.
+    Fast,
+    /// One vCPU, one instruction is one nanosecond, no host clock and no host disk: two runs are
+    /// identical, times can be compared, memory latency is not modelled.
+    Exact,
+}
+
+impl Mode {
+    /// Name on the command line and in results files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Fast => "fast",
+            Mode::Exact => "exact",
+        }
+    }
+}
+
+/// Something that a scenario promises, and whether it held.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The promise, as a sentence.
+    pub what: String,
+    /// Whether it held.
+    pub passed: bool,
+    /// The figures that decided.
+    pub seen: String,
+}
+
+impl Verdict {
+    /// A verdict on `what` from what was `seen`.
+    pub fn new(what: impl Into<String>, passed: bool, seen: impl Into<String>) -> Self {
+        Verdict {
+            what: what.into(),
+            passed,
+            seen: seen.into(),
+        }
+    }
+}
+
+/// A test, benchmark or soak that runs in virtual machines.
+///
+/// The guest finds in its initramfs: `/init` and `/bin/limelight-guest` (the program of
+/// `crates/apps`), `/bin/limelightd`, `/bin/limelight`, `/bin/limelight-agent`, `/bin/busybox`,
+/// `/plan.json`, and the kernel modules that the plan lists. The data disk is `/dev/vda`, formatted;
+/// further disks follow in the order data, swap, root file system, and the plan names them.
+pub trait Scenario: Sync {
+    /// Name on the command line and of the results folder; letters, digits and `-`.
+    fn name(&self) -> &'static str;
+
+    /// One line for `limelight-lab list`.
+    fn about(&self) -> &'static str;
+
+    /// Which command runs it.
+    fn kind(&self) -> Kind;
+
+    /// The settings under which the arms are compared.
+    fn variants(&self) -> Vec<Variant>;
+
+    /// The arms of a variant, in the order of the tables.
+    fn arms(&self, variant: &Variant) -> Vec<ArmOn>;
+
+    /// The machine of a variant.
+    fn machine(&self, variant: &Variant) -> MachineSize;
+
+    /// What one repetition of an arm runs.
+    fn tasks(&self, variant: &Variant, arm: ArmOn) -> Vec<Task>;
+
+    /// The most that one repetition of one arm of a variant may take on two cores without KVM;
+    /// the lab multiplies it by the cells in a boot and adds the boot itself.
+    fn time_limit(&self, variant: &Variant) -> Duration;
+
+    /// What must hold, judged on everything that ran (an arm or variant that was left out on the
+    /// command line is simply absent from the aggregates).
+    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict>;
+
+    /// The figures that tables and the report show, most important first.
+    fn metrics(&self) -> Vec<Metric> {
+        Vec::new()
+    }
+
+    /// Repetitions when the command line does not say.
+    fn repetitions(&self) -> u32 {
+        match self.kind() {
+            Kind::Test | Kind::Soak => 1,
+            Kind::Benchmark => 5,
+        }
+    }
+
+    /// The most repetitions that share one boot; the boots of different kernels alternate.
+    fn repetitions_per_boot(&self) -> u32 {
+        5
+    }
+
+    /// Whether every arm gets a boot of its own even where arms share a kernel.
+    fn boot_per_arm(&self) -> bool {
+        false
+    }
+
+    /// How time passes when the command line does not say.
+    fn mode(&self) -> Mode {
+        Mode::Fast
+    }
+
+    /// Words added to the kernel's command line.
+    fn kernel_parameters(&self, _variant: &Variant, _kernel: Kernel) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Texts that are allowed in the guest's console although the lab would take them for a kernel
+    /// failure (an expected OOM report, for example): any line that contains one is passed over.
+    fn expected_console(&self) -> &'static [&'static str] {
+        &[]
+    }
+}

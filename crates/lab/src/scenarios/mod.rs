@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The scenarios, one file each.
+
+mod boot;
+
+use crate::scenario::Scenario;
+
+/// Every scenario that the lab knows, in the order of `limelight-lab list`.
+pub fn all() -> Vec<&'static dyn Scenario> {
+    vec![&boot::Boot]
+}
