@@ -22,6 +22,7 @@ pub mod pidfd;
 pub mod proc;
 pub mod process;
 pub mod psi;
+pub mod signal;
 pub mod tracefs;
 pub mod tree;
 
