@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The command line. Doc comments here are the help texts and the manual.
+
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Parser, Subcommand};
+use clap_complete::Shell;
+
+/// Talk to limelightd, which keeps the app in front fast when memory is short.
+#[derive(Debug, Parser)]
+#[command(
+    name = "limelight",
+    version,
+    after_help = "Exit codes: 0 done; 1 failed, or doctor found something inert or missing; 2 wrong \
+                  usage; 3 the daemon does not run; 4 the daemon refused; 5 no such process or cgroup."
+)]
+pub struct Args {
+    /// The daemon's control socket.
+    #[arg(
+        long,
+        global = true,
+        value_name = "PATH",
+        default_value = "/run/limelight/control.sock"
+    )]
+    pub socket: PathBuf,
+
+    /// Print JSON, for programs.
+    #[arg(long, global = true)]
+    pub json: bool,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// One command each.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show which app is in front, since when, who said so, and what protects it.
+    ///
+    /// Exits with 0 once the daemon is ready.
+    Status,
+
+    /// Tell what was done to one process: each knob, from what to what, by which rule, and what
+    /// would change it back.
+    Explain {
+        /// The process.
+        #[arg(value_parser = clap::value_parser!(i32).range(1..))]
+        pid: i32,
+    },
+
+    /// Say which app is in front.
+    ///
+    /// The claim holds until the app ends or the next claim, and ranks above what the session
+    /// reports. Root may name any app, everybody else their own.
+    #[command(group = ArgGroup::new("target").required(true))]
+    Focus {
+        /// Any process of the app.
+        #[arg(group = "target", value_parser = clap::value_parser!(i32).range(1..))]
+        pid: Option<i32>,
+
+        /// The app's cgroup: a path below the cgroup v2 mount point, or an absolute one.
+        #[arg(long, group = "target", value_name = "PATH")]
+        cgroup: Option<String>,
+
+        /// No app at all: the claim ends, and everything is put back.
+        #[arg(long, group = "target")]
+        none: bool,
+    },
+
+    /// Examine this machine: what acts, what is inert and why, what is missing and what to do.
+    ///
+    /// Works without the daemon. Exits with 1 when something is inert or missing.
+    Doctor {
+        /// Examine the cgroups above this process, instead of the app in front.
+        #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
+        pid: Option<i32>,
+    },
+
+    /// Print a completion script for a shell.
+    #[command(hide = true)]
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+
+    /// Write the manual pages into a directory.
+    #[command(hide = true)]
+    Man {
+        /// The directory, which must exist.
+        directory: PathBuf,
+    },
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The doctor against machines written by hand.
+
+use super::*;
+use std::fs;
+
+struct Fake {
+    root: tempfile::TempDir,
+}
+
+impl Fake {
+    /// A sound machine without the daemon: 6.12, MGLRU, PSI, zram, pid 7 in `/user.slice/app.scope`.
+    fn sound() -> Self {
+        let fake = Fake {
+            root: tempfile::tempdir().unwrap(),
+        };
+        let cgroup = fake.path("cgroup");
+        fake.write("proc/sys/kernel/osrelease", "6.12.117-limelight\n");
+        fake.write(
+            "proc/1/mountinfo",
+            &format!("1 0 0:1 / {} rw - cgroup2 none rw\n", cgroup.display()),
+        );
+        fake.write("proc/7/cgroup", "0::/user.slice/app.scope\n");
+        fake.write("proc/8/cgroup", "0::/\n");
+        fake.write(
+            "proc/pressure/memory",
+            "some avg10=0.50 avg60=0.00 avg300=0.00 total=9\n",
+        );
+        fake.write(
+            "proc/swaps",
+            "Filename Type Size Used Priority\n/dev/zram0 partition 131068 0 100\n",
+        );
+        fake.write("sys/kernel/mm/lru_gen/enabled", "0x0007\n");
+        for group in ["", "user.slice/", "user.slice/app.scope/"] {
+            fake.write(&format!("cgroup/{group}cgroup.procs"), "");
+            fake.write(&format!("cgroup/{group}cgroup.controllers"), "cpu memory\n");
+            if !group.is_empty() {
+                fake.write(&format!("cgroup/{group}memory.min"), "0\n");
+            }
+        }
+        fake
+    }
+
+    fn path(&self, relative: &str) -> PathBuf {
+        self.root.path().join(relative)
+    }
+
+    fn write(&self, relative: &str, text: &str) {
+        let path = self.path(relative);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn examine(&self, pid: i32) -> Vec<Finding> {
+        examine(&Machine {
+            proc: self.path("proc"),
+            sys: self.path("sys"),
+            device: self.path("limelight"),
+            socket: self.path("control.sock"),
+            pid: Some(pid),
+        })
+    }
+
+    fn finding(&self, check: &str) -> Finding {
+        let findings = self.examine(7);
+        findings
+            .into_iter()
+            .find(|finding| finding.check == check)
+            .expect(check)
+    }
+}
+
+#[test]
+fn a_sound_machine_lacks_only_the_daemon_and_the_device() {
+    let findings = Fake::sound().examine(7);
+    let trouble: Vec<&str> = findings
+        .iter()
+        .filter(|finding| finding.state.is_trouble())
+        .map(|finding| finding.check.as_str())
+        .collect();
+    assert_eq!(trouble, ["kernel support", "daemon"], "{findings:#?}");
+    assert!(findings
+        .iter()
+        .all(|f| f.cure.is_some() == f.state.is_trouble()));
+}
+
+#[test]
+fn the_lru_decides_the_knob() {
+    let fake = Fake::sound();
+    assert!(fake
+        .finding("page reclaim")
+        .detail
+        .contains("memory.min protects"));
+    fake.write("sys/kernel/mm/lru_gen/enabled", "0x0000\n");
+    assert!(fake
+        .finding("page reclaim")
+        .detail
+        .contains("memory.low protects"));
+    fs::remove_dir_all(fake.path("sys/kernel")).unwrap();
+    assert!(fake.finding("page reclaim").detail.contains("not built in"));
+}
+
+#[test]
+fn a_gap_in_the_chain_is_named_with_its_cure() {
+    let fake = Fake::sound();
+    fs::remove_file(fake.path("cgroup/user.slice/app.scope/memory.min")).unwrap();
+    let finding = fake.finding("memory controller");
+    assert_eq!(finding.state, Verdict::Inert);
+    assert!(
+        finding.detail.contains("/user.slice/app.scope"),
+        "{finding:?}"
+    );
+    let cure = finding.cure.unwrap();
+    assert!(
+        cure.ends_with("cgroup/user.slice/cgroup.subtree_control"),
+        "{cure}"
+    );
+}
+
+#[test]
+fn the_root_cgroup_protects_nothing() {
+    let findings = Fake::sound().examine(8);
+    let finding = findings
+        .iter()
+        .find(|f| f.check == "memory controller")
+        .unwrap();
+    assert_eq!(finding.state, Verdict::Inert);
+}
+
+#[test]
+fn a_dead_process_and_a_foreign_namespace_are_inert() {
+    let fake = Fake::sound();
+    let dead = fake.examine(99);
+    assert!(dead
+        .iter()
+        .any(|f| f.check == "memory controller" && f.state == Verdict::Inert));
+    fake.write("proc/7/cgroup", "0::/../outside\n");
+    assert_eq!(fake.finding("memory controller").state, Verdict::Inert);
+}
+
+#[test]
+fn missing_pieces_are_missing() {
+    let fake = Fake::sound();
+    fs::remove_file(fake.path("proc/pressure/memory")).unwrap();
+    assert_eq!(fake.finding("PSI").state, Verdict::Missing);
+    fake.write("proc/swaps", "Filename Type Size Used Priority\n");
+    assert_eq!(fake.finding("swap").state, Verdict::Note);
+    fake.write("cgroup/cgroup.controllers", "cpu\n");
+    assert_eq!(fake.finding("memory controller").state, Verdict::Missing);
+    fake.write("proc/1/mountinfo", "1 0 0:1 / /proc rw - proc proc rw\n");
+    assert_eq!(fake.finding("cgroup v2").state, Verdict::Missing);
+}
+
+#[test]
+fn an_old_kernel_is_inert() {
+    let fake = Fake::sound();
+    fake.write("proc/sys/kernel/osrelease", "5.15.0-91-generic\n");
+    assert_eq!(fake.finding("kernel").state, Verdict::Inert);
+}
+
+#[test]
+fn another_file_in_the_devices_place_is_inert() {
+    let fake = Fake::sound();
+    fake.write("limelight", "");
+    assert_eq!(fake.finding("kernel support").state, Verdict::Inert);
+}

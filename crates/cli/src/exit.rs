@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! How the program fails: one message with its cure, and one exit code for each kind of failure.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use limelight_core::control::{ErrorCode, Response};
+
+use crate::format::printable;
+
+/// `doctor` found something inert or missing, or anything that has no code of its own.
+pub const TROUBLE: u8 = 1;
+const NO_DAEMON: u8 = 3;
+const REFUSED: u8 = 4;
+const NO_SUCH_PROCESS: u8 = 5;
+
+/// Why the command did not do its work.
+#[derive(Debug)]
+pub enum Failure {
+    /// Nobody listens on the control socket.
+    NoDaemon {
+        /// The socket.
+        socket: PathBuf,
+        /// What `connect()` said.
+        cause: io::Error,
+    },
+    /// The daemon answers, but not to us.
+    Refused {
+        /// What was wrong.
+        message: String,
+        /// What helps.
+        cure: String,
+    },
+    /// The process or cgroup that was named does not exist.
+    NotFound {
+        /// What was wrong.
+        message: String,
+        /// What helps.
+        cure: String,
+    },
+    /// Anything else.
+    Other(String),
+}
+
+impl Failure {
+    /// The exit code that stands for it.
+    pub fn code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Failure::NoDaemon { .. } => NO_DAEMON,
+            Failure::Refused { .. } => REFUSED,
+            Failure::NotFound { .. } => NO_SUCH_PROCESS,
+            Failure::Other(_) => TROUBLE,
+        })
+    }
+
+    /// An answer that is not what was asked for: the daemon's refusal, or a daemon of another
+    /// version.
+    pub fn unexpected(response: &Response) -> Self {
+        match response {
+            Response::Error {
+                code,
+                message,
+                cure,
+            } => {
+                let (message, cure) = (message.clone(), cure.clone());
+                match code {
+                    ErrorCode::NotFound => Failure::NotFound { message, cure },
+                    ErrorCode::BadRequest
+                    | ErrorCode::NotAllowed
+                    | ErrorCode::NotAnApp
+                    | ErrorCode::Busy => Failure::Refused { message, cure },
+                    ErrorCode::Internal => Failure::Other(with_cure(message, &cure)),
+                }
+            }
+            _ => Failure::Other(
+                "the daemon answered another question: are limelight and limelightd of the same \
+                 version?"
+                    .to_owned(),
+            ),
+        }
+    }
+}
+
+fn with_cure(message: String, cure: &str) -> String {
+    match cure {
+        "" => message,
+        cure => format!("{message}\n  {cure}"),
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::NoDaemon { socket, cause } => {
+                let socket = socket.display();
+                match cause.kind() {
+                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => write!(
+                        f,
+                        "limelightd does not run: nobody listens on {socket} ({cause})\n  start it \
+                         with `systemctl start limelightd`, or `limelightd` as root"
+                    ),
+                    io::ErrorKind::PermissionDenied => write!(
+                        f,
+                        "{socket} is not ours to open ({cause})\n  its mode decides who may talk to \
+                         limelightd; try as root"
+                    ),
+                    _ => write!(f, "cannot talk to limelightd on {socket}: {cause}"),
+                }
+            }
+            Failure::Refused { message, cure } | Failure::NotFound { message, cure } => {
+                f.write_str(&printable(&with_cure(message.clone(), cure)))
+            }
+            Failure::Other(message) => f.write_str(&printable(message)),
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Failure::Other(error.to_string())
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Self {
+        Failure::Other(error.to_string())
+    }
+}

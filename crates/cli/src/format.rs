@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! How values are written for people.
+
+use std::io::Write;
+use std::time::Duration;
+
+use limelight_core::control::AppStatus;
+use serde::Serialize;
+
+use crate::exit::Failure;
+
+/// Writes a value as indented JSON.
+pub fn json(value: &impl Serialize, out: &mut Vec<u8>) -> Result<(), Failure> {
+    serde_json::to_writer_pretty(&mut *out, value)?;
+    writeln!(out)?;
+    Ok(())
+}
+
+/// Bytes with a binary unit and three digits: `104 MiB`, `1.46 GiB`.
+pub fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    // 999.5 and above would print four digits.
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let decimals = match value {
+        v if v < 9.995 => 2,
+        v if v < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$} {}", UNITS[unit])
+}
+
+/// A span of time with its two largest units: `850 ms`, `12 s`, `3 min 20 s`, `2 h 5 min`.
+pub fn span(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes, seconds) {
+        (0, 0, 0, 0) => format!("{} ms", time.as_millis()),
+        (0, 0, 0, _) => format!("{seconds} s"),
+        (0, 0, _, _) => format!("{minutes} min {} s", seconds % 60),
+        (0, _, _, _) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
+/// How long ago a point in milliseconds since boot was.
+pub fn ago(at_ms: u64) -> String {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let now_ms = now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000;
+    format!(
+        "{} ago",
+        span(Duration::from_millis(now_ms.saturating_sub(at_ms)))
+    )
+}
+
+/// A knob's value; large numbers of bytes also with their unit.
+pub fn value(knob: &str, value: &str) -> String {
+    let in_bytes = knob
+        .rsplit('/')
+        .next()
+        .is_some_and(|file| file.starts_with("memory."));
+    match value.trim().parse() {
+        Ok(number) if in_bytes && number >= 1024 => bytes(number),
+        _ => printable(value.trim()),
+    }
+}
+
+/// An app in a few words: `gimp (pid 4242)`.
+pub fn app(app: &AppStatus) -> String {
+    let name = printable(&app.name);
+    match app.pid {
+        Some(pid) => format!("{name} (pid {pid})"),
+        None => name,
+    }
+}
+
+/// Text that came from a process or its cgroup, without what could drive the terminal.
+pub fn printable(text: &str) -> String {
+    let keep = |c: char| !c.is_control() || c == '\n';
+    text.chars()
+        .map(|c| if keep(c) { c } else { '\u{fffd}' })
+        .collect()
+}
+
+/// A number with its noun: `1 process`, `3 processes`.
+pub fn count(number: u64, one: &str, many: &str) -> String {
+    match number {
+        1 => format!("1 {one}"),
+        _ => format!("{number} {many}"),
+    }
+}
+
+/// Lines of a name, a blank and a text; the texts are aligned, and their further lines too.
+#[derive(Debug, Default)]
+pub struct Table(Vec<(String, String)>);
+
+impl Table {
+    /// Adds a line; an empty name continues the one above.
+    pub fn line(&mut self, name: &str, text: impl Into<String>) {
+        self.0.push((name.to_owned(), text.into()));
+    }
+
+    /// Writes all lines.
+    pub fn print(&self, out: &mut Vec<u8>) -> Result<(), Failure> {
+        let width = self
+            .0
+            .iter()
+            .map(|(name, _)| name.chars().count())
+            .max()
+            .unwrap_or(0);
+        for (name, text) in &self.0 {
+            let mut name = name.as_str();
+            for line in text.lines() {
+                let padded = format!("{name:width$}  {line}");
+                writeln!(out, "{}", padded.trim_end())?;
+                name = "";
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_have_three_digits() {
+        for (value, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.00 KiB"),
+            (104 << 20, "104 MiB"),
+            (1000 << 20, "0.98 GiB"),
+            (15_728_640, "15.0 MiB"),
+            (u64::MAX, "16.0 EiB"),
+        ] {
+            assert_eq!(bytes(value), text);
+        }
+    }
+
+    #[test]
+    fn spans_have_two_units() {
+        for (ms, text) in [
+            (0, "0 ms"),
+            (850, "850 ms"),
+            (12_900, "12 s"),
+            (200_000, "3 min 20 s"),
+            (7_500_000, "2 h 5 min"),
+            (90_000_000, "1 d 1 h"),
+        ] {
+            assert_eq!(span(Duration::from_millis(ms)), text);
+        }
+    }
+
+    #[test]
+    fn values_of_memory_knobs_have_a_unit() {
+        assert_eq!(value("/a/memory.min", "104857600\n"), "100 MiB");
+        assert_eq!(value("/a/memory.min", "max"), "max");
+        assert_eq!(value("/proc/7/oom_score_adj", "-500"), "-500");
+        assert_eq!(value("/proc/7/x", "104857600"), "104857600");
+    }
+
+    #[test]
+    fn names_cannot_drive_the_terminal() {
+        assert_eq!(printable("a\x1b[2Jb\u{9b}"), "a\u{fffd}[2Jb\u{fffd}");
+    }
+
+    #[test]
+    fn tables_are_aligned() {
+        let mut table = Table::default();
+        table.line("topmost", "gimp\n/a");
+        table.line("lru", "mglru");
+        let mut out = Vec::new();
+        table.print(&mut out).unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "topmost  gimp\n         /a\nlru      mglru\n"
+        );
+    }
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! limelight: the command line of limelightd.
+
+mod args;
+mod client;
+mod doctor;
+mod exit;
+mod explain;
+mod format;
+mod manual;
+mod status;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use limelight_core::control::{FocusTarget, Request, Response};
+
+use args::{Args, Command};
+use client::Client;
+use exit::Failure;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let mut out = Vec::new();
+    let result = run(&args, &mut out);
+    // A reader that has seen enough (`limelight status | head -1`) is no failure.
+    let written = io::stdout()
+        .write_all(&out)
+        .and_then(|()| io::stdout().flush());
+    match (result, written) {
+        (Ok(code), _) => code,
+        (Err(failure), _) => {
+            eprintln!("limelight: {failure}");
+            failure.code()
+        }
+    }
+}
+
+fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
+    let ask = |request| Client::connect(&args.socket)?.ask(&request);
+    match &args.command {
+        Command::Status => match ask(Request::Status)? {
+            Response::Status(status) => status::print(&status, args.json, out)?,
+            other => return Err(Failure::unexpected(&other)),
+        },
+        Command::Explain { pid } => match ask(Request::Explain { pid: *pid })? {
+            Response::Explain(explain) => explain::print(&explain, args.json, out)?,
+            other => return Err(Failure::unexpected(&other)),
+        },
+        Command::Focus {
+            pid,
+            cgroup,
+            none: _,
+        } => {
+            let target = match (pid, cgroup) {
+                (Some(pid), _) => FocusTarget::Pid(*pid),
+                (None, Some(path)) => FocusTarget::Cgroup(path.clone()),
+                (None, None) => FocusTarget::None,
+            };
+            let source = "cli".to_owned();
+            match ask(Request::Focus {
+                target,
+                source,
+                hold: false,
+            })? {
+                Response::Ok { message } if args.json => {
+                    format::json(&serde_json::json!({ "message": message }), out)?
+                }
+                Response::Ok { message } => writeln!(out, "{}", format::printable(&message))?,
+                other => return Err(Failure::unexpected(&other)),
+            }
+        }
+        Command::Doctor { pid } => {
+            let findings = doctor::examine(&doctor::Machine::running(&args.socket, *pid));
+            doctor::print(&findings, args.json, out)?;
+            if findings.iter().any(|finding| finding.state.is_trouble()) {
+                return Ok(ExitCode::from(exit::TROUBLE));
+            }
+        }
+        Command::Completions { shell } => manual::completions(*shell, out),
+        Command::Man { directory } => manual::write(directory)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

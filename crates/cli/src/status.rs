@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `limelight status`.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::Duration;
+
+use limelight_core::control::{
+    Change, DeviceStatus, MemoryStatus, Outcome, State, Status, TopmostStatus,
+};
+use limelight_sys::proc::Proc;
+use serde::Serialize;
+
+use crate::exit::Failure;
+use crate::format::{self, printable, Table};
+
+/// The daemon's state, and the kernel's counters beside it.
+#[derive(Serialize)]
+struct Report<'a> {
+    #[serde(flatten)]
+    status: &'a Status,
+    /// `limelight_*` of `/proc/vmstat`; empty on a kernel without them.
+    counters: BTreeMap<String, u64>,
+}
+
+/// Prints the daemon's state.
+pub fn print(status: &Status, json: bool, out: &mut Vec<u8>) -> Result<(), Failure> {
+    let report = Report {
+        status,
+        counters: counters(),
+    };
+    match json {
+        true => format::json(&report, out),
+        false => print_text(&report, out),
+    }
+}
+
+fn counters() -> BTreeMap<String, u64> {
+    let vmstat = Proc::open("/proc")
+        .and_then(|proc| proc.vmstat())
+        .unwrap_or_default();
+    vmstat
+        .with_prefix("limelight_")
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+}
+
+fn print_text(report: &Report, out: &mut Vec<u8>) -> Result<(), Failure> {
+    let status = report.status;
+    let mut table = Table::default();
+    table.line(
+        "daemon",
+        format!(
+            "limelightd {}, pid {}, up {}{}",
+            printable(&status.version),
+            status.pid,
+            format::span(Duration::from_millis(status.uptime_ms)),
+            if status.dry_run {
+                ", dry run: nothing is applied"
+            } else {
+                ""
+            },
+        ),
+    );
+    table.line(
+        "topmost",
+        status.topmost.as_ref().map_or("none".into(), topmost),
+    );
+    if let Some(previous) = &status.previous {
+        table.line("previous", format::app(previous));
+    }
+    for mechanism in &status.mechanisms {
+        let text = format!(
+            "{}: {}",
+            word(mechanism.state),
+            printable(&mechanism.detail)
+        );
+        table.line(&printable(&mechanism.name), text);
+    }
+    table.line("memory", memory(&status.memory));
+    table.line("kernel", device(&status.device, &report.counters));
+    let names = status
+        .sources
+        .iter()
+        .map(|source| source.name.chars().count());
+    let width = names.max().unwrap_or(0);
+    for (at, source) in status.sources.iter().enumerate() {
+        let name = printable(&source.name);
+        let text = format!(
+            "{name:width$}  {}: {}",
+            word(source.state),
+            printable(&source.detail)
+        );
+        table.line(if at == 0 { "sources" } else { "" }, text);
+    }
+    table.print(out)?;
+    match status.changes.is_empty() {
+        true => writeln!(out, "\nno knob is turned")?,
+        false => {
+            writeln!(out)?;
+            changes(&status.changes, out)?;
+        }
+    }
+    Ok(())
+}
+
+fn word(state: State) -> &'static str {
+    match state {
+        State::Active => "acts",
+        State::Idle => "idle",
+        State::Off => "off",
+        State::Unavailable => "unavailable",
+    }
+}
+
+fn topmost(topmost: &TopmostStatus) -> String {
+    let mut text = format!(
+        "{}, for {}, named by {}, {}",
+        format::app(&topmost.app),
+        format::span(Duration::from_millis(topmost.for_ms)),
+        printable(&topmost.source),
+        format::count(topmost.members.into(), "process", "processes"),
+    );
+    if let Some(ms) = topmost.demoted_in_ms {
+        let left = format::span(Duration::from_millis(ms));
+        text.push_str(&format!("; nothing has the focus, demoted in {left}"));
+    }
+    if let Some(cgroup) = &topmost.app.cgroup {
+        let shared = if topmost.app.own_cgroup {
+            ""
+        } else {
+            " (shared with other programs)"
+        };
+        text.push_str(&format!("\n{}{shared}", printable(cgroup)));
+    }
+    text
+}
+
+fn memory(memory: &MemoryStatus) -> String {
+    let mut text = format!(
+        "{} available of {}",
+        format::bytes(memory.available),
+        format::bytes(memory.total)
+    );
+    text.push_str(&match memory.swap_total {
+        0 => ", no swap".to_owned(),
+        total => {
+            format!(
+                ", swap {} free of {}",
+                format::bytes(memory.swap_free),
+                format::bytes(total)
+            )
+        }
+    });
+    match memory.psi_full_avg10 {
+        Some(full) => text.push_str(&format!(", stalled {full:.1} % of 10 s")),
+        None => text.push_str(", no PSI"),
+    }
+    text.push_str(&format!(", LRU {}", printable(&memory.lru)));
+    text.push_str(&format!(
+        "\n{} protected through the cgroup of a budget of {}",
+        format::bytes(memory.protected),
+        format::bytes(memory.budget)
+    ));
+    if memory.protected_by_others > 0 {
+        let others = format::bytes(memory.protected_by_others);
+        text.push_str(&format!("; others protect {others} of it"));
+    }
+    if memory.lowered_steps > 0 {
+        let steps = format::count(memory.lowered_steps.into(), "step", "steps");
+        text.push_str(&format!("; lowered by {steps}, for nothing else was left"));
+    }
+    text
+}
+
+fn device(device: &DeviceStatus, counters: &BTreeMap<String, u64>) -> String {
+    let list = |names: &[String]| match names {
+        [] => "nothing".to_owned(),
+        names => printable(&names.join(", ")),
+    };
+    let mut text = match device {
+        DeviceStatus::Open {
+            abi_version,
+            built_in,
+            enabled,
+            generation,
+            members,
+        } => format!(
+            "/dev/limelight, ABI {abi_version}, has {}, on: {}; topmost set {generation} with {}",
+            list(built_in),
+            list(enabled),
+            format::count((*members).into(), "process", "processes"),
+        ),
+        DeviceStatus::Unused { why } => format!("/dev/limelight is not used: {}", printable(why)),
+    };
+    for (name, value) in counters.iter().filter(|(_, value)| **value > 0) {
+        text.push_str(&format!("\n{name} {value}"));
+    }
+    text
+}
+
+/// Prints knobs that were turned, the newest last.
+pub fn changes(changes: &[Change], out: &mut Vec<u8>) -> Result<(), Failure> {
+    for change in changes {
+        let knob = &change.knob;
+        let (from, to) = (
+            format::value(knob, &change.from),
+            format::value(knob, &change.to),
+        );
+        writeln!(out, "{}: {from} -> {to}", printable(knob))?;
+        let when = format::ago(change.at_ms);
+        let outcome = match &change.outcome {
+            Outcome::Applied => format!("applied {when}"),
+            Outcome::Planned => format!("planned {when}, not applied: dry run"),
+            Outcome::Inert { why } => format!("inert, found {when}: {}", printable(why)),
+            Outcome::Failed { why } => format!("failed {when}: {}", printable(why)),
+        };
+        writeln!(out, "    {outcome}")?;
+        writeln!(out, "    because  {}", printable(&change.rule))?;
+        writeln!(out, "    undo     {}", printable(&change.undone_by))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The program as a whole, against a daemon that the test plays.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+
+use assert_cmd::Command;
+use limelight_core::control::{
+    AppStatus, Change, DeviceStatus, ErrorCode, Explain, FocusTarget, MechanismStatus,
+    MemoryStatus, Outcome, Request, Response, Role, SourceStatus, State, Status, TopmostStatus,
+    PROTOCOL,
+};
+
+/// A daemon that answers one request, and what it was asked.
+struct Daemon {
+    dir: tempfile::TempDir,
+    thread: JoinHandle<Request>,
+}
+
+impl Daemon {
+    fn answering(response: Response) -> Self {
+        Self::sending(serde_json::to_string(&response).unwrap() + "\n")
+    }
+
+    fn sending(answer: String) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(dir.path().join("control.sock")).unwrap();
+        let thread = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut line = String::new();
+            BufReader::new(&stream).read_line(&mut line).unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+            serde_json::from_str(&line).unwrap()
+        });
+        Daemon { dir, thread }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.path().join("control.sock")
+    }
+
+    fn limelight(&self, args: &[&str]) -> assert_cmd::assert::Assert {
+        limelight()
+            .arg("--socket")
+            .arg(self.socket())
+            .args(args)
+            .assert()
+    }
+
+    fn request(self) -> Request {
+        self.thread.join().unwrap()
+    }
+}
+
+fn limelight() -> Command {
+    Command::cargo_bin("limelight").unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn app() -> AppStatus {
+    AppStatus {
+        name: "viewer".into(),
+        pid: Some(4242),
+        cgroup: Some("/user.slice/app-viewer.scope".into()),
+        own_cgroup: true,
+    }
+}
+
+fn change() -> Change {
+    Change {
+        knob: "/user.slice/app-viewer.scope/memory.min".into(),
+        from: "0".into(),
+        to: "104857600".into(),
+        rule: "working set 80 MiB + a quarter".into(),
+        at_ms: 0,
+        outcome: Outcome::Applied,
+        undone_by: "focus on another app".into(),
+    }
+}
+
+fn status() -> Status {
+    Status {
+        version: "0.1.0".into(),
+        protocol: PROTOCOL,
+        pid: 99,
+        uptime_ms: 61_000,
+        dry_run: false,
+        topmost: Some(TopmostStatus {
+            app: app(),
+            source: "x11".into(),
+            for_ms: 12_000,
+            members: 3,
+            demoted_in_ms: None,
+        }),
+        previous: None,
+        sources: vec![SourceStatus {
+            name: "explicit".into(),
+            state: State::Idle,
+            detail: "control socket".into(),
+        }],
+        mechanisms: vec![MechanismStatus {
+            name: "protect".into(),
+            state: State::Active,
+            detail: "memory.min on its cgroup".into(),
+        }],
+        memory: MemoryStatus {
+            total: 8 << 30,
+            budget: 4 << 30,
+            ..MemoryStatus::default()
+        },
+        device: DeviceStatus::Unused {
+            why: "absent".into(),
+        },
+        changes: vec![change()],
+    }
+}
+
+#[test]
+fn status_tells_who_is_in_front_and_what_protects_it() {
+    let daemon = Daemon::answering(Response::Status(Box::new(status())));
+    let out = daemon.limelight(&["status"]).success();
+    let out = text(&out.get_output().stdout);
+    assert!(
+        out.contains("viewer (pid 4242), for 12 s, named by x11, 3 processes"),
+        "{out}"
+    );
+    assert!(out.contains("memory.min: 0 -> 100 MiB"), "{out}");
+    assert!(
+        out.contains("because  working set 80 MiB + a quarter"),
+        "{out}"
+    );
+    assert_eq!(daemon.request(), Request::Status);
+}
+
+#[test]
+fn status_as_json_is_the_daemons_answer_with_the_kernels_counters() {
+    let daemon = Daemon::answering(Response::Status(Box::new(status())));
+    let out = daemon.limelight(&["--json", "status"]).success();
+    let value: serde_json::Value = serde_json::from_slice(&out.get_output().stdout).unwrap();
+    assert_eq!(value["topmost"]["pid"], 4242);
+    assert_eq!(value["topmost"]["source"], "x11");
+    assert!(value["counters"].is_object());
+    assert_eq!(serde_json::from_value::<Status>(value).unwrap(), status());
+}
+
+#[test]
+fn focus_takes_a_pid_a_cgroup_or_none() {
+    for (args, target) in [
+        (vec!["focus", "4242"], FocusTarget::Pid(4242)),
+        (
+            vec!["focus", "--cgroup", "/a/b"],
+            FocusTarget::Cgroup("/a/b".into()),
+        ),
+        (vec!["focus", "--none"], FocusTarget::None),
+    ] {
+        let daemon = Daemon::answering(Response::Ok {
+            message: "so be it".into(),
+        });
+        daemon.limelight(&args).success().stdout("so be it\n");
+        let source = "cli".to_owned();
+        assert_eq!(
+            daemon.request(),
+            Request::Focus {
+                target,
+                source,
+                hold: false
+            }
+        );
+    }
+}
+
+#[test]
+fn wrong_usage_is_told_before_anyone_is_asked() {
+    for args in [
+        &["focus"][..],
+        &["focus", "0"],
+        &["focus", "-5"],
+        &["focus", "1", "--none"],
+        &["explain"],
+        &["explain", "x"],
+        &["dance"],
+    ] {
+        limelight().args(args).assert().code(2);
+    }
+}
+
+#[test]
+fn each_refusal_has_its_exit_code_and_its_cure() {
+    for (code, exit) in [
+        (ErrorCode::NotFound, 5),
+        (ErrorCode::NotAllowed, 4),
+        (ErrorCode::NotAnApp, 4),
+        (ErrorCode::Busy, 4),
+        (ErrorCode::BadRequest, 4),
+        (ErrorCode::Internal, 1),
+    ] {
+        let daemon = Daemon::answering(Response::Error {
+            code,
+            message: "pid 4242: no".into(),
+            cure: "ask nicely".into(),
+        });
+        let out = daemon.limelight(&["focus", "4242"]).code(exit);
+        let err = text(&out.get_output().stderr);
+        assert!(
+            err.contains("pid 4242: no") && err.contains("ask nicely"),
+            "{err}"
+        );
+    }
+}
+
+#[test]
+fn without_a_daemon_the_cure_is_to_start_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("control.sock");
+    for command in [&["status"][..], &["focus", "--none"], &["explain", "1"]] {
+        let out = limelight()
+            .arg("--socket")
+            .arg(&socket)
+            .args(command)
+            .assert()
+            .code(3);
+        let err = text(&out.get_output().stderr);
+        assert!(
+            err.contains("does not run") && err.contains("start it"),
+            "{err}"
+        );
+    }
+    // A dead daemon leaves its socket behind.
+    drop(UnixListener::bind(&socket).unwrap());
+    let out = limelight()
+        .arg("--socket")
+        .arg(&socket)
+        .arg("status")
+        .assert()
+        .code(3);
+    assert!(text(&out.get_output().stderr).contains("does not run"));
+}
+
+#[test]
+fn a_daemon_of_another_version_is_suspected() {
+    let daemon = Daemon::sending("{\"result\":\"riddle\"}\n".into());
+    let out = daemon.limelight(&["status"]).code(1);
+    assert!(text(&out.get_output().stderr).contains("same version"));
+    let daemon = Daemon::sending(String::new());
+    let out = daemon.limelight(&["status"]).code(1);
+    assert!(text(&out.get_output().stderr).contains("without an answer"));
+}
+
+#[test]
+fn explain_tells_each_knob_and_the_way_back() {
+    let explain = Explain {
+        pid: 4242,
+        name: "view\u{1b}er".into(),
+        role: Role::Topmost,
+        app: Some(app()),
+        source: Some("cli".into()),
+        changes: vec![change()],
+        notes: vec!["shared pages are not reached".into()],
+    };
+    let daemon = Daemon::answering(Response::Explain(Box::new(explain)));
+    let out = daemon.limelight(&["explain", "4242"]).success();
+    let out = text(&out.get_output().stdout);
+    assert!(out.contains("in front, named by cli"), "{out}");
+    assert!(out.contains("undo     focus on another app"), "{out}");
+    assert!(out.contains("shared pages are not reached"), "{out}");
+    assert!(
+        !out.contains('\u{1b}'),
+        "a name must not drive the terminal: {out:?}"
+    );
+    assert_eq!(daemon.request(), Request::Explain { pid: 4242 });
+}
+
+#[test]
+fn doctor_reports_the_daemon_and_fails_when_something_is_missing() {
+    let daemon = Daemon::answering(Response::Status(Box::new(status())));
+    let out = daemon.limelight(&["doctor", "--json"]).code(1);
+    let findings: serde_json::Value = serde_json::from_slice(&out.get_output().stdout).unwrap();
+    let state = |check: &str| {
+        let all = findings.as_array().unwrap();
+        all.iter()
+            .find(|finding| finding["check"] == check)
+            .expect(check)["state"]
+            .clone()
+    };
+    assert_eq!(state("daemon"), "acts");
+    assert_eq!(state("mechanism protect"), "acts");
+    // The daemon that the test plays does not use the device.
+    assert_ne!(state("kernel support"), "acts");
+}
+
+#[test]
+fn manual_and_completions_cover_every_command() {
+    let dir = tempfile::tempdir().unwrap();
+    limelight().arg("man").arg(dir.path()).assert().success();
+    for page in [
+        "limelight.1",
+        "limelight-status.1",
+        "limelight-focus.1",
+        "limelight-doctor.1",
+    ] {
+        assert!(dir.path().join(page).exists(), "{page}");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        let out = limelight().args(["completions", shell]).assert().success();
+        assert!(
+            text(&out.get_output().stdout).contains("explain"),
+            "{shell}"
+        );
+    }
+    let missing = dir.path().join("none");
+    limelight().arg("man").arg(missing).assert().code(1);
+}
