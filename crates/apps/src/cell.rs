@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The process that runs one cell of the plan.
+
+use anyhow::{bail, Context, Result};
+
+use crate::init::{plan, REPORTED};
+use crate::plan::{Arm, Record};
+use crate::record::{write, Reporter};
+use crate::scenario::Work;
+use crate::{cgroup, gallery, machine, process};
+
+/// What every scenario gets.
+pub struct Stage {
+    /// What is done for the foreground app.
+    pub arm: Arm,
+    /// The cell's records.
+    pub reporter: Reporter,
+    /// The machine of this boot.
+    pub machine: crate::plan::Machine,
+}
+
+/// Runs the plan's cell of this index; the process's exit code.
+pub fn run(index: usize) -> Result<i32> {
+    let mut plan = plan()?;
+    if index >= plan.cells.len() {
+        bail!("the plan has {} cells, none is {index}", plan.cells.len());
+    }
+    let cell = plan.cells.swap_remove(index);
+    keep_alive().context("a cell's runner cannot exempt itself from reclaim and the OOM killer")?;
+    let stage = Stage {
+        arm: cell.arm,
+        reporter: Reporter::new(&cell.id),
+        machine: plan.machine,
+    };
+    match perform(stage, cell.work) {
+        Ok(()) => Ok(0),
+        Err(error) => {
+            write(&Record::Failed {
+                cell: cell.id,
+                why: format!("{error:#}"),
+            })?;
+            Ok(REPORTED)
+        }
+    }
+}
+
+fn perform(stage: Stage, work: Work) -> Result<()> {
+    match work {
+        Work::Command { argv } => command(stage, &argv),
+        Work::GallerySynthetic(gallery) => gallery::run(stage, &gallery),
+        other => bail!("not implemented: {other:?}"),
+    }
+}
+
+fn command(mut stage: Stage, argv: &[String]) -> Result<()> {
+    let (program, arguments) = argv.split_first().context("a command needs a program")?;
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (code, text) = process::run(program, &arguments)?;
+    stage.reporter.progress(text)?;
+    stage.reporter.value("exit_code", f64::from(code));
+    stage.reporter.finish()
+}
+
+/// The runner takes times and must outlive what it watches.
+fn keep_alive() -> Result<()> {
+    std::fs::write("/proc/self/oom_score_adj", "-1000")?;
+    // SAFETY: mlockall has no preconditions.
+    if unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) } != 0 {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    // Make the controllers available before anything is started.
+    cgroup::Cgroup::create("app.slice")?;
+    cgroup::Cgroup::create("background.slice")?;
+    Ok(())
+}
+
+impl Stage {
+    /// The files of this machine, as if no scenario had used them yet.
+    pub fn store(&self) -> Result<crate::store::Store> {
+        machine::store(&self.machine)
+    }
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The guest's cgroups, laid out as systemd lays out a session's.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// The mount point of cgroup v2.
+pub const ROOT: &str = "/sys/fs/cgroup";
+
+/// Files whose values Limelight may touch, and must put back.
+const TUNABLES: [&str; 9] = [
+    "memory.min",
+    "memory.low",
+    "memory.high",
+    "memory.max",
+    "memory.swap.max",
+    "memory.oom.group",
+    "cpu.weight",
+    "io.weight",
+    "cgroup.subtree_control",
+];
+
+/// A cgroup below [`ROOT`], with its ancestors created and their controllers handed down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cgroup(PathBuf);
+
+impl Cgroup {
+    /// Creates `path`, given relative to [`ROOT`].
+    pub fn create(path: &str) -> Result<Self> {
+        let mut directory = PathBuf::from(ROOT);
+        delegate(&directory)?;
+        let mut names = Path::new(path).iter().peekable();
+        while let Some(name) = names.next() {
+            directory.push(name);
+            if !directory.is_dir() {
+                fs::create_dir(&directory)
+                    .with_context(|| format!("cannot create {}", directory.display()))?;
+            }
+            if names.peek().is_some() {
+                delegate(&directory)?;
+            }
+        }
+        Ok(Cgroup(directory))
+    }
+
+    /// Its directory.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Writes a control file.
+    pub fn set(&self, file: &str, value: &str) -> Result<()> {
+        write(&self.0.join(file), value)
+    }
+
+    /// Reads a control file that holds one number.
+    pub fn number(&self, file: &str) -> Result<u64> {
+        let path = self.0.join(file);
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        text.trim()
+            .parse()
+            .with_context(|| format!("{} holds {text:?}", path.display()))
+    }
+
+    /// Writes a control file here and in every ancestor but the root, which has none: memory.low
+    /// and memory.min are capped by each of them.
+    pub fn set_chain(&self, file: &str, value: &str) -> Result<()> {
+        let mut directory = self.0.as_path();
+        while directory != Path::new(ROOT) {
+            write(&directory.join(file), value)?;
+            directory = directory.parent().expect("a cgroup lies below the root");
+        }
+        Ok(())
+    }
+}
+
+fn write(path: &Path, value: &str) -> Result<()> {
+    fs::write(path, value).with_context(|| format!("cannot write {value:?} to {}", path.display()))
+}
+
+/// Hands the controllers that the kernel has down to the children of `directory`.
+fn delegate(directory: &Path) -> Result<()> {
+    let path = directory.join("cgroup.controllers");
+    let available =
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    for controller in ["memory", "cpu", "io"] {
+        if available.split_whitespace().any(|name| name == controller) {
+            write(
+                &directory.join("cgroup.subtree_control"),
+                &format!("+{controller}"),
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// Every tunable of every cgroup, by path: what must be the same again when Limelight has gone.
+pub fn snapshot() -> Result<BTreeMap<PathBuf, String>> {
+    let mut values = BTreeMap::new();
+    visit(Path::new(ROOT), &mut |directory| {
+        for file in TUNABLES {
+            let path = directory.join(file);
+            if let Ok(value) = fs::read_to_string(&path) {
+                values.insert(path, value.trim().to_owned());
+            }
+        }
+        Ok(())
+    })?;
+    Ok(values)
+}
+
+/// The values that differ between two snapshots, one line each; empty when none does.
+pub fn differences(
+    before: &BTreeMap<PathBuf, String>,
+    after: &BTreeMap<PathBuf, String>,
+) -> Vec<String> {
+    let absent = String::from("absent");
+    before
+        .keys()
+        .chain(after.keys().filter(|path| !before.contains_key(*path)))
+        .filter_map(|path| {
+            let was = before.get(path).unwrap_or(&absent);
+            let is = after.get(path).unwrap_or(&absent);
+            (was != is).then(|| format!("{}: {was} -> {is}", path.display()))
+        })
+        .collect()
+}
+
+/// Removes every cgroup; all of them must be empty.
+pub fn remove_all() -> Result<()> {
+    let mut directories = Vec::new();
+    visit(Path::new(ROOT), &mut |directory| {
+        directories.push(directory.to_owned());
+        Ok(())
+    })?;
+    for directory in directories.iter().rev() {
+        if directory != Path::new(ROOT) {
+            fs::remove_dir(directory)
+                .with_context(|| format!("cannot remove {}", directory.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Calls `act` for every cgroup, parents first.
+fn visit(directory: &Path, act: &mut dyn FnMut(&Path) -> Result<()>) -> Result<()> {
+    act(directory)?;
+    let entries =
+        fs::read_dir(directory).with_context(|| format!("cannot list {}", directory.display()))?;
+    let mut children: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.is_dir())
+        .collect();
+    children.sort();
+    for child in children {
+        visit(&child, act)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::differences;
+    use std::collections::BTreeMap;
+    use std::path::PathBuf;
+
+    #[test]
+    fn differences_name_changed_new_and_lost_values() {
+        let snapshot = |pairs: &[(&str, &str)]| -> BTreeMap<PathBuf, String> {
+            pairs
+                .iter()
+                .map(|(path, value)| (PathBuf::from(path), value.to_string()))
+                .collect()
+        };
+        let before = snapshot(&[("a/memory.min", "0"), ("b/memory.min", "0")]);
+        let after = snapshot(&[("a/memory.min", "4096"), ("c/memory.min", "0")]);
+        assert_eq!(
+            differences(&before, &after),
+            [
+                "a/memory.min: 0 -> 4096",
+                "b/memory.min: 0 -> absent",
+                "c/memory.min: absent -> 0"
+            ]
+        );
+        assert!(differences(&before, &before).is_empty());
+    }
+}

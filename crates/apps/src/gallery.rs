@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `gallery-synthetic`: the viewer beside background loads, arm by arm.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{bail, Context, Result};
+
+use crate::cell::Stage;
+use crate::cgroup::Cgroup;
+use crate::counters::Counters;
+use crate::daemon::{self, Daemon};
+use crate::load::{self, Counter};
+use crate::machine;
+use crate::memory::{now_ns, PAGE};
+use crate::plan::Arm;
+use crate::process::{Conversation, Process, Start};
+use crate::record::Reporter;
+use crate::scenario::{Family, Footprint, Gallery, Load};
+use crate::store::Store;
+use crate::viewer::{self, Resident, Swipe};
+
+/// The viewer's cgroup, named as systemd names an app's.
+pub const APP: &str = "app.slice/app-limelight-viewer-1.scope";
+/// Time between the arm's preparation and the loads, for the daemon to look at the app.
+const SETTLE: Duration = Duration::from_secs(1);
+/// What the hand-set arms reserve beyond the app's own charge, in percent.
+const RESERVE_PERCENT: u64 = 110;
+
+/// A viewer that has loaded everything, and the process that loaded its library first.
+pub struct Viewer {
+    /// The viewer.
+    pub talk: Conversation,
+    /// Its cgroup, unless everything is in the root.
+    pub cgroup: Option<Cgroup>,
+    /// Pages after loading; none while it waits for the focus to begin.
+    pub loaded: Option<Resident>,
+    _primer: Process,
+}
+
+impl Viewer {
+    /// Starts primer and viewer in `app` and a background cgroup, or both in the root.
+    pub fn start(
+        store: &mut Store,
+        name: &str,
+        app: Option<&str>,
+        footprint: &Footprint,
+        swipe_percent: u32,
+        family: Family,
+    ) -> Result<Self> {
+        let spec = viewer::Spec::new(store, name, footprint, swipe_percent, family)?;
+        // Creating the files has filled the page cache, on the runner's account.
+        machine::drop_caches()?;
+        let cgroup = app.map(Cgroup::create).transpose()?;
+        let primer_cgroup = app
+            .map(|_| Cgroup::create(&format!("background.slice/{name}-primer.scope")))
+            .transpose()?;
+        let mut primer = Start {
+            cgroup: primer_cgroup.as_ref(),
+            nice: 0,
+        }
+        .conversation("primer", &spec.library)?;
+        primer
+            .hear::<usize>()
+            .context("the library's first user failed")?;
+        let talk = Start {
+            cgroup: cgroup.as_ref(),
+            nice: 0,
+        }
+        .conversation("viewer", &spec)?;
+        let mut viewer = Viewer {
+            talk,
+            cgroup,
+            loaded: None,
+            _primer: primer.process,
+        };
+        if family != Family::ChildAfterFocus {
+            viewer.load()?;
+        }
+        Ok(viewer)
+    }
+
+    /// Has it load everything.
+    pub fn load(&mut self) -> Result<()> {
+        self.loaded = Some(self.talk.ask("load").context("the viewer cannot load")?);
+        Ok(())
+    }
+
+    /// What the machine charges it for, in bytes: its cgroup's charge, else its resident pages.
+    pub fn charge(&self) -> Result<u64> {
+        match (&self.cgroup, &self.loaded) {
+            (Some(cgroup), _) => cgroup.number("memory.current"),
+            (None, Some(loaded)) => Ok(loaded.total() * PAGE as u64),
+            (None, None) => Ok(0),
+        }
+    }
+
+    /// Its pages now.
+    pub fn resident(&mut self) -> Result<Resident> {
+        self.talk.ask("report")
+    }
+}
+
+/// Prepares the arm for an app; the daemon when the arm has one.
+pub fn prepare_arm(arm: Arm, viewer: &Viewer) -> Result<Option<Daemon>> {
+    let by_hand = |file: &str| -> Result<()> {
+        let cgroup = viewer
+            .cgroup
+            .as_ref()
+            .context("hand-set knobs need a cgroup for the app")?;
+        let bytes = viewer.charge()? * RESERVE_PERCENT / 100;
+        cgroup.set_chain(file, &bytes.to_string())
+    };
+    match arm {
+        Arm::Idle | Arm::Stock => {}
+        Arm::MemoryLow => by_hand("memory.low")?,
+        Arm::MemoryMin => by_hand("memory.min")?,
+        Arm::BestStock if machine::mglru() => by_hand("memory.min")?,
+        Arm::BestStock => by_hand("memory.low")?,
+        Arm::LimelightOnDebian | Arm::Limelight => {
+            let daemon = Daemon::start()?;
+            daemon::focus(viewer.talk.process.pid())?;
+            return Ok(Some(daemon));
+        }
+    }
+    Ok(None)
+}
+
+/// Background loads that run until they are dropped.
+pub struct Loads {
+    running: Vec<(Load, Counter, Process)>,
+}
+
+impl Loads {
+    /// Creates the loads' files without starting anything, so that this costs the page cache nothing
+    /// later.
+    pub fn specify(loads: &[Load], store: &mut Store) -> Result<Vec<load::Spec>> {
+        loads
+            .iter()
+            .enumerate()
+            .map(|(index, &load)| {
+                let counter = PathBuf::from(format!("/run/load-{index}"));
+                load::Spec::new(load, store, counter, index as u64 + 1)
+            })
+            .collect()
+    }
+
+    /// Starts them, each in a cgroup of its own or all in the root.
+    pub fn start(specs: &[load::Spec], own_cgroups: bool, nice: i32) -> Result<Self> {
+        let mut running = Vec::new();
+        for (index, spec) in specs.iter().enumerate() {
+            let name = load::name(&spec.load);
+            let cgroup = own_cgroups
+                .then(|| Cgroup::create(&format!("background.slice/{name}-{index}.scope")))
+                .transpose()?;
+            let counter = Counter::create(&spec.counter)?;
+            let process = Start {
+                cgroup: cgroup.as_ref(),
+                nice,
+            }
+            .part("load", spec)?;
+            running.push((spec.load, counter, process));
+        }
+        Ok(Loads { running })
+    }
+
+    /// KiB that each has done so far.
+    pub fn kib(&self) -> Vec<u64> {
+        self.running
+            .iter()
+            .map(|(_, counter, _)| counter.kib())
+            .collect()
+    }
+
+    /// Reports each load's throughput since `before`, and whether it is still there. Only the OOM
+    /// killer may have ended it: a load that gave up would make the app look well.
+    pub fn report(&mut self, before: &[u64], since_ns: u64, reporter: &mut Reporter) -> Result<()> {
+        let seconds = (now_ns() - since_ns) as f64 / 1e9;
+        for ((load, counter, process), before) in self.running.iter_mut().zip(before) {
+            let name = load::name(load);
+            let rate = (counter.kib() - before) as f64 / seconds;
+            reporter.value(format!("load_{name}_kib_per_s"), rate);
+            if let Some(status) = process.ended()? {
+                if status.signal() != Some(libc::SIGKILL) {
+                    bail!("the load {name} gave up with {status}: see the console");
+                }
+            }
+            reporter.value(format!("load_{name}_alive"), process.alive());
+        }
+        Ok(())
+    }
+}
+
+/// Swipes after each pause; false when the viewer died.
+pub fn swipe(viewer: &mut Viewer, gallery: &Gallery, reporter: &mut Reporter) -> Result<bool> {
+    let mut quickest: Option<(u32, Vec<f64>)> = None;
+    let (mut faults, mut misses, mut responses) = (0, 0, Vec::new());
+    let mut alive = true;
+    'pauses: for pause in &gallery.pauses {
+        for _ in 0..pause.swipes {
+            sleep(Duration::from_millis(pause.ms.into()));
+            let command = format!("swipe {}", now_ns());
+            let swipe: Swipe = match viewer.talk.ask(&command) {
+                Ok(swipe) => swipe,
+                Err(_) if !viewer.talk.process.alive() => {
+                    alive = false;
+                    break 'pauses;
+                }
+                Err(error) => return Err(error),
+            };
+            let response_us = swipe.response_ns as f64 / 1000.0;
+            faults += swipe.major_faults;
+            misses += swipe.read_miss_pages;
+            responses.push(response_us);
+            match &mut quickest {
+                Some((ms, samples)) if *ms == pause.ms => samples.push(response_us),
+                Some((ms, _)) if *ms < pause.ms => {}
+                _ => quickest = Some((pause.ms, vec![response_us])),
+            }
+            let series = |what: &str| format!("pause_{}_{what}", pause.ms);
+            reporter.sample(series("response_us"), response_us);
+            reporter.sample(series("major_faults"), swipe.major_faults);
+            reporter.sample(series("read_miss_pages"), swipe.read_miss_pages);
+        }
+    }
+    reporter.value("major_faults", faults);
+    reporter.value("read_miss_pages", misses);
+    if let Some((_, mut samples)) = quickest {
+        reporter.value("response_us", median(&mut samples));
+        let mean = responses.iter().sum::<f64>() / responses.len() as f64;
+        reporter.value("response_mean_us", mean);
+    }
+    reporter.value("viewer_alive", alive);
+    Ok(alive)
+}
+
+/// Reports pages in memory.
+pub fn report_resident(prefix: &str, resident: &Resident, reporter: &mut Reporter) {
+    for (kind, pages) in [
+        ("photos", resident.photos_pages),
+        ("heap", resident.heap_pages),
+        ("thumbnails", resident.thumbnails_pages),
+        ("library", resident.library_pages),
+    ] {
+        reporter.value(format!("{prefix}_{kind}_pages"), pages);
+    }
+}
+
+fn median(samples: &mut [f64]) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    let middle = samples.len() / 2;
+    match samples.len() {
+        0 => 0.0,
+        len if len % 2 == 1 => samples[middle],
+        _ => (samples[middle - 1] + samples[middle]) / 2.0,
+    }
+}
+
+/// Runs the scenario.
+pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
+    let mut store = stage.store()?;
+    let wanted = if stage.arm == Arm::Idle {
+        &[]
+    } else {
+        gallery.loads.as_slice()
+    };
+    let specs = Loads::specify(wanted, &mut store)?;
+    let mut viewer = Viewer::start(
+        &mut store,
+        "viewer",
+        gallery.app_cgroup.then_some(APP),
+        &gallery.footprint,
+        gallery.swipe_percent,
+        gallery.family,
+    )?;
+    let daemon = prepare_arm(stage.arm, &viewer)?;
+    if viewer.loaded.is_none() {
+        viewer.load()?;
+    }
+    let loaded = viewer.loaded.context("the viewer has loaded")?;
+    stage.reporter.value("footprint_pages", loaded.total());
+    sleep(SETTLE);
+
+    let mut loads = Loads::start(&specs, gallery.app_cgroup, gallery.load_nice)?;
+    sleep(Duration::from_millis(gallery.warm_up_ms.into()));
+    let counters = Counters::now()?;
+    let (before, since_ns) = (loads.kib(), now_ns());
+    let alive = swipe(&mut viewer, gallery, &mut stage.reporter)?;
+    loads.report(&before, since_ns, &mut stage.reporter)?;
+    counters.report(&mut stage.reporter.values)?;
+    if alive {
+        report_resident("resident", &viewer.resident()?, &mut stage.reporter);
+    }
+    drop(loads);
+    if let Some(daemon) = daemon {
+        daemon.stop(&stage.reporter)?;
+    }
+    stage.reporter.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::median;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!(median(&mut []), 0.0);
+    }
+}

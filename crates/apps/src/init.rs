@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! PID 1 of the guest. It sets the machine up, gives every cell a process of its own with a time
+//! limit, cleans up behind it, and powers the machine off whatever happens.
+
+use std::fs;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+use std::ptr;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+
+use crate::cgroup;
+use crate::kernel_log::KernelLog;
+use crate::machine;
+use crate::plan::{Cell, Plan, Record};
+use crate::record::{self, Reporter};
+
+/// Where the lab puts the plan.
+pub const PLAN: &str = "/plan.json";
+/// Exit code of a cell's runner that has reported why it failed.
+pub const REPORTED: i32 = 3;
+
+/// How long killed processes may take to vanish: one in uninterruptible sleep waits for its disk.
+const REAP_LIMIT: Duration = Duration::from_secs(60);
+
+/// Runs the plan and powers off.
+pub fn run() -> ! {
+    std::panic::set_hook(Box::new(|panic| {
+        eprintln!("limelight-guest: PID 1 panicked: {panic}");
+        power_off();
+    }));
+    if let Err(error) = boot() {
+        eprintln!("limelight-guest: {error:#}");
+    }
+    power_off();
+}
+
+/// The plan of this boot.
+pub fn plan() -> Result<Plan> {
+    let text = fs::read_to_string(PLAN).with_context(|| format!("cannot read {PLAN}"))?;
+    serde_json::from_str(&text).with_context(|| format!("{PLAN} is not a plan"))
+}
+
+fn boot() -> Result<()> {
+    machine::mount_kernel_file_systems()?;
+    block_sigchld();
+    record::make_port_raw()?;
+    let plan = plan()?;
+    record::write(&Record::Up {
+        kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?
+            .trim()
+            .to_owned(),
+        memory_kib: memory_kib()?,
+    })?;
+    match machine::set_up(&plan.machine) {
+        Ok(()) => {
+            let mut log = KernelLog::open()?;
+            for (index, cell) in plan.cells.iter().enumerate() {
+                run_cell(&plan, index, cell, &mut log)?;
+            }
+        }
+        Err(error) => {
+            for cell in &plan.cells {
+                failed(cell, format!("the machine cannot be set up: {error:#}"))?;
+            }
+        }
+    }
+    record::write(&Record::Done)
+}
+
+/// Runs one cell and puts the machine back into the state it found.
+fn run_cell(plan: &Plan, index: usize, cell: &Cell, log: &mut KernelLog) -> Result<()> {
+    log.forget();
+    let limit = Duration::from_secs(cell.limit_s.into());
+    let runner = Command::new("/proc/self/exe")
+        .arg("cell")
+        .arg(index.to_string())
+        .spawn()
+        .context("cannot start a cell's runner")?;
+    match wait(runner, limit)? {
+        None => failed(cell, format!("abandoned after its limit of {limit:?}"))?,
+        Some(status) if status.success() || status.code() == Some(REPORTED) => {}
+        Some(status) => {
+            let how = match status.signal() {
+                Some(signal) => format!("killed by signal {signal}"),
+                None => format!("exit code {}", status.code().unwrap_or(-1)),
+            };
+            failed(cell, format!("the cell's runner ended early: {how}"))?;
+        }
+    }
+    if let Err(error) = clean_up(plan) {
+        failed(cell, format!("cannot clean up behind it: {error:#}"))?;
+    }
+    let problems = log.problems()?;
+    Reporter::new(&cell.id).check(
+        "the kernel log holds no warning, bug, KASAN or lockdep report",
+        problems.is_empty(),
+        if problems.is_empty() {
+            "clean".into()
+        } else {
+            problems.join("\n")
+        },
+    )
+}
+
+fn failed(cell: &Cell, why: String) -> Result<()> {
+    record::write(&Record::Failed {
+        cell: cell.id.clone(),
+        why,
+    })
+}
+
+/// Waits for the runner and reaps orphans meanwhile; none when the limit passed.
+fn wait(mut runner: Child, limit: Duration) -> Result<Option<ExitStatus>> {
+    let deadline = Instant::now() + limit;
+    let pid = runner.id() as i32;
+    loop {
+        if let Some(status) = reap(pid)? {
+            return Ok(Some(status));
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            let _ = runner.kill();
+            return Ok(None);
+        }
+        await_sigchld(left);
+    }
+}
+
+/// Reaps every process that has ended; the status of `pid` when it is among them.
+fn reap(pid: i32) -> Result<Option<ExitStatus>> {
+    let mut found = None;
+    loop {
+        let mut status = 0;
+        // SAFETY: `status` is valid.
+        let ended = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) };
+        match ended {
+            0 => return Ok(found),
+            -1 => {
+                let error = io::Error::last_os_error();
+                match error.raw_os_error() {
+                    Some(libc::ECHILD) => return Ok(found),
+                    Some(libc::EINTR) => {}
+                    _ => return Err(error).context("waitpid failed"),
+                }
+            }
+            _ if ended == pid => found = Some(ExitStatus::from_raw(status)),
+            _ => {}
+        }
+    }
+}
+
+/// Kills what is left, removes its cgroups and files, and resets page replacement, swap and caches.
+fn clean_up(plan: &Plan) -> Result<()> {
+    // SAFETY: from PID 1 this reaches every process but itself.
+    unsafe { libc::kill(-1, libc::SIGKILL) };
+    let deadline = Instant::now() + REAP_LIMIT;
+    while children_left()? {
+        if Instant::now() > deadline {
+            bail!("some processes do not die within {REAP_LIMIT:?}");
+        }
+        await_sigchld(Duration::from_millis(100));
+    }
+    // The last task of a cgroup leaves it a moment after it was reaped.
+    let deadline = Instant::now() + REAP_LIMIT;
+    while let Err(error) = cgroup::remove_all() {
+        if Instant::now() > deadline {
+            return Err(error);
+        }
+        sleep(Duration::from_millis(20));
+    }
+    for directory in ["/run/limelight", "/var/lib/limelight", "/etc/limelight"] {
+        if Path::new(directory).exists() {
+            fs::remove_dir_all(directory).with_context(|| format!("cannot remove {directory}"))?;
+        }
+    }
+    machine::reset(&plan.machine)
+}
+
+/// Whether PID 1 still has children; those that have ended are reaped.
+fn children_left() -> Result<bool> {
+    reap(0)?;
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    // SAFETY: `info` is valid; WNOWAIT leaves the child as it is.
+    let done = unsafe {
+        libc::waitid(
+            libc::P_ALL,
+            0,
+            info.as_mut_ptr(),
+            libc::WEXITED | libc::WNOHANG | libc::WNOWAIT,
+        )
+    };
+    Ok(done == 0)
+}
+
+fn sigchld() -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigemptyset initialises the set.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGCHLD);
+        set.assume_init()
+    }
+}
+
+/// Keeps SIGCHLD pending until [`await_sigchld`] takes it. Children that std starts begin with an
+/// empty mask.
+fn block_sigchld() {
+    // SAFETY: the set is valid.
+    unsafe { libc::sigprocmask(libc::SIG_BLOCK, &sigchld(), ptr::null_mut()) };
+}
+
+fn await_sigchld(limit: Duration) {
+    let time = libc::timespec {
+        tv_sec: limit.as_secs() as libc::time_t,
+        tv_nsec: limit.subsec_nanos().into(),
+    };
+    // SAFETY: set and time are valid.
+    unsafe { libc::sigtimedwait(&sigchld(), ptr::null_mut(), &time) };
+}
+
+fn memory_kib() -> Result<u64> {
+    let text = fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
+    text.lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))
+        .and_then(|rest| rest.trim().strip_suffix("kB"))
+        .and_then(|number| number.trim().parse().ok())
+        .context("/proc/meminfo has no MemTotal")
+}
+
+fn power_off() -> ! {
+    // SAFETY: PID 1 may power off; nothing is left to do when that fails but to wait for the host.
+    unsafe {
+        libc::sync();
+        libc::reboot(libc::RB_POWER_OFF);
+    }
+    loop {
+        sleep(Duration::from_secs(3600));
+    }
+}

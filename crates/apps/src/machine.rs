@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The guest's set-up: file systems, modules, disks, swap and page replacement.
+
+use std::ffi::CString;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{bail, Context, Result};
+
+use crate::memory::{MIB, PAGE};
+use crate::plan::{Data, Machine, Swap};
+use crate::store::Store;
+
+/// Where the data disk is mounted.
+const DATA: &str = "/data";
+/// Where the Debian root file system is mounted.
+pub const ROOTFS: &str = "/rootfs";
+/// Device of exact mode's files, and the one that forgets what is written to it.
+const NULL_DATA: &str = "limelight-data";
+const NULL_SINK: &str = "limelight-sink";
+const LRU_GEN: &str = "/sys/kernel/mm/lru_gen/enabled";
+const ZRAM: &str = "/dev/zram0";
+
+/// Mounts the kernel's own file systems; nothing else works before.
+pub fn mount_kernel_file_systems() -> Result<()> {
+    for (source, target, kind, options) in [
+        ("proc", "/proc", "proc", ""),
+        ("sysfs", "/sys", "sysfs", ""),
+        ("devtmpfs", "/dev", "devtmpfs", ""),
+        ("tmpfs", "/run", "tmpfs", "mode=755"),
+        ("tmpfs", "/tmp", "tmpfs", "mode=1777"),
+        // The options that systemd mounts it with.
+        (
+            "cgroup2",
+            crate::cgroup::ROOT,
+            "cgroup2",
+            "nsdelegate,memory_recursiveprot",
+        ),
+    ] {
+        mount(source, target, kind, options)?;
+    }
+    fs::create_dir_all("/var/lib")?;
+    // Kernels without these still run most scenarios; what needs them says so itself.
+    for (kind, target) in [
+        ("tracefs", "/sys/kernel/tracing"),
+        ("configfs", "/sys/kernel/config"),
+    ] {
+        if Path::new(target).is_dir() {
+            let _ = mount(kind, target, kind, "");
+        }
+    }
+    Ok(())
+}
+
+/// Brings the machine into the plan's state, modules first.
+pub fn set_up(machine: &Machine) -> Result<()> {
+    for module in &machine.modules {
+        load_module(module)?;
+    }
+    if !Path::new("/sys/kernel/config/nullb").is_dir() && Path::new("/sys/kernel/config").is_dir() {
+        // configfs was a module until a moment ago.
+        let _ = mount("configfs", "/sys/kernel/config", "configfs", "");
+    }
+    match &machine.data {
+        Data::None => {}
+        Data::Disk(device) => mount(device, DATA, "ext4", "")?,
+        Data::NullBlk {
+            mib,
+            completion_nsec,
+        } => {
+            null_blk(NULL_DATA, *mib, *completion_nsec, true)?;
+            null_blk(NULL_SINK, *mib, *completion_nsec, false)?;
+        }
+    }
+    if let Some(device) = &machine.rootfs {
+        mount(device, ROOTFS, "ext4", "")?;
+        for directory in ["proc", "sys", "dev", "run", "tmp"] {
+            bind(&format!("/{directory}"), &format!("{ROOTFS}/{directory}"))?;
+        }
+        if machine.data != Data::None {
+            bind(DATA, &format!("{ROOTFS}/mnt"))?;
+        }
+    }
+    reset(machine)
+}
+
+/// Gives the next cell the state that the first one had: page replacement, empty swap, empty cache.
+pub fn reset(machine: &Machine) -> Result<()> {
+    if let Some(wanted) = machine.lru_gen {
+        set_lru_gen(wanted)?;
+    }
+    reset_swap(&machine.swap)?;
+    drop_caches()
+}
+
+/// Writes dirty pages back and empties the page cache and the slabs.
+pub fn drop_caches() -> Result<()> {
+    // SAFETY: sync has no preconditions.
+    unsafe { libc::sync() };
+    fs::write("/proc/sys/vm/drop_caches", "3").context("cannot drop the caches")
+}
+
+/// The files of the plan's machine.
+pub fn store(machine: &Machine) -> Result<Store> {
+    match &machine.data {
+        Data::Disk(_) => Ok(Store::Directory(PathBuf::from(DATA))),
+        Data::NullBlk { mib, .. } => Ok(Store::Device {
+            path: format!("/dev/{NULL_DATA}").into(),
+            sink: format!("/dev/{NULL_SINK}").into(),
+            size: u64::from(*mib) * MIB as u64,
+            next: 0,
+        }),
+        Data::None => bail!("this scenario needs a data disk, and the plan's machine has none"),
+    }
+}
+
+/// Whether MGLRU is in charge now.
+pub fn mglru() -> bool {
+    fs::read_to_string(LRU_GEN)
+        .ok()
+        .and_then(|text| u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok())
+        .is_some_and(|bits| bits & 1 != 0)
+}
+
+fn set_lru_gen(wanted: u8) -> Result<()> {
+    if !Path::new(LRU_GEN).exists() {
+        if wanted == 0 {
+            return Ok(());
+        }
+        bail!("{LRU_GEN} is absent: this kernel is built without CONFIG_LRU_GEN");
+    }
+    fs::write(LRU_GEN, wanted.to_string())
+        .with_context(|| format!("cannot write {wanted} to {LRU_GEN}"))?;
+    if mglru() != (wanted & 1 != 0) {
+        bail!(
+            "{LRU_GEN} reads {:?} after {wanted} was written",
+            fs::read_to_string(LRU_GEN)
+        );
+    }
+    Ok(())
+}
+
+fn reset_swap(swap: &Swap) -> Result<()> {
+    let device = match swap {
+        Swap::None => return Ok(()),
+        Swap::Disk(device) => device.as_str(),
+        Swap::Zram(_) => ZRAM,
+    };
+    let path = CString::new(device)?;
+    // SAFETY: `path` is a valid string. Failure means that it was not in use yet.
+    unsafe { libc::swapoff(path.as_ptr()) };
+    if let Swap::Zram(mib) = swap {
+        fs::write("/sys/block/zram0/reset", "1").context("cannot reset zram0: no zram device?")?;
+        fs::write("/sys/block/zram0/disksize", format!("{mib}M"))
+            .context("cannot set the size of zram0")?;
+    }
+    make_swap(device).with_context(|| format!("cannot write a swap header to {device}"))?;
+    // SAFETY: `path` is a valid string.
+    if unsafe { libc::swapon(path.as_ptr(), 0) } != 0 {
+        return Err(io::Error::last_os_error())
+            .with_context(|| format!("cannot use {device} as swap"));
+    }
+    Ok(())
+}
+
+/// Writes the header that `swapon` looks for: version 1, last page, no bad pages.
+fn make_swap(device: &str) -> Result<()> {
+    let file = OpenOptions::new().read(true).write(true).open(device)?;
+    let bytes = io::Seek::seek(&mut &file, io::SeekFrom::End(0))?;
+    file.write_all_at(&swap_header(bytes)?, 0)?;
+    file.sync_all()?;
+    Ok(())
+}
+
+fn swap_header(bytes: u64) -> Result<Vec<u8>> {
+    let pages = bytes / PAGE as u64;
+    if pages < 10 {
+        bail!("{bytes} bytes are too few for swap");
+    }
+    let mut header = vec![0u8; PAGE];
+    header[1024..1028].copy_from_slice(&1u32.to_le_bytes());
+    header[1028..1032].copy_from_slice(&u32::try_from(pages - 1)?.to_le_bytes());
+    header[PAGE - 10..].copy_from_slice(b"SWAPSPACE2");
+    Ok(header)
+}
+
+fn null_blk(name: &str, mib: u32, completion_nsec: u32, memory_backed: bool) -> Result<()> {
+    let directory = PathBuf::from("/sys/kernel/config/nullb").join(name);
+    fs::create_dir(&directory)
+        .with_context(|| format!("cannot create {}: is null_blk there?", directory.display()))?;
+    for (file, value) in [
+        ("size", mib.to_string()),
+        ("memory_backed", u8::from(memory_backed).to_string()),
+        ("irqmode", "2".into()),
+        ("completion_nsec", completion_nsec.to_string()),
+        ("power", "1".into()),
+    ] {
+        let path = directory.join(file);
+        fs::write(&path, &value)
+            .with_context(|| format!("cannot write {value} to {}", path.display()))?;
+    }
+    let device = Path::new("/dev").join(name);
+    if !device.exists() {
+        bail!("null_blk did not create {}", device.display());
+    }
+    Ok(())
+}
+
+fn load_module(path: &str) -> Result<()> {
+    let file = File::open(path).with_context(|| format!("cannot open the module {path}"))?;
+    // Devices are made through configfs, where their properties can be set.
+    let parameters = if path.contains("null_blk") {
+        c"nr_devices=0"
+    } else {
+        c""
+    };
+    // SAFETY: the descriptor and the string are valid.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_finit_module,
+            file.as_raw_fd(),
+            parameters.as_ptr(),
+            0,
+        )
+    };
+    if done != 0 {
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EEXIST) {
+            return Err(error).with_context(|| format!("cannot load the module {path}"));
+        }
+    }
+    Ok(())
+}
+
+fn bind(source: &str, target: &str) -> Result<()> {
+    mount_flags(source, target, "", "", libc::MS_BIND | libc::MS_REC)
+}
+
+/// Mounts a file system on a directory that is created when it is absent.
+pub fn mount(source: &str, target: &str, kind: &str, options: &str) -> Result<()> {
+    mount_flags(source, target, kind, options, 0)
+}
+
+fn mount_flags(
+    source: &str,
+    target: &str,
+    kind: &str,
+    options: &str,
+    flags: libc::c_ulong,
+) -> Result<()> {
+    if !Path::new(target).is_dir() {
+        fs::create_dir_all(target).with_context(|| format!("cannot create {target}"))?;
+    }
+    let (c_source, c_target, c_kind, c_options) = (
+        CString::new(source)?,
+        CString::new(target)?,
+        CString::new(kind)?,
+        CString::new(options)?,
+    );
+    // SAFETY: all strings are valid and outlive the call.
+    let done = unsafe {
+        libc::mount(
+            c_source.as_ptr(),
+            c_target.as_ptr(),
+            c_kind.as_ptr(),
+            flags,
+            c_options.as_ptr().cast(),
+        )
+    };
+    if done != 0 {
+        return Err(io::Error::last_os_error())
+            .with_context(|| format!("cannot mount {source} ({kind}) on {target}"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::swap_header;
+    use crate::memory::PAGE;
+
+    #[test]
+    fn a_swap_header_names_the_last_page() {
+        let header = swap_header(1 << 20).unwrap();
+        assert_eq!(header.len(), PAGE);
+        assert_eq!(header[1028..1032], 255u32.to_le_bytes());
+        assert!(header.ends_with(b"SWAPSPACE2"));
+        assert!(swap_header(4096).is_err());
+    }
+}

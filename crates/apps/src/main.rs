@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `limelight-guest`: PID 1 of the lab's machines and every program that it starts there, in one
+//! static executable.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+use limelight_apps::{cell, init, load, viewer};
+use serde::de::DeserializeOwned;
+
+/// Runs inside the lab's virtual machines; as PID 1 it carries out /plan.json and powers off.
+#[derive(Parser)]
+#[command(name = "limelight-guest", version)]
+struct Arguments {
+    #[command(subcommand)]
+    part: Part,
+}
+
+#[derive(Subcommand)]
+enum Part {
+    /// Run one cell of /plan.json.
+    Cell {
+        /// Index of the cell, from 0.
+        index: usize,
+    },
+    /// The foreground app: takes commands on standard input.
+    Viewer {
+        /// Its specification in JSON.
+        spec: String,
+    },
+    /// Map and touch a library, then sleep.
+    Primer {
+        /// The library's extent in JSON.
+        spec: String,
+    },
+    /// A background load.
+    Load {
+        /// Its specification in JSON.
+        spec: String,
+    },
+}
+
+fn main() -> ExitCode {
+    if std::process::id() == 1 {
+        init::run();
+    }
+    match run(Arguments::parse().part) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("limelight-guest: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(part: Part) -> Result<u8> {
+    match part {
+        Part::Cell { index } => return Ok(cell::run(index)? as u8),
+        Part::Viewer { spec } => viewer::run(&parse(&spec)?)?,
+        Part::Primer { spec } => viewer::prime(&parse(&spec)?)?,
+        Part::Load { spec } => load::run(&parse(&spec)?)?,
+    }
+    Ok(0)
+}
+
+fn parse<T: DeserializeOwned>(spec: &str) -> Result<T> {
+    serde_json::from_str(spec).with_context(|| format!("cannot understand {spec}"))
+}

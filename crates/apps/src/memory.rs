@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Memory that a guest program maps, touches and asks the kernel about.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::ptr;
+
+use anyhow::{Context, Result};
+
+use crate::random::Random;
+
+/// Bytes in a page; the lab's guests are x86-64.
+pub const PAGE: usize = 4096;
+/// Bytes in a MiB.
+pub const MIB: usize = 1 << 20;
+/// Bytes that the processor fetches at once.
+const LINE: usize = 64;
+
+/// A private piece of address space, unmapped on drop.
+pub struct Mapping {
+    address: *mut u8,
+    len: usize,
+}
+
+impl Mapping {
+    /// `len` bytes of anonymous memory, none of it touched yet.
+    pub fn anonymous(len: usize) -> Result<Self> {
+        // SAFETY: a new private mapping at an address of the kernel's choice aliases nothing.
+        let address = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        Self::checked(address, len)
+            .with_context(|| format!("cannot map {len} bytes of anonymous memory"))
+    }
+
+    /// `len` bytes of `file` from `offset` on, for reading.
+    pub fn file(file: &File, offset: u64, len: usize) -> Result<Self> {
+        // SAFETY: a new read-only mapping at an address of the kernel's choice; the guest's files
+        // neither shrink nor change while they are mapped.
+        let address = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                len,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                offset as libc::off_t,
+            )
+        };
+        Self::checked(address, len)
+            .with_context(|| format!("cannot map {len} bytes of a file at offset {offset}"))
+    }
+
+    fn checked(address: *mut libc::c_void, len: usize) -> io::Result<Self> {
+        if address == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Mapping {
+            address: address.cast(),
+            len,
+        })
+    }
+
+    /// Number of whole pages.
+    pub fn pages(&self) -> usize {
+        self.len / PAGE
+    }
+
+    /// Reads one word of every cache line of a page, as a program that shows its contents would.
+    pub fn read_page(&self, page: usize) -> u64 {
+        assert!(page < self.pages());
+        let mut sum = 0u64;
+        for line in 0..PAGE / LINE {
+            // SAFETY: the address lies inside the mapping, which is readable and lives as long as
+            // `self`; it is aligned to a cache line.
+            let word = unsafe {
+                ptr::read_volatile(self.address.add(page * PAGE + line * LINE).cast::<u64>())
+            };
+            sum = sum.wrapping_add(word);
+        }
+        sum
+    }
+
+    /// Reads one word of a page.
+    pub fn touch_page(&self, page: usize) -> u64 {
+        assert!(page < self.pages());
+        // SAFETY: as in `read_page`.
+        unsafe { ptr::read_volatile(self.address.add(page * PAGE).cast::<u64>()) }
+    }
+
+    /// Writes one word of a page of anonymous memory.
+    pub fn dirty_page(&mut self, page: usize, word: u64) {
+        assert!(page < self.pages());
+        // SAFETY: as in `read_page`; only anonymous mappings, which are writable, are dirtied, and
+        // `&mut self` excludes every other access.
+        unsafe { ptr::write_volatile(self.address.add(page * PAGE).cast::<u64>(), word) }
+    }
+
+    /// Fills half of a page of anonymous memory with noise, so that zram can halve it and no more.
+    pub fn fill_page(&mut self, page: usize, random: &mut Random) {
+        assert!(page < self.pages());
+        for word in 0..PAGE / 16 {
+            // SAFETY: as in `dirty_page`.
+            unsafe {
+                ptr::write_volatile(
+                    self.address.add(page * PAGE + word * 8).cast::<u64>(),
+                    random.word(),
+                )
+            }
+        }
+    }
+
+    /// Pages that are in memory now: mapped, or for a file in the page cache.
+    pub fn resident_pages(&self) -> Result<usize> {
+        let mut map = vec![0u8; self.pages()];
+        // SAFETY: `map` has one byte for each page of the range, which is mapped by us.
+        let done = unsafe { libc::mincore(self.address.cast(), self.len, map.as_mut_ptr()) };
+        if done != 0 {
+            return Err(io::Error::last_os_error()).context("mincore failed");
+        }
+        Ok(map.iter().filter(|&&byte| byte & 1 != 0).count())
+    }
+
+    /// Writable bytes of a shared file, for a counter that two processes see.
+    pub fn shared_word(file: &File) -> Result<Self> {
+        // SAFETY: as in `file`; all accesses are atomic.
+        let address = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                PAGE,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        Self::checked(address, PAGE).context("cannot map a counter's file")
+    }
+
+    /// The mapping's first word as an atomic.
+    pub fn word(&self) -> &std::sync::atomic::AtomicU64 {
+        // SAFETY: the mapping is page-aligned, at least a page long, and lives as long as `self`;
+        // it is only accessed through atomics.
+        unsafe { std::sync::atomic::AtomicU64::from_ptr(self.address.cast()) }
+    }
+
+    /// Keeps the mapping in memory.
+    pub fn lock(&self) -> Result<()> {
+        // SAFETY: the range is our own mapping.
+        if unsafe { libc::mlock(self.address.cast(), self.len) } != 0 {
+            return Err(io::Error::last_os_error()).context("mlock failed");
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by us and no reference into it outlives `self`.
+        unsafe { libc::munmap(self.address.cast(), self.len) };
+    }
+}
+
+#[repr(C)]
+struct CachestatRange {
+    offset: u64,
+    len: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct Cachestat {
+    cached: u64,
+    dirty: u64,
+    writeback: u64,
+    evicted: u64,
+    recently_evicted: u64,
+}
+
+/// `cachestat(2)`, the same number on every architecture; libc has no wrapper.
+const SYS_CACHESTAT: libc::c_long = 451;
+
+/// Pages of a file range that are in the page cache, asked for without mapping the file (a mapping
+/// would change what reclaim thinks of it). Needs Linux 6.5.
+pub fn cached_pages(file: &File, offset: u64, len: u64) -> Result<u64> {
+    let range = CachestatRange { offset, len };
+    let mut stat = Cachestat::default();
+    // SAFETY: both structures have the kernel's layout and outlive the call.
+    let done = unsafe {
+        libc::syscall(
+            SYS_CACHESTAT,
+            file.as_raw_fd(),
+            &range as *const CachestatRange,
+            &mut stat as *mut Cachestat,
+            0u32,
+        )
+    };
+    if done != 0 {
+        return Err(io::Error::last_os_error())
+            .context("cachestat failed: the guest's kernel must be 6.5 or later");
+    }
+    Ok(stat.cached)
+}
+
+/// This process's major faults so far.
+pub fn major_faults() -> u64 {
+    usage().ru_majflt as u64
+}
+
+fn usage() -> libc::rusage {
+    // SAFETY: an all-zero rusage is valid, and getrusage fills it.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+        usage
+    }
+}
+
+/// CLOCK_MONOTONIC in nanoseconds.
+pub fn now_ns() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is a valid timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{cached_pages, Mapping, MIB, PAGE};
+    use crate::random::Random;
+
+    #[test]
+    fn anonymous_memory_becomes_resident_page_by_page() {
+        let mut memory = Mapping::anonymous(MIB).unwrap();
+        assert_eq!(memory.pages(), MIB / PAGE);
+        let before = memory.resident_pages().unwrap();
+        memory.fill_page(3, &mut Random::new(1));
+        memory.dirty_page(200, 5);
+        assert!(memory.resident_pages().unwrap() > before);
+        assert_eq!(memory.touch_page(200), 5);
+        assert_ne!(memory.read_page(3), 0);
+    }
+
+    #[test]
+    fn a_written_file_is_cached() {
+        let mut file = tempfile();
+        std::io::Write::write_all(&mut file, &[1u8; 4 * PAGE]).unwrap();
+        match cached_pages(&file, 0, 4 * PAGE as u64) {
+            Ok(pages) => assert_eq!(pages, 4),
+            // Kernels before 6.5 and seccomp filters of build machines do not know the call.
+            Err(error) => assert!(error.to_string().contains("cachestat")),
+        }
+        let mapping = Mapping::file(&file, 0, 4 * PAGE).unwrap();
+        assert_eq!(mapping.resident_pages().unwrap(), 4);
+    }
+
+    fn tempfile() -> std::fs::File {
+        tempfile::tempfile().unwrap()
+    }
+}

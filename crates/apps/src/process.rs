@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Processes that a cell starts.
+
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+use serde::de::DeserializeOwned;
+use serde::Serialize;
+
+use crate::cgroup::Cgroup;
+
+/// Our own program, whatever it was called as.
+const SELF: &str = "/proc/self/exe";
+
+/// A process that is killed when the cell is done with it.
+pub struct Process {
+    child: Child,
+    name: String,
+}
+
+/// How a process is started.
+pub struct Start<'a> {
+    /// The cgroup it begins in; none leaves it in the root.
+    pub cgroup: Option<&'a Cgroup>,
+    /// Its nice value.
+    pub nice: i32,
+}
+
+impl Start<'_> {
+    /// In the root cgroup, at nice 0.
+    pub const PLAIN: Start<'static> = Start {
+        cgroup: None,
+        nice: 0,
+    };
+
+    /// Prepares `command`: its cgroup, nice value, and the ordinary standing with the OOM killer,
+    /// which the cell's runner does not have.
+    pub fn prepare(&self, command: &mut Command) -> Result<()> {
+        let procs: Option<File> = match self.cgroup {
+            None => None,
+            Some(cgroup) => {
+                let path = cgroup.path().join("cgroup.procs");
+                Some(
+                    OpenOptions::new()
+                        .write(true)
+                        .open(&path)
+                        .with_context(|| format!("cannot open {}", path.display()))?,
+                )
+            }
+        };
+        let nice = self.nice;
+        // SAFETY: the closure runs between fork and exec of a single-threaded child and makes only
+        // async-signal-safe calls.
+        unsafe {
+            command.pre_exec(move || {
+                write_file(c"/proc/self/oom_score_adj", b"0")?;
+                if let Some(procs) = &procs {
+                    if libc::write(procs.as_raw_fd(), b"0".as_ptr().cast(), 1) != 1 {
+                        return Err(std::io::Error::last_os_error());
+                    }
+                }
+                if nice != 0 && libc::setpriority(libc::PRIO_PROCESS, 0, nice) != 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+                Ok(())
+            });
+        }
+        Ok(())
+    }
+
+    /// Starts a program.
+    pub fn program(&self, mut command: Command, name: &str) -> Result<Process> {
+        self.prepare(&mut command)?;
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot start {name}"))?;
+        Ok(Process {
+            child,
+            name: name.to_owned(),
+        })
+    }
+
+    /// Starts a part of this program with its specification as an argument.
+    pub fn part(&self, subcommand: &str, spec: &impl Serialize) -> Result<Process> {
+        let mut command = Command::new(SELF);
+        command
+            .arg(subcommand)
+            .arg(serde_json::to_string(spec)?)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        self.program(command, subcommand)
+    }
+
+    /// As [`Start::part`], with pipes for commands and answers.
+    pub fn conversation(&self, subcommand: &str, spec: &impl Serialize) -> Result<Conversation> {
+        let mut command = Command::new(SELF);
+        command
+            .arg(subcommand)
+            .arg(serde_json::to_string(spec)?)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut process = self.program(command, subcommand)?;
+        let stdin = process.child.stdin.take();
+        let stdout = process.child.stdout.take().map(BufReader::new);
+        match (stdin, stdout) {
+            (Some(stdin), Some(stdout)) => Ok(Conversation {
+                process,
+                stdin,
+                stdout,
+            }),
+            _ => bail!("{subcommand} has no pipes"),
+        }
+    }
+}
+
+fn write_file(path: &std::ffi::CStr, bytes: &[u8]) -> std::io::Result<()> {
+    // SAFETY: plain system calls on a valid path and buffer.
+    unsafe {
+        let fd = libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        if fd < 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        let written = libc::write(fd, bytes.as_ptr().cast(), bytes.len());
+        let result = if written < 0 {
+            Err(std::io::Error::last_os_error())
+        } else {
+            Ok(())
+        };
+        libc::close(fd);
+        result
+    }
+}
+
+impl Process {
+    /// Its process id.
+    pub fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    /// Whether it still runs.
+    pub fn alive(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// How it ended, if it did.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        self.child
+            .try_wait()
+            .with_context(|| format!("cannot wait for {}", self.name))
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: i32) -> Result<()> {
+        // SAFETY: the child has not been waited for, so the pid is its own.
+        if unsafe { libc::kill(self.pid(), signal) } != 0 {
+            return Err(std::io::Error::last_os_error())
+                .with_context(|| format!("cannot signal {} (pid {})", self.name, self.pid()));
+        }
+        Ok(())
+    }
+
+    /// Waits until it ends; its exit code, or 128 + signal.
+    pub fn wait(&mut self, limit: Duration) -> Result<i32> {
+        use std::os::unix::process::ExitStatusExt;
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status
+                    .code()
+                    .unwrap_or_else(|| 128 + status.signal().unwrap_or(0)));
+            }
+            if Instant::now() > deadline {
+                bail!(
+                    "{} (pid {}) has not ended after {limit:?}",
+                    self.name,
+                    self.pid()
+                );
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // A process that has ended already is what we want.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A process that answers commands.
+pub struct Conversation {
+    /// The process.
+    pub process: Process,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Conversation {
+    /// Sends a command without waiting for its answer.
+    pub fn say(&mut self, command: &str) -> Result<()> {
+        self.stdin
+            .write_all(format!("{command}\n").as_bytes())
+            .with_context(|| format!("{} does not listen any more", self.process.name))
+    }
+
+    /// Waits for an answer.
+    pub fn hear<T: DeserializeOwned>(&mut self) -> Result<T> {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line)?;
+        if line.is_empty() {
+            bail!(
+                "{} (pid {}) ended before it answered",
+                self.process.name,
+                self.process.pid()
+            );
+        }
+        serde_json::from_str(&line)
+            .with_context(|| format!("{} answered {line:?}", self.process.name))
+    }
+
+    /// Sends a command and waits for its answer.
+    pub fn ask<T: DeserializeOwned>(&mut self, command: &str) -> Result<T> {
+        self.say(command)?;
+        self.hear()
+    }
+}
+
+/// Runs a program to its end; its exit code and what it wrote to both outputs.
+pub fn run(program: impl AsRef<OsStr>, arguments: &[&str]) -> Result<(i32, String)> {
+    use std::os::unix::process::ExitStatusExt;
+    let program = program.as_ref();
+    let output = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot start {}", program.to_string_lossy()))?;
+    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.push_str(&String::from_utf8_lossy(&output.stderr));
+    let code = output
+        .status
+        .code()
+        .unwrap_or_else(|| 128 + output.status.signal().unwrap_or(0));
+    Ok((code, text))
+}
