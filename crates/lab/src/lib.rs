@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Builds kernels and images, boots virtual machines, measures Limelight.
 
+pub mod cache;
+pub mod image;
+pub mod kernel;
+pub mod paths;
+pub mod progress;
 pub mod results;
 pub mod scenario;
 pub mod scenarios;
+pub mod shell;

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Kernels: built from source with our series, or the distribution's own.
+
+mod build;
+mod config;
+mod debian;
+pub mod modules;
+mod patch;
+mod source;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::paths::{self, Paths};
+use crate::scenario::Kernel;
+
+/// A kernel that can be booted.
+#[derive(Debug, Clone)]
+pub struct Bootable {
+    /// Which one.
+    pub kernel: Kernel,
+    /// Its entry in the cache.
+    pub dir: PathBuf,
+    /// Hash of its inputs.
+    pub hash: String,
+}
+
+impl Bootable {
+    fn new(kernel: Kernel, dir: PathBuf) -> Result<Self> {
+        let hash = dir
+            .file_name()
+            .and_then(|name| name.to_str()?.rsplit('-').next().map(str::to_owned))
+            .with_context(|| format!("{}: not an entry of the cache", dir.display()))?;
+        Ok(Bootable { kernel, dir, hash })
+    }
+
+    /// The image to give to QEMU.
+    pub fn image(&self) -> PathBuf {
+        self.dir.join("bzImage")
+    }
+
+    /// The module tree; a kernel of ours has none.
+    pub fn modules(&self) -> Option<PathBuf> {
+        Some(self.dir.join("modules")).filter(|dir| dir.is_dir())
+    }
+
+    /// Leaves image and configuration under `target/lab/kernels/NAME/`.
+    fn export(&self, lab: &Path) -> Result<()> {
+        let to = lab.join("kernels").join(self.kernel.name());
+        std::fs::create_dir_all(&to).with_context(|| format!("cannot create {}", to.display()))?;
+        for file in ["bzImage", ".config"] {
+            let (from, to) = (self.dir.join(file), to.join(file));
+            if std::fs::read(&from).ok() != std::fs::read(&to).ok() {
+                paths::copy_file(&from, &to)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The kernel, from the cache or made now.
+pub fn get(paths: &Paths, kernel: Kernel) -> Result<Bootable> {
+    let dir = match kernel {
+        Kernel::Debian => debian::get(paths),
+        _ => build::get(paths, kernel),
+    };
+    let dir = dir.with_context(|| format!("kernel {kernel} cannot be had"))?;
+    let bootable = Bootable::new(kernel, dir)?;
+    bootable.export(&paths.lab)?;
+    Ok(bootable)
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Laying our series over a kernel tree.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{bail, Context, Result};
+
+use crate::{paths, shell};
+
+/// How many lines of a rejected hunk an error shows.
+const REJECT_LINES: usize = 40;
+
+/// Copies every file below `files` to the same place below `tree`, where none may exist yet:
+/// changes to existing files are patches.
+pub fn lay_over(files: &Path, tree: &Path) -> Result<()> {
+    for file in paths::files_below(files)? {
+        let to = tree.join(&file);
+        if to.exists() {
+            bail!(
+                "kernel/files/{0} would replace the kernel's own {0}: make it a patch",
+                file.display()
+            );
+        }
+        let dir = to.parent().expect("a file below the tree has a directory");
+        fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        fs::copy(files.join(&file), &to)
+            .with_context(|| format!("cannot copy kernel/files/{}", file.display()))?;
+    }
+    Ok(())
+}
+
+/// The patches in `dir`, in order.
+pub fn series(dir: &Path) -> Result<Vec<PathBuf>> {
+    let files = paths::files_below(dir)?;
+    Ok(files
+        .iter()
+        .filter(|f| f.extension().is_some_and(|e| e == "patch"))
+        .map(|f| dir.join(f))
+        .collect())
+}
+
+/// Applies `patch` to `tree` exactly: a hunk whose context differs is refused, and the error names
+/// the patch and shows the hunk.
+pub fn apply(patch: &Path, tree: &Path) -> Result<()> {
+    let rejected = tree.join(".limelight-rejected");
+    let mut command = Command::new("patch");
+    command
+        .args([
+            "-p1",
+            "--fuzz=0",
+            "--batch",
+            "--forward",
+            "--no-backup-if-mismatch",
+        ])
+        .arg(format!("--reject-file={}", rejected.display()))
+        .arg("-d")
+        .arg(tree)
+        .arg("-i")
+        .arg(patch)
+        .stdin(Stdio::null());
+    let shown = shell::show(&command);
+    let output = command
+        .output()
+        .map_err(|e| shell::not_started(e, &command, &shown))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complaints: Vec<&str> = said
+        .lines()
+        .filter(|l| {
+            [
+                "FAILED",
+                "can't find",
+                "No file",
+                "malformed",
+                "Reversed",
+                "patching file",
+            ]
+            .iter()
+            .any(|w| l.contains(w))
+        })
+        .collect();
+    let hunk = paths::read_lossy(&rejected).unwrap_or_default();
+    let hunk = hunk
+        .lines()
+        .take(REJECT_LINES)
+        .collect::<Vec<_>>()
+        .join("\n");
+    bail!(
+        "patch {} does not apply to this kernel source:\n{}\n{}{hunk}",
+        patch.file_name().unwrap_or_default().to_string_lossy(),
+        complaints.join("\n"),
+        if hunk.is_empty() { "" } else { "rejected:\n" },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATCH: &str = "A hook.\n\n--- a/mm/vmscan.c\n+++ b/mm/vmscan.c\n@@ -1,3 +1,4 @@\n one\n+hook\n two\n three\n";
+
+    fn tree_with(contents: &str) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("tree/mm")).unwrap();
+        fs::write(dir.path().join("tree/mm/vmscan.c"), contents).unwrap();
+        let patch = dir.path().join("0002-protect.patch");
+        fs::write(&patch, PATCH).unwrap();
+        (dir, patch)
+    }
+
+    #[test]
+    fn a_patch_that_fits_is_applied() {
+        let (dir, patch) = tree_with("one\ntwo\nthree\n");
+        let tree = dir.path().join("tree");
+        apply(&patch, &tree).unwrap();
+        assert_eq!(
+            fs::read_to_string(tree.join("mm/vmscan.c")).unwrap(),
+            "one\nhook\ntwo\nthree\n"
+        );
+    }
+
+    #[test]
+    fn a_patch_that_does_not_fit_is_named_with_the_rejected_hunk() {
+        let (dir, patch) = tree_with("one\nTWO\nthree\n");
+        let error = apply(&patch, &dir.path().join("tree"))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("0002-protect.patch does not apply"),
+            "{error}"
+        );
+        assert!(
+            error.contains("mm/vmscan.c") && error.contains("FAILED"),
+            "{error}"
+        );
+        assert!(error.contains("+hook"), "{error}");
+    }
+
+    #[test]
+    fn a_patch_of_a_missing_file_is_named() {
+        let (dir, patch) = tree_with("");
+        fs::remove_file(dir.path().join("tree/mm/vmscan.c")).unwrap();
+        let error = apply(&patch, &dir.path().join("tree"))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("0002-protect.patch does not apply"),
+            "{error}"
+        );
+        assert!(error.contains("can't find file"), "{error}");
+    }
+
+    #[test]
+    fn files_are_laid_over_but_never_replace() {
+        let dir = tempfile::tempdir().unwrap();
+        let (files, tree) = (dir.path().join("files"), dir.path().join("tree"));
+        fs::create_dir_all(files.join("mm/limelight")).unwrap();
+        fs::create_dir_all(&tree).unwrap();
+        fs::write(files.join("mm/limelight/core.c"), "ours").unwrap();
+        lay_over(&files, &tree).unwrap();
+        assert_eq!(
+            fs::read_to_string(tree.join("mm/limelight/core.c")).unwrap(),
+            "ours"
+        );
+        let error = lay_over(&files, &tree).unwrap_err().to_string();
+        assert!(error.contains("mm/limelight/core.c"), "{error}");
+    }
+
+    #[test]
+    fn the_series_is_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["0010-z.patch", "0002-a.patch", "README"] {
+            fs::write(dir.path().join(name), "").unwrap();
+        }
+        let names: Vec<_> = series(dir.path()).unwrap();
+        assert_eq!(
+            names,
+            ["0002-a.patch", "0010-z.patch"].map(|n| dir.path().join(n))
+        );
+    }
+}

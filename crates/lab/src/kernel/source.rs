@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Where the source of our kernels comes from.
+
+use std::env;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{bail, Context, Result};
+
+use super::debian;
+use crate::cache::Inputs;
+use crate::paths::{self, Paths};
+use crate::shell;
+
+/// A kernel source that can be unpacked into a directory.
+pub enum Source {
+    /// Debian's source package.
+    Tarball(PathBuf),
+    /// The tree that `LIMELIGHT_KERNEL_SRC` names; it is copied, never changed.
+    Tree(PathBuf),
+}
+
+impl Source {
+    /// `LIMELIGHT_KERNEL_SRC` if set, else Debian's source package.
+    pub fn choose(paths: &Paths) -> Result<Self> {
+        let Some(tree) = env::var_os("LIMELIGHT_KERNEL_SRC").filter(|tree| !tree.is_empty()) else {
+            return Ok(Source::Tarball(debian::source_tarball(paths)?));
+        };
+        let tree = PathBuf::from(tree);
+        if !tree.join("Kbuild").is_file() {
+            bail!(
+                "LIMELIGHT_KERNEL_SRC={}: no kernel source there",
+                tree.display()
+            );
+        }
+        Ok(Source::Tree(tree))
+    }
+
+    /// Adds the source to a kernel's inputs: a tarball by its contents, a tree by names, sizes and
+    /// modification times (reading it all would take as long as copying it).
+    pub fn add_to(&self, inputs: &mut Inputs) -> Result<()> {
+        match self {
+            Source::Tarball(file) => inputs.file("source", file).map(drop),
+            Source::Tree(tree) => {
+                for file in paths::files_below(tree)? {
+                    inputs.text("source file", file.as_os_str().as_bytes());
+                    let path = tree.join(&file);
+                    let meta = fs::symlink_metadata(&path)
+                        .with_context(|| format!("cannot stat {}", path.display()))?;
+                    inputs.text(
+                        "size and time",
+                        format!("{} {}.{}", meta.len(), meta.mtime(), meta.mtime_nsec()),
+                    );
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Unpacks or copies the source into the empty directory `to`.
+    pub fn unpack(&self, to: &Path) -> Result<()> {
+        match self {
+            Source::Tarball(file) => shell::run(
+                Command::new("tar")
+                    .arg("-xf")
+                    .arg(file)
+                    .arg("-C")
+                    .arg(to)
+                    .arg("--strip-components=1"),
+            ),
+            Source::Tree(tree) => {
+                shell::run(Command::new("cp").arg("-a").arg(tree.join(".")).arg(to))?;
+                shell::run(
+                    Command::new("make")
+                        .args(["-s", "mrproper"])
+                        .current_dir(to),
+                )
+            }
+        }
+    }
+}
