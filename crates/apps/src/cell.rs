@@ -7,7 +7,10 @@ use crate::init::{plan, REPORTED};
 use crate::plan::{Arm, Record};
 use crate::record::{write, Reporter};
 use crate::scenario::Work;
-use crate::{cgroup, gallery, machine, process};
+use crate::{
+    cgroup, daemon_killed, focus_move, gallery, gallery_real, machine, overhead, process, self_hog,
+    soak, startup,
+};
 
 /// What every scenario gets.
 pub struct Stage {
@@ -48,7 +51,13 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
     match work {
         Work::Command { argv } => command(stage, &argv),
         Work::GallerySynthetic(gallery) => gallery::run(stage, &gallery),
-        other => bail!("not implemented: {other:?}"),
+        Work::GalleryReal(gallery) => gallery_real::run(stage, &gallery),
+        Work::FocusMove(work) => focus_move::run(stage, &work),
+        Work::SelfHog(work) => self_hog::run(stage, &work),
+        Work::DaemonKilled(gallery) => daemon_killed::run(stage, &gallery),
+        Work::Startup => startup::run(stage),
+        Work::Soak(work) => soak::run(stage, &work),
+        Work::Overhead(work) => overhead::run(stage, &work),
     }
 }
 

@@ -98,9 +98,20 @@ fn delegate(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Every tunable of every cgroup, by path: what must be the same again when Limelight has gone.
-pub fn snapshot() -> Result<BTreeMap<PathBuf, String>> {
+/// Every tunable of every cgroup, and the cgroup and OOM standing of some processes, by path: what
+/// must be the same again when Limelight has gone.
+pub type Snapshot = BTreeMap<PathBuf, String>;
+
+/// Takes a snapshot.
+pub fn snapshot(pids: &[i32]) -> Result<Snapshot> {
     let mut values = BTreeMap::new();
+    for pid in pids {
+        for file in ["oom_score_adj", "cgroup"] {
+            let path = PathBuf::from(format!("/proc/{pid}/{file}"));
+            let value = fs::read_to_string(&path).unwrap_or_else(|_| "gone".into());
+            values.insert(path, value.trim().to_owned());
+        }
+    }
     visit(Path::new(ROOT), &mut |directory| {
         for file in TUNABLES {
             let path = directory.join(file);
@@ -114,10 +125,7 @@ pub fn snapshot() -> Result<BTreeMap<PathBuf, String>> {
 }
 
 /// The values that differ between two snapshots, one line each; empty when none does.
-pub fn differences(
-    before: &BTreeMap<PathBuf, String>,
-    after: &BTreeMap<PathBuf, String>,
-) -> Vec<String> {
+pub fn differences(before: &Snapshot, after: &Snapshot) -> Vec<String> {
     let absent = String::from("absent");
     before
         .keys()

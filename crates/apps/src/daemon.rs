@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `limelightd` and `limelight` as a cell uses them.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 
-use crate::cgroup;
+use crate::cgroup::{self, Snapshot};
 use crate::process::{run, Process, Start};
 use crate::record::Reporter;
 
@@ -26,16 +25,78 @@ pub const CONFIG: &str = "/etc/limelight/limelight.toml";
 const START_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 
-/// A running daemon, and what the cgroups looked like before it started.
+/// What the daemon keeps on disk while something is changed.
+const RESTORE_RECORDS: [&str; 2] = [
+    "/run/limelight/restore.json",
+    "/run/limelight/restore.json.corrupt",
+];
+
+/// What was there before the daemon started: cgroups, and some processes' standing.
+pub struct Before {
+    pids: Vec<i32>,
+    values: Snapshot,
+}
+
+impl Before {
+    /// Looks at all cgroups and at `pids`.
+    pub fn now(pids: &[i32]) -> Result<Self> {
+        Ok(Before {
+            pids: pids.to_vec(),
+            values: cgroup::snapshot(pids)?,
+        })
+    }
+
+    /// The values that are different now, one line each.
+    pub fn changes(&self) -> Result<Vec<String>> {
+        Ok(cgroup::differences(
+            &self.values,
+            &cgroup::snapshot(&self.pids)?,
+        ))
+    }
+
+    /// Checks that nothing is different and that no restore record is left.
+    pub fn check_restored(&self, when: &str, reporter: &Reporter) -> Result<()> {
+        let changes = self.changes()?;
+        reporter.check(
+            format!("{when}, every cgroup value is what it was before limelightd started"),
+            changes.is_empty(),
+            if changes.is_empty() {
+                format!("{} values equal", self.values.len())
+            } else {
+                changes.join("; ")
+            },
+        )?;
+        let left: Vec<&str> = RESTORE_RECORDS
+            .into_iter()
+            .filter(|path| Path::new(path).exists())
+            .collect();
+        reporter.check(
+            format!("{when}, the restore record is gone"),
+            left.is_empty(),
+            if left.is_empty() {
+                "nothing to restore".into()
+            } else {
+                left.join(", ")
+            },
+        )
+    }
+}
+
+/// A running daemon, and what was there before it.
 pub struct Daemon {
     process: Process,
-    before: BTreeMap<PathBuf, String>,
+    before: Before,
 }
 
 impl Daemon {
-    /// Starts it and waits until `limelight status` succeeds.
-    pub fn start() -> Result<Self> {
-        let before = cgroup::snapshot()?;
+    /// Starts it and waits until `limelight status` succeeds. When it stops, the values of `pids`
+    /// must be as they are now.
+    pub fn start(pids: &[i32]) -> Result<Self> {
+        Daemon::start_after(Before::now(pids)?)
+    }
+
+    /// As [`Daemon::start`], with what was there before a predecessor.
+    pub fn start_after(before: Before) -> Result<Self> {
         let log = File::create(LOG).with_context(|| format!("cannot create {LOG}"))?;
         let mut command = Command::new(LIMELIGHTD);
         command
@@ -52,8 +113,11 @@ impl Daemon {
             if code == 0 {
                 return Ok(daemon);
             }
-            if !daemon.process.alive() {
-                bail!("limelightd ended at once; it wrote:\n{}", log_tail());
+            if let Some(status) = daemon.process.ended()? {
+                bail!(
+                    "limelightd ended at once with {status}; it wrote:\n{}",
+                    log_tail()
+                );
             }
             if Instant::now() > deadline {
                 bail!(
@@ -65,12 +129,12 @@ impl Daemon {
         }
     }
 
-    /// The daemon's process id.
-    pub fn pid(&self) -> i32 {
-        self.process.pid()
+    /// What was there before it.
+    pub fn before(&self) -> &Before {
+        &self.before
     }
 
-    /// Ends it with SIGTERM and checks that every cgroup is as it was before it started.
+    /// Ends it with SIGTERM and checks that everything is as it was before it started.
     pub fn stop(mut self, reporter: &Reporter) -> Result<()> {
         self.process.signal(libc::SIGTERM)?;
         let code = self
@@ -80,47 +144,22 @@ impl Daemon {
         reporter.check(
             "limelightd ends with exit code 0 on SIGTERM",
             code == 0,
-            format!("exit code {code}"),
+            if code == 0 {
+                "exit code 0".into()
+            } else {
+                format!("exit code {code}; it wrote:\n{}", log_tail())
+            },
         )?;
-        check_restored(reporter, &self.before)
+        self.before
+            .check_restored("after limelightd stopped", reporter)
     }
 
-    /// Kills it outright; the snapshot from before its start.
-    pub fn kill(mut self) -> Result<BTreeMap<PathBuf, String>> {
+    /// Kills it outright; returns what was there before it.
+    pub fn kill(mut self) -> Result<Before> {
         self.process.signal(libc::SIGKILL)?;
         self.process.wait(STOP_LIMIT)?;
-        Ok(std::mem::take(&mut self.before))
+        Ok(self.before)
     }
-}
-
-/// Checks that every cgroup's values are those of a snapshot, and that no restore record is left.
-pub fn check_restored(reporter: &Reporter, before: &BTreeMap<PathBuf, String>) -> Result<()> {
-    let differences = cgroup::differences(before, &cgroup::snapshot()?);
-    reporter.check(
-        "every cgroup value is what it was before limelightd started",
-        differences.is_empty(),
-        if differences.is_empty() {
-            format!("{} values equal", before.len())
-        } else {
-            differences.join("; ")
-        },
-    )?;
-    let left = restore_record();
-    reporter.check(
-        "the restore record is empty",
-        left.is_none(),
-        left.unwrap_or_else(|| "nothing to restore".into()),
-    )
-}
-
-/// What the restore record still holds, if anything.
-fn restore_record() -> Option<String> {
-    let directory = Path::new("/run/limelight/restore");
-    let entries = fs::read_dir(directory).ok()?;
-    let left: Vec<String> = entries
-        .filter_map(|entry| Some(entry.ok()?.path().display().to_string()))
-        .collect();
-    (!left.is_empty()).then(|| left.join(", "))
 }
 
 /// Gives the focus to an app.

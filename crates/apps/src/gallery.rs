@@ -120,12 +120,55 @@ pub fn prepare_arm(arm: Arm, viewer: &Viewer) -> Result<Option<Daemon>> {
         Arm::BestStock if machine::mglru() => by_hand("memory.min")?,
         Arm::BestStock => by_hand("memory.low")?,
         Arm::LimelightOnDebian | Arm::Limelight => {
-            let daemon = Daemon::start()?;
-            daemon::focus(viewer.talk.process.pid())?;
+            let pid = viewer.talk.process.pid();
+            let daemon = Daemon::start(&[pid])?;
+            daemon::focus(pid)?;
             return Ok(Some(daemon));
         }
     }
     Ok(None)
+}
+
+/// Loads whose files and cgroups exist, but which do not run yet: making them costs page cache, and
+/// cgroups that appear later would look like something that Limelight left behind.
+pub struct Prepared {
+    loads: Vec<(load::Spec, Option<Cgroup>)>,
+    nice: i32,
+}
+
+impl Prepared {
+    /// Prepares loads for the background, each in a cgroup of its own or all in the root.
+    pub fn new(loads: &[Load], store: &mut Store, own_cgroups: bool, nice: i32) -> Result<Self> {
+        let prepare = |(index, &load)| {
+            let counter = PathBuf::from(format!("/run/load-{index}"));
+            let name = load::name(&load);
+            let cgroup = own_cgroups
+                .then(|| Cgroup::create(&format!("background.slice/{name}-{index}.scope")))
+                .transpose()?;
+            let spec = load::Spec::new(load, store, counter, index as u64 + 1)?;
+            Ok((spec, cgroup))
+        };
+        let loads: Result<Vec<_>> = loads.iter().enumerate().map(prepare).collect();
+        Ok(Prepared {
+            loads: loads?,
+            nice,
+        })
+    }
+
+    /// Starts them.
+    pub fn start(&self) -> Result<Loads> {
+        let mut running = Vec::new();
+        for (spec, cgroup) in &self.loads {
+            let counter = Counter::create(&spec.counter)?;
+            let process = Start {
+                cgroup: cgroup.as_ref(),
+                nice: self.nice,
+            }
+            .part("load", spec)?;
+            running.push((spec.load, counter, process));
+        }
+        Ok(Loads { running })
+    }
 }
 
 /// Background loads that run until they are dropped.
@@ -134,38 +177,6 @@ pub struct Loads {
 }
 
 impl Loads {
-    /// Creates the loads' files without starting anything, so that this costs the page cache nothing
-    /// later.
-    pub fn specify(loads: &[Load], store: &mut Store) -> Result<Vec<load::Spec>> {
-        loads
-            .iter()
-            .enumerate()
-            .map(|(index, &load)| {
-                let counter = PathBuf::from(format!("/run/load-{index}"));
-                load::Spec::new(load, store, counter, index as u64 + 1)
-            })
-            .collect()
-    }
-
-    /// Starts them, each in a cgroup of its own or all in the root.
-    pub fn start(specs: &[load::Spec], own_cgroups: bool, nice: i32) -> Result<Self> {
-        let mut running = Vec::new();
-        for (index, spec) in specs.iter().enumerate() {
-            let name = load::name(&spec.load);
-            let cgroup = own_cgroups
-                .then(|| Cgroup::create(&format!("background.slice/{name}-{index}.scope")))
-                .transpose()?;
-            let counter = Counter::create(&spec.counter)?;
-            let process = Start {
-                cgroup: cgroup.as_ref(),
-                nice,
-            }
-            .part("load", spec)?;
-            running.push((spec.load, counter, process));
-        }
-        Ok(Loads { running })
-    }
-
     /// KiB that each has done so far.
     pub fn kib(&self) -> Vec<u64> {
         self.running
@@ -248,7 +259,8 @@ pub fn report_resident(prefix: &str, resident: &Resident, reporter: &mut Reporte
     }
 }
 
-fn median(samples: &mut [f64]) -> f64 {
+/// The median of samples, which it sorts; 0 without any.
+pub fn median(samples: &mut [f64]) -> f64 {
     samples.sort_by(f64::total_cmp);
     let middle = samples.len() / 2;
     match samples.len() {
@@ -266,7 +278,7 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
     } else {
         gallery.loads.as_slice()
     };
-    let specs = Loads::specify(wanted, &mut store)?;
+    let prepared = Prepared::new(wanted, &mut store, gallery.app_cgroup, gallery.load_nice)?;
     let mut viewer = Viewer::start(
         &mut store,
         "viewer",
@@ -283,7 +295,7 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
     stage.reporter.value("footprint_pages", loaded.total());
     sleep(SETTLE);
 
-    let mut loads = Loads::start(&specs, gallery.app_cgroup, gallery.load_nice)?;
+    let mut loads = prepared.start()?;
     sleep(Duration::from_millis(gallery.warm_up_ms.into()));
     let counters = Counters::now()?;
     let (before, since_ns) = (loads.kib(), now_ns());

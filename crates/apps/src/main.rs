@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use limelight_apps::{cell, init, load, viewer};
+use limelight_apps::{cell, init, load, overhead, self_hog, soak, viewer};
 use serde::de::DeserializeOwned;
 
 /// Runs inside the lab's virtual machines; as PID 1 it carries out /plan.json and powers off.
@@ -39,6 +39,21 @@ enum Part {
         /// Its specification in JSON.
         spec: String,
     },
+    /// A topmost app that is larger than memory.
+    Hog {
+        /// Its specification in JSON.
+        spec: String,
+    },
+    /// One of soak's apps.
+    SoakApp {
+        /// Its specification in JSON.
+        spec: String,
+    },
+    /// Takes the cost of faults.
+    Probe {
+        /// Its specification in JSON.
+        spec: String,
+    },
 }
 
 fn main() -> ExitCode {
@@ -60,6 +75,9 @@ fn run(part: Part) -> Result<u8> {
         Part::Viewer { spec } => viewer::run(&parse(&spec)?)?,
         Part::Primer { spec } => viewer::prime(&parse(&spec)?)?,
         Part::Load { spec } => load::run(&parse(&spec)?)?,
+        Part::Hog { spec } => self_hog::hog(&parse(&spec)?)?,
+        Part::SoakApp { spec } => soak::app(&parse(&spec)?)?,
+        Part::Probe { spec } => overhead::probe(&parse(&spec)?)?,
     }
     Ok(0)
 }

@@ -77,13 +77,7 @@ impl Start<'_> {
     /// Starts a program.
     pub fn program(&self, mut command: Command, name: &str) -> Result<Process> {
         self.prepare(&mut command)?;
-        let child = command
-            .spawn()
-            .with_context(|| format!("cannot start {name}"))?;
-        Ok(Process {
-            child,
-            name: name.to_owned(),
-        })
+        Process::spawn(command, name)
     }
 
     /// Starts a part of this program with its specification as an argument.
@@ -138,6 +132,17 @@ fn write_file(path: &std::ffi::CStr, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 impl Process {
+    /// Starts a command that is prepared already.
+    pub fn spawn(mut command: Command, name: &str) -> Result<Self> {
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot start {name}"))?;
+        Ok(Process {
+            child,
+            name: name.to_owned(),
+        })
+    }
+
     /// Its process id.
     pub fn pid(&self) -> i32 {
         self.child.id() as i32

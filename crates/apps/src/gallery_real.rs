@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `gallery-real`: Debian's Xvfb, openbox and feh with real key events, beside Debian's `cp` and
+//! recoll's indexer.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{bail, Context, Result};
+
+use crate::cell::Stage;
+use crate::cgroup::Cgroup;
+use crate::counters::Counters;
+use crate::daemon::{log_tail, Daemon, LIMELIGHT};
+use crate::gallery::{median, APP};
+use crate::machine::{self, ROOTFS};
+use crate::memory::cached_pages;
+use crate::photo;
+use crate::plan::Arm;
+use crate::process::{run as run_program, Process, Start};
+use crate::record::Reporter;
+use crate::scenario::{RealGallery, RealLoad};
+use crate::store::Store;
+use crate::x11::User;
+
+const DISPLAY: &str = ":0";
+/// Size of the screen, and of the photos on it.
+const WIDTH: u32 = 1024;
+const HEIGHT: u32 = 768;
+/// Size of the file that `cp` copies, in MiB.
+const COPY_MIB: u32 = 400;
+/// Where the data disk is, for a program inside the root file system.
+const INSIDE: &str = "/mnt";
+/// feh's key for the next photo.
+const SPACE: u32 = 0x20;
+/// How long the agent and the daemon have to agree on the topmost app.
+const FOCUS_LIMIT: Duration = Duration::from_secs(30);
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// The running session; the viewer goes first, the server last.
+struct Session {
+    user: User,
+    viewer: Process,
+    _manager: Process,
+    server: Process,
+    cgroup: Option<Cgroup>,
+}
+
+/// Runs the scenario.
+pub fn run(mut stage: Stage, gallery: &RealGallery) -> Result<()> {
+    if stage.machine.rootfs.is_none() {
+        bail!("gallery-real needs a root file system, and the plan's machine has none");
+    }
+    let mut store = stage.store()?;
+    let Store::Directory(data) = &store else {
+        bail!("gallery-real needs a data disk with a file system");
+    };
+    let photos = photos(data, gallery.photos)?;
+    store.file("background", COPY_MIB)?;
+    machine::drop_caches()?;
+    let load_cgroups: Vec<Option<Cgroup>> = gallery
+        .loads
+        .iter()
+        .map(|&load| {
+            let path = format!("background.slice/{}.scope", load_name(load));
+            gallery
+                .app_cgroup
+                .then(|| Cgroup::create(&path))
+                .transpose()
+        })
+        .collect::<Result<_>>()?;
+    stage.reporter.progress("starting the X session")?;
+    let session = Session::start(gallery.app_cgroup)?;
+    // Every photo once, as in an app that has been used for a while.
+    for _ in &photos {
+        session
+            .user
+            .press(SPACE)?
+            .context("the viewer does not answer although nothing disturbs it")?;
+    }
+    let background = prepare_arm(stage.arm, &session)?;
+    sleep(SETTLE);
+
+    let loads: Vec<Process> = if stage.arm == Arm::Idle {
+        Vec::new()
+    } else {
+        gallery
+            .loads
+            .iter()
+            .zip(&load_cgroups)
+            .map(|(&load, cgroup)| start_load(load, cgroup.as_ref()))
+            .collect::<Result<_>>()?
+    };
+    sleep(Duration::from_millis(gallery.warm_up_ms.into()));
+    let counters = Counters::now()?;
+    press_keys(&session, gallery, &photos, &mut stage.reporter)?;
+    counters.report(&mut stage.reporter.values)?;
+    drop(loads);
+    if let Some((daemon, agent)) = background {
+        drop(agent);
+        daemon.stop(&stage.reporter)?;
+    }
+    stage.reporter.finish()
+}
+
+/// Writes the photos that are not there yet; their paths in the viewer's order.
+fn photos(data: &Path, count: u32) -> Result<Vec<PathBuf>> {
+    let directory = data.join("photos");
+    fs::create_dir_all(&directory)?;
+    (0..count)
+        .map(|index| {
+            let path = directory.join(format!("{index:03}.png"));
+            if !path.exists() {
+                photo::write(&path, WIDTH, HEIGHT, index.into())
+                    .with_context(|| format!("cannot write {}", path.display()))?;
+            }
+            Ok(path)
+        })
+        .collect()
+}
+
+impl Session {
+    fn start(app_cgroup: bool) -> Result<Self> {
+        let cgroup = |path| app_cgroup.then(|| Cgroup::create(path)).transpose();
+        let desktop = cgroup("session.slice/desktop.scope")?;
+        let app = cgroup(APP)?;
+        let size = format!("{WIDTH}x{HEIGHT}x24");
+        let server = start(
+            desktop.as_ref(),
+            "Xvfb",
+            &[DISPLAY, "-screen", "0", &size, "-ac", "-nolisten", "tcp"],
+        )?;
+        let mut user = User::connect(DISPLAY)?;
+        let manager = start(desktop.as_ref(), "openbox", &[])?;
+        let photos = format!("{INSIDE}/photos");
+        // No cache in the viewer: what it showed before comes from the page cache.
+        let viewer = start(
+            app.as_ref(),
+            "feh",
+            &[
+                "--fullscreen",
+                "--hide-pointer",
+                "--cache-size",
+                "0",
+                &photos,
+            ],
+        )?;
+        user.watch_active_window()?;
+        user.wait_until_quiet()?;
+        Ok(Session {
+            user,
+            viewer,
+            _manager: manager,
+            server,
+            cgroup: app,
+        })
+    }
+}
+
+/// A program of the root file system, in it.
+fn start(cgroup: Option<&Cgroup>, program: &str, arguments: &[&str]) -> Result<Process> {
+    let root = std::ffi::CString::new(ROOTFS)?;
+    let log = File::create(format!("/run/{program}.log"))?;
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env_clear()
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
+        .env("HOME", "/root")
+        .env("LANG", "C.UTF-8")
+        .env("DISPLAY", DISPLAY)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log);
+    let start = Start { cgroup, nice: 0 };
+    start.prepare(&mut command)?;
+    // SAFETY: the closure runs between fork and exec of a single-threaded child and makes only
+    // async-signal-safe calls.
+    unsafe {
+        command.pre_exec(move || {
+            if libc::chroot(root.as_ptr()) != 0 || libc::chdir(c"/".as_ptr()) != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            Ok(())
+        });
+    }
+    Process::spawn(command, program)
+}
+
+/// Prepares the arm; in Limelight's arms the agent finds the topmost app, not we.
+fn prepare_arm(arm: Arm, session: &Session) -> Result<Option<(Daemon, Process)>> {
+    let by_hand = |file: &str| -> Result<()> {
+        let cgroup = session
+            .cgroup
+            .as_ref()
+            .context("hand-set knobs need a cgroup for the app")?;
+        let bytes = cgroup.number("memory.current")? * 110 / 100;
+        cgroup.set_chain(file, &bytes.to_string())
+    };
+    match arm {
+        Arm::Idle | Arm::Stock => {}
+        Arm::MemoryLow => by_hand("memory.low")?,
+        Arm::MemoryMin => by_hand("memory.min")?,
+        Arm::BestStock if machine::mglru() => by_hand("memory.min")?,
+        Arm::BestStock => by_hand("memory.low")?,
+        Arm::LimelightOnDebian | Arm::Limelight => {
+            let daemon = Daemon::start(&[session.viewer.pid()])?;
+            let mut command = Command::new("/bin/limelight-agent");
+            command
+                .args(["--display", DISPLAY])
+                .stdin(Stdio::null())
+                .stdout(Stdio::null());
+            let agent = Start::PLAIN.program(command, "limelight-agent")?;
+            wait_for_focus(session.viewer.pid())?;
+            return Ok(Some((daemon, agent)));
+        }
+    }
+    Ok(None)
+}
+
+/// Waits until the daemon says that `pid` belongs to the topmost app.
+fn wait_for_focus(pid: i32) -> Result<()> {
+    let deadline = std::time::Instant::now() + FOCUS_LIMIT;
+    loop {
+        let (code, text) = run_program(LIMELIGHT, &["status", "--json"])?;
+        if code == 0 && names_topmost(&text, pid)? {
+            return Ok(());
+        }
+        if std::time::Instant::now() > deadline {
+            bail!(
+                "the agent has not made pid {pid} topmost after {FOCUS_LIMIT:?}; status is {text}; limelightd wrote:\n{}",
+                log_tail()
+            );
+        }
+        sleep(Duration::from_millis(200));
+    }
+}
+
+/// Whether the JSON of `limelight status` has `pid` anywhere below its `topmost`.
+fn names_topmost(status: &str, pid: i32) -> Result<bool> {
+    let status: serde_json::Value =
+        serde_json::from_str(status).context("limelight status --json does not print JSON")?;
+    fn holds(value: &serde_json::Value, pid: i32) -> bool {
+        match value {
+            serde_json::Value::Number(number) => number.as_i64() == Some(pid.into()),
+            serde_json::Value::Array(items) => items.iter().any(|item| holds(item, pid)),
+            serde_json::Value::Object(fields) => fields.values().any(|item| holds(item, pid)),
+            _ => false,
+        }
+    }
+    Ok(status
+        .get("topmost")
+        .is_some_and(|topmost| holds(topmost, pid)))
+}
+
+fn load_name(load: RealLoad) -> &'static str {
+    match load {
+        RealLoad::Copy => "cp",
+        RealLoad::Index => "recollindex",
+    }
+}
+
+fn start_load(load: RealLoad, cgroup: Option<&Cgroup>) -> Result<Process> {
+    let script = match load {
+        RealLoad::Copy => {
+            format!("while cp {INSIDE}/background-{COPY_MIB}M {INSIDE}/copy; do :; done")
+        }
+        RealLoad::Index => {
+            let config = format!("{ROOTFS}/root/.recoll");
+            fs::create_dir_all(&config)?;
+            fs::write(
+                format!("{config}/recoll.conf"),
+                "topdirs = /usr /etc /var/lib\nindexallfilenames = 1\n",
+            )?;
+            "while recollindex -z; do :; done".into()
+        }
+    };
+    start(cgroup, "sh", &["-c", &script])
+}
+
+fn press_keys(
+    session: &Session,
+    gallery: &RealGallery,
+    photos: &[PathBuf],
+    reporter: &mut Reporter,
+) -> Result<()> {
+    let mut quickest: Option<(u32, Vec<f64>)> = None;
+    let (mut faults, mut server_faults, mut misses, mut unanswered) = (0, 0, 0, 0u64);
+    let mut responses = Vec::new();
+    // The viewer shows the first photo again after a whole round.
+    let mut shown = 0;
+    for pause in &gallery.pauses {
+        for _ in 0..pause.swipes {
+            sleep(Duration::from_millis(pause.ms.into()));
+            shown = (shown + 1) % photos.len();
+            let missing = missing_pages(&photos[shown])?;
+            let before = (
+                major_faults(session.viewer.pid())?,
+                major_faults(session.server.pid())?,
+            );
+            let answer = session.user.press(SPACE)?;
+            let viewer_faults = major_faults(session.viewer.pid())? - before.0;
+            faults += viewer_faults;
+            server_faults += major_faults(session.server.pid())? - before.1;
+            misses += missing;
+            let series = |what: &str| format!("pause_{}_{what}", pause.ms);
+            match answer {
+                None => unanswered += 1,
+                Some(response) => {
+                    let response_us = response.as_secs_f64() * 1e6;
+                    responses.push(response_us);
+                    match &mut quickest {
+                        Some((ms, samples)) if *ms == pause.ms => samples.push(response_us),
+                        Some((ms, _)) if *ms < pause.ms => {}
+                        _ => quickest = Some((pause.ms, vec![response_us])),
+                    }
+                    reporter.sample(series("response_us"), response_us);
+                }
+            }
+            reporter.sample(series("major_faults"), viewer_faults);
+            reporter.sample(series("read_miss_pages"), missing);
+        }
+    }
+    reporter.value("major_faults", faults);
+    reporter.value("server_major_faults", server_faults);
+    reporter.value("read_miss_pages", misses);
+    reporter.value("unanswered_keys", unanswered);
+    if let Some((_, mut samples)) = quickest {
+        reporter.value("response_us", median(&mut samples));
+        let mean = responses.iter().sum::<f64>() / responses.len() as f64;
+        reporter.value("response_mean_us", mean);
+    }
+    reporter.value("viewer_alive", true);
+    Ok(())
+}
+
+/// Pages of a file that are not in the page cache.
+fn missing_pages(path: &Path) -> Result<u64> {
+    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let len = file.metadata()?.len();
+    let pages = len.div_ceil(crate::memory::PAGE as u64);
+    Ok(pages.saturating_sub(cached_pages(&file, 0, len)?))
+}
+
+/// A process's major faults, with those of its children that have ended.
+fn major_faults(pid: i32) -> Result<u64> {
+    let path = format!("/proc/{pid}/stat");
+    let text = fs::read_to_string(&path)
+        .with_context(|| format!("cannot read {path}: did the process die?"))?;
+    parse_major_faults(&text).with_context(|| format!("{path} holds {text:?}"))
+}
+
+fn parse_major_faults(stat: &str) -> Option<u64> {
+    // The name may hold spaces and parentheses; fields 12 and 13 follow the last one.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    Some(fields.get(9)?.parse::<u64>().ok()? + fields.get(10)?.parse::<u64>().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{names_topmost, parse_major_faults};
+
+    #[test]
+    fn faults_are_found_behind_any_name() {
+        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 100 200 30 4 5 6 7 8";
+        assert_eq!(parse_major_faults(stat), Some(34));
+        assert_eq!(parse_major_faults("7 (x"), None);
+    }
+
+    #[test]
+    fn the_topmost_app_is_looked_for_below_topmost_only() {
+        let status = r#"{"topmost": {"app": {"pids": [5, 77]}}, "previous": {"pid": 9}}"#;
+        assert!(names_topmost(status, 77).unwrap());
+        assert!(!names_topmost(status, 9).unwrap());
+        assert!(!names_topmost(r#"{"topmost": null}"#, 9).unwrap());
+    }
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `limelightd` where it cannot work: each case has its own message and exit code.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use limelight_sys::device::DEVICE_PATH;
+
+use crate::cell::Stage;
+use crate::cgroup::ROOT;
+use crate::daemon::{limelight, Daemon, CONFIG, LIMELIGHTD};
+use crate::machine::mount;
+use crate::process::Start;
+use crate::record::Reporter;
+
+/// A daemon that refuses to start does so within this time.
+const LIMIT: Duration = Duration::from_secs(60);
+const OUTPUT: &str = "/run/startup.log";
+/// nobody
+const UNPRIVILEGED: u32 = 65534;
+
+/// Runs all cases.
+pub fn run(stage: Stage) -> Result<()> {
+    let reporter = &stage.reporter;
+    let refused = |case: &str, user: Option<u32>, code: i32, words: &[&str]| -> Result<()> {
+        let (seen_code, text) = start_and_wait(user)?;
+        let message = words.iter().all(|word| text.contains(word));
+        reporter.check(
+            format!("{case}: exit code {code} and a message with {words:?}"),
+            seen_code == code && message,
+            format!("exit code {seen_code}: {}", text.trim()),
+        )
+    };
+
+    write_config("[protect]\nbudget_percent = 60\nbudged_percent = 60\n")?;
+    refused(
+        "an unknown key in the configuration",
+        None,
+        10,
+        &[CONFIG, "3", "budged_percent"],
+    )?;
+    write_config("[protect]\nbudget_percent = \"much\"\n")?;
+    refused(
+        "a value of the wrong type in the configuration",
+        None,
+        10,
+        &[CONFIG, "2", "budget_percent"],
+    )?;
+    fs::remove_file(CONFIG)?;
+
+    let first = Daemon::start(&[])?;
+    refused("a second daemon", None, 11, &["another limelightd"])?;
+    check_alive(reporter)?;
+    first.stop(reporter)?;
+
+    unmount(ROOT)?;
+    let result = refused("no cgroup v2", None, 12, &["cgroup"]);
+    mount(
+        "cgroup2",
+        ROOT,
+        "cgroup2",
+        "nsdelegate,memory_recursiveprot",
+    )?;
+    result?;
+
+    refused("no permission", Some(UNPRIVILEGED), 13, &["permission"])?;
+
+    write_config("[kernel]\ndevice = \"require\"\n")?;
+    let hidden = Path::new("/run/limelight-device");
+    let had_device = Path::new(DEVICE_PATH).exists();
+    if had_device {
+        fs::rename(DEVICE_PATH, hidden).or_else(|_| fs::remove_file(DEVICE_PATH))?;
+    }
+    refused(
+        "a device that the configuration requires and the kernel does not have",
+        None,
+        14,
+        &[DEVICE_PATH],
+    )?;
+    fs::remove_file(CONFIG)?;
+    stage.reporter.finish()
+}
+
+fn check_alive(reporter: &Reporter) -> Result<()> {
+    let status = limelight(&["status"]);
+    reporter.check(
+        "the first daemon still answers after a second one was refused",
+        status.is_ok(),
+        match status {
+            Ok(()) => "status exits with 0".into(),
+            Err(error) => format!("{error:#}"),
+        },
+    )
+}
+
+fn write_config(text: &str) -> Result<()> {
+    let directory = Path::new(CONFIG).parent().context("a directory")?;
+    fs::create_dir_all(directory)?;
+    fs::write(CONFIG, text).with_context(|| format!("cannot write {CONFIG}"))
+}
+
+/// Runs the daemon until it gives up; its exit code and what it wrote.
+fn start_and_wait(user: Option<u32>) -> Result<(i32, String)> {
+    let output = File::create(OUTPUT)?;
+    let mut command = Command::new(LIMELIGHTD);
+    command
+        .stdin(Stdio::null())
+        .stdout(output.try_clone()?)
+        .stderr(output);
+    if let Some(user) = user {
+        command.uid(user).gid(user);
+    }
+    let mut process = Start::PLAIN.program(command, "limelightd")?;
+    let code = process.wait(LIMIT).unwrap_or(-1);
+    Ok((code, fs::read_to_string(OUTPUT)?))
+}
+
+fn unmount(target: &str) -> Result<()> {
+    let path = std::ffi::CString::new(target)?;
+    // SAFETY: `path` is a valid string.
+    if unsafe { libc::umount2(path.as_ptr(), 0) } != 0 {
+        return Err(io::Error::last_os_error()).with_context(|| format!("cannot unmount {target}"));
+    }
+    Ok(())
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The user of `gallery-real`: presses keys through XTEST and watches the viewer's window through
+//! DAMAGE.
+//!
+//! **Response** is the time from the key event to the last damage of the window before it stays
+//! unchanged for [`QUIET`]: a viewer that first clears and then draws has answered when it has drawn.
+
+use std::os::fd::AsFd;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use x11rb::connection::Connection;
+use x11rb::protocol::damage::{ConnectionExt as _, ReportLevel};
+use x11rb::protocol::xproto::{
+    AtomEnum, ConnectionExt as _, Keycode, Window, KEY_PRESS_EVENT, KEY_RELEASE_EVENT,
+};
+use x11rb::protocol::xtest::ConnectionExt as _;
+use x11rb::protocol::Event;
+use x11rb::rust_connection::RustConnection;
+
+/// How long a window must stay unchanged until its answer counts as complete.
+pub const QUIET: Duration = Duration::from_millis(150);
+/// How long an answer may take.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+/// How long the server, the window manager and the viewer may take to come up.
+const START_LIMIT: Duration = Duration::from_secs(120);
+
+/// A connection to the display, and the window that the user looks at.
+pub struct User {
+    connection: RustConnection,
+    root: Window,
+    window: Window,
+}
+
+impl User {
+    /// Waits for the display, as its first client.
+    pub fn connect(display: &str) -> Result<Self> {
+        let deadline = Instant::now() + START_LIMIT;
+        let (connection, screen) = loop {
+            match x11rb::connect(Some(display)) {
+                Ok(found) => break found,
+                Err(error) if Instant::now() > deadline => {
+                    return Err(error).with_context(|| {
+                        format!("no X server on {display} after {START_LIMIT:?}")
+                    });
+                }
+                Err(_) => sleep(Duration::from_millis(100)),
+            }
+        };
+        let root = connection.setup().roots[screen].root;
+        connection.damage_query_version(1, 1)?.reply()?;
+        connection.xtest_get_version(2, 2)?.reply()?;
+        Ok(User {
+            connection,
+            root,
+            window: 0,
+        })
+    }
+
+    /// Waits until the window manager says that a window is active, and watches that one.
+    pub fn watch_active_window(&mut self) -> Result<()> {
+        let name = b"_NET_ACTIVE_WINDOW";
+        let property = self.connection.intern_atom(false, name)?.reply()?.atom;
+        let deadline = Instant::now() + START_LIMIT;
+        loop {
+            let value = self
+                .connection
+                .get_property(false, self.root, property, AtomEnum::WINDOW, 0, 1)?
+                .reply()?;
+            if let Some(window) = value
+                .value32()
+                .and_then(|mut v| v.next())
+                .filter(|&w| w != 0)
+            {
+                self.window = window;
+                break;
+            }
+            if Instant::now() > deadline {
+                bail!("no window has become active after {START_LIMIT:?}");
+            }
+            sleep(Duration::from_millis(100));
+        }
+        let damage = self.connection.generate_id()?;
+        self.connection
+            .damage_create(damage, self.window, ReportLevel::RAW_RECTANGLES)?
+            .check()?;
+        Ok(())
+    }
+
+    /// Presses and releases a key, and waits for the window's answer: its response time, or none
+    /// when the window stays as it is for `ANSWER_LIMIT`.
+    pub fn press(&self, keysym: u32) -> Result<Option<Duration>> {
+        let key = self.keycode(keysym)?;
+        while self.connection.poll_for_event()?.is_some() {}
+        let start = Instant::now();
+        for kind in [KEY_PRESS_EVENT, KEY_RELEASE_EVENT] {
+            self.connection
+                .xtest_fake_input(kind, key, 0, self.root, 0, 0, 0)?;
+        }
+        self.connection.flush()?;
+        let mut last = None;
+        loop {
+            let limit = match last {
+                None => ANSWER_LIMIT.saturating_sub(start.elapsed()),
+                Some(_) => QUIET,
+            };
+            match self.next_event(limit)? {
+                Some(Event::DamageNotify(event)) if event.drawable == self.window => {
+                    last = Some(start.elapsed());
+                }
+                Some(_) => {}
+                None => return Ok(last),
+            }
+        }
+    }
+
+    /// Waits until the window has stayed unchanged for [`QUIET`].
+    pub fn wait_until_quiet(&self) -> Result<()> {
+        while self.next_event(QUIET)?.is_some() {}
+        Ok(())
+    }
+
+    /// The next event, or none after `limit`.
+    fn next_event(&self, limit: Duration) -> Result<Option<Event>> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(event) = self.connection.poll_for_event()? {
+                return Ok(Some(event));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let time = Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: i64::from(left.subsec_nanos()),
+            };
+            let stream = self.connection.stream();
+            let mut fds = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)];
+            match poll(&mut fds, Some(&time)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error).context("cannot wait for the X server"),
+            }
+        }
+    }
+
+    fn keycode(&self, keysym: u32) -> Result<Keycode> {
+        let setup = self.connection.setup();
+        let (first, last) = (setup.min_keycode, setup.max_keycode);
+        let mapping = self
+            .connection
+            .get_keyboard_mapping(first, last - first + 1)?
+            .reply()?;
+        let per_key = usize::from(mapping.keysyms_per_keycode);
+        mapping
+            .keysyms
+            .chunks(per_key)
+            .position(|symbols| symbols.contains(&keysym))
+            .map(|index| first + index as u8)
+            .with_context(|| format!("the keyboard has no key for keysym {keysym:#x}"))
+    }
+}
