@@ -1,2 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! limelightd: one epoll loop of sources, model, policy and actuators
+//! `limelightd`: one epoll loop of sources, model, policy and actuators.
+//!
+//! ```text
+//! sources ──Event──► model ──Snapshot──► policy ──Action──► actuators ──outcome──► model
+//!  (here)          (limelight-core)    (limelight-core)      (here)
+//! ```
+//!
+//! * [`daemon`]: the loop, and the order in which things happen.
+//! * [`sources`]: the control socket, `oom_score_adj`, memory pressure.
+//! * [`identify`] and [`trust`]: which app a process is, and who may say so.
+//! * [`actuators`]: cgroup knobs, `oom_score_adj`, `/dev/limelight`.
+//! * [`restore`] and [`undo`]: what was changed, on disk before it is changed, and putting it back.
+//! * [`config`], [`exit`], [`lock`], [`notify`]: being a good service.
+//!
+//! Nothing here panics on data from outside, and no error ends the loop.
+
+pub mod actuators;
+pub mod config;
+pub mod daemon;
+pub mod doors;
+pub mod exit;
+pub mod identify;
+pub mod lock;
+pub mod log;
+pub mod notify;
+pub mod reactor;
+mod report;
+mod requests;
+pub mod restore;
+pub mod sources;
+pub mod trust;
+pub mod undo;

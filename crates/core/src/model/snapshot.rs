@@ -67,8 +67,9 @@ pub struct InForce {
     pub reserved: Option<Reserved>,
     /// The app whose processes have a lowered `oom_score_adj`, and those seen to, ascending.
     pub shielded: Option<(AppKey, Vec<ProcessId>)>,
-    /// The app that was moved into a cgroup of ours.
-    pub adopted: Option<AppKey>,
+    /// Apps that live in cgroups of ours. They stay there when they leave the front: moving them
+    /// back would leave behind everything that was charged meanwhile.
+    pub adopted: Vec<AppKey>,
 }
 
 /// The app in front with what was measured of it.

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use super::app::{App, AppKey, ProcessId};
+use super::app::{App, AppKey};
 
 /// Where a claim comes from, in rising rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -105,6 +105,11 @@ impl Topmost {
     /// Whether an explicit claim is in force.
     pub fn is_explicit(&self) -> bool {
         self.explicit.is_some()
+    }
+
+    /// User id of whoever made the explicit claim in force.
+    pub fn explicit_uid(&self) -> Option<u32> {
+        self.explicit.as_ref().map(|claim| claim.uid)
     }
 
     /// Whether an inferred claim would count now.
@@ -206,21 +211,6 @@ impl Topmost {
         }
     }
 
-    /// The app in front or before it, if it has this key.
-    pub fn known(&self, key: AppKey) -> Option<&App> {
-        self.front
-            .as_ref()
-            .map(|front| &front.app)
-            .into_iter()
-            .chain(self.previous.as_ref())
-            .find(|app| app.key == key)
-    }
-
-    /// The known app of which this process is the root.
-    pub fn known_root(&self, process: ProcessId) -> Option<&App> {
-        self.known(AppKey::Tree(process))
-    }
-
     fn effective(&self) -> Option<(Rank, &Claim)> {
         let explicit = self.explicit.as_ref().map(|claim| (Rank::Explicit, claim));
         let session = self
@@ -277,6 +267,7 @@ impl Topmost {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::app::ProcessId;
 
     const S: fn(u64) -> Duration = Duration::from_secs;
 

@@ -49,7 +49,7 @@ pub enum Step {
         /// The app.
         app: AppKey,
     },
-    /// Move it back.
+    /// Move it back. Only when Limelight stops or protect is switched off.
     Release {
         /// The app.
         app: AppKey,
@@ -109,10 +109,8 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
             steps.push(Step::Unshield { app });
         }
     }
-    if let Some(app) = in_force.adopted {
-        if !is_wanted(app) {
-            steps.push(Step::Release { app });
-        }
+    if *event == Event::Stop || !snapshot.settings.protect.enabled {
+        steps.extend(in_force.adopted.iter().map(|&app| Step::Release { app }));
     }
     if wanted.is_none() && in_force.device_protect.is_some() && snapshot.device {
         steps.push(Step::Switch {

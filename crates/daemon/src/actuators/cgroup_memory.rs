@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `memory.min` and `memory.low`: a reservation for the app's cgroup.
+//!
+//! A cgroup's protection is capped by that of every ancestor, and an ancestor's is shared among
+//! its children in proportion to what they use of theirs. So each ancestor is raised to what the
+//! app needs plus what its siblings use of their own reservations; and the memory controller is
+//! handed down where it is missing.
+
+use limelight_core::control::{Change, Outcome};
+use limelight_core::model::snapshot::{Knob, Reserved};
+use limelight_core::model::{AppKey, Home};
+use limelight_core::policy::protect::GRAIN;
+use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob};
+
+use super::changes::Reach;
+use super::{Actuators, Context};
+use crate::doors::Doors;
+use crate::restore::{Entry, Ledger, Place};
+use crate::undo::{undo, Undone};
+
+const UNDONE_BY: &str = "another app in front, limelight focus --none, or limelightd stopping";
+
+fn memory_knob(knob: Knob) -> MemoryKnob {
+    match knob {
+        Knob::Min => MemoryKnob::Min,
+        Knob::Low => MemoryKnob::Low,
+    }
+}
+
+/// The record's name for an open cgroup.
+pub fn place(cgroup: &Cgroup) -> Place {
+    Place {
+        path: cgroup.path().as_str().to_owned(),
+        inode: cgroup.id().0,
+    }
+}
+
+/// One cgroup of the chain, and what it should say.
+struct Target {
+    cgroup: Cgroup,
+    found: Limit,
+    /// Before Limelight.
+    original: Limit,
+    /// Values that we wrote earlier.
+    ours: Vec<String>,
+    wanted: Limit,
+}
+
+impl Target {
+    /// Somebody changed it under us.
+    fn is_theirs(&self) -> bool {
+        !self.ours.is_empty()
+            && self.found != self.original
+            && !self.ours.contains(&self.found.to_string())
+    }
+}
+
+/// What the chain should say, from below the root down to the app's cgroup.
+fn targets(
+    context: Context<'_>,
+    ledger: &Ledger,
+    home: &Home,
+    reserve: Reserved,
+) -> Result<Vec<Target>, String> {
+    let knob = memory_knob(reserve.knob);
+    let text = |error: limelight_sys::Error| error.to_string();
+    let path = CgroupPath::parse(&home.path).ok_or("not a cgroup path")?;
+    let chain = context.doors.cgroups.open_chain(&path).map_err(text)?;
+    if chain.last().map(|leaf| leaf.id().0) != Some(home.inode) {
+        return Err(format!("{} is not the app's cgroup any more", home.path));
+    }
+    let mut need = Limit::Bytes(reserve.bytes);
+    let mut below: Option<u64> = None;
+    let mut targets = Vec::new();
+    for cgroup in chain.into_iter().rev() {
+        let found = cgroup.limit(knob).map_err(text)?;
+        let (original, ours) = match recorded(ledger, cgroup.id().0, knob) {
+            Some((original, ours)) => (original, ours),
+            None => (found, Vec::new()),
+        };
+        if let Some(child) = below {
+            need = plus(need, siblings_use(&cgroup, child, knob).map_err(text)?);
+        }
+        below = Some(cgroup.id().0);
+        let wanted = need.max(original);
+        need = wanted;
+        targets.push(Target {
+            cgroup,
+            found,
+            original,
+            ours,
+            wanted,
+        });
+    }
+    targets.reverse();
+    Ok(targets)
+}
+
+fn plus(limit: Limit, bytes: u64) -> Limit {
+    match limit {
+        // Whole grains, so that the kernel reads back what was written.
+        Limit::Bytes(own) if bytes > 0 => Limit::Bytes(
+            own.saturating_add(bytes)
+                .div_ceil(GRAIN)
+                .saturating_mul(GRAIN),
+        ),
+        limit => limit,
+    }
+}
+
+/// What the other children of `parent` use of their own reservations.
+fn siblings_use(parent: &Cgroup, child: u64, knob: MemoryKnob) -> limelight_sys::Result<u64> {
+    let siblings = parent.children()?;
+    let others = siblings.iter().filter(|sibling| sibling.id().0 != child);
+    Ok(others
+        .map(|sibling| in_use(sibling, sibling.limit(knob).unwrap_or(Limit::ZERO)))
+        .sum())
+}
+
+/// How much of a reservation is in use.
+fn in_use(cgroup: &Cgroup, limit: Limit) -> u64 {
+    match limit {
+        Limit::Bytes(0) => 0,
+        Limit::Bytes(bytes) => bytes.min(cgroup.memory_current().unwrap_or(0)),
+        Limit::Max => cgroup.memory_current().unwrap_or(0),
+    }
+}
+
+fn recorded(ledger: &Ledger, inode: u64, knob: MemoryKnob) -> Option<(Limit, Vec<String>)> {
+    ledger.entries().iter().find_map(|entry| match entry {
+        Entry::Limit {
+            cgroup,
+            knob: file,
+            original,
+            ours,
+        } if cgroup.inode == inode && file == knob.file() => {
+            Some((original.parse().ok()?, ours.clone()))
+        }
+        _ => None,
+    })
+}
+
+/// What others have reserved with the knob that acts under this LRU, and use.
+pub fn protected_by_others(doors: &Doors, ledger: &Ledger, knob: Knob) -> u64 {
+    let Ok(root) = doors.cgroups.open(&CgroupPath::root()) else {
+        return 0;
+    };
+    let original = |cgroup: &Cgroup, knob| match recorded(ledger, cgroup.id().0, knob) {
+        Some((original, _)) => original,
+        None => cgroup.limit(knob).unwrap_or(Limit::ZERO),
+    };
+    let top = root.children().unwrap_or_default();
+    top.iter()
+        .map(|cgroup| {
+            let min = original(cgroup, MemoryKnob::Min);
+            let limit = match knob {
+                Knob::Min => min,
+                Knob::Low => min.max(original(cgroup, MemoryKnob::Low)),
+            };
+            in_use(cgroup, limit)
+        })
+        .sum()
+}
+
+/// The cgroups from the root to the leaf's parent that do not hand the memory controller down.
+fn without_controller(doors: &Doors, path: &CgroupPath) -> limelight_sys::Result<Vec<Cgroup>> {
+    let mut missing = Vec::new();
+    let mut ancestors = vec![CgroupPath::root()];
+    ancestors.extend(path.chain());
+    ancestors.pop();
+    for path in ancestors {
+        let cgroup = doors.cgroups.open(&path)?;
+        if !cgroup
+            .subtree_control()?
+            .iter()
+            .any(|name| name == "memory")
+        {
+            missing.push(cgroup);
+        }
+    }
+    Ok(missing)
+}
+
+impl Actuators {
+    /// Hands the memory controller down to this cgroup. `Err`: why it cannot be.
+    pub(super) fn hand_down(
+        &mut self,
+        path: &CgroupPath,
+        context: Context<'_>,
+    ) -> Result<(), String> {
+        let missing = without_controller(context.doors, path).map_err(|error| error.to_string())?;
+        for cgroup in missing {
+            let entry = Entry::Controller {
+                cgroup: place(&cgroup),
+                controller: "memory".to_owned(),
+            };
+            self.ledger
+                .intend([entry.clone()])
+                .map_err(|error| error.to_string())?;
+            if let Err(error) = cgroup.set_subtree_controller("memory", true) {
+                self.ledger.forget(&entry);
+                return Err(format!(
+                    "the memory controller cannot be handed to the children of {}: {error}",
+                    cgroup.path()
+                ));
+            }
+            self.changes.note(
+                Reach::Machine,
+                Change {
+                    knob: context.doors.cgroup_file(cgroup.path().as_str(), "cgroup.subtree_control"),
+                    from: "without memory".to_owned(),
+                    to: "+memory".to_owned(),
+                    rule: "protect: the app's cgroup needs the memory controller; what was charged before stays with the ancestor".to_owned(),
+                    at_ms: context.now.as_millis() as u64,
+                    outcome: Outcome::Applied,
+                    undone_by: "limelightd stopping".to_owned(),
+                },
+            );
+        }
+        Ok(())
+    }
+
+    pub(super) fn reserve(&mut self, reserve: Reserved, rule: &str, context: Context<'_>) {
+        let Some(home) = context.front.and_then(|app| app.own_home()).cloned() else {
+            return;
+        };
+        let reach = Reach::App(reserve.app);
+        let leaf_knob = context.doors.cgroup_file(&home.path, reserve.knob.file());
+        let fail = |to: Limit, outcome| Change {
+            knob: leaf_knob.clone(),
+            from: "0".to_owned(),
+            to: to.to_string(),
+            rule: rule.to_owned(),
+            at_ms: context.now.as_millis() as u64,
+            outcome,
+            undone_by: UNDONE_BY.to_owned(),
+        };
+        let bytes = Limit::Bytes(reserve.bytes);
+        let handed_down = match CgroupPath::parse(&home.path) {
+            Some(path) => self.hand_down(&path, context),
+            None => Err(format!("{} is no cgroup path", home.path)),
+        };
+        if let Err(why) = handed_down {
+            self.changes
+                .note(reach, fail(bytes, Outcome::Inert { why }));
+            return;
+        }
+        let targets = match targets(context, &self.ledger, &home, reserve) {
+            Ok(targets) => targets,
+            Err(why) => {
+                self.changes
+                    .note(reach, fail(bytes, Outcome::Failed { why }));
+                return;
+            }
+        };
+        // What caps the app's own cgroup: an ancestor that could not be raised.
+        let mut capped: Option<String> = None;
+        let last = targets.len().saturating_sub(1);
+        let mut reserved = false;
+        for (at, target) in targets.iter().enumerate() {
+            let mut outcome = self.write(target, reserve.knob);
+            let path = target.cgroup.path();
+            if at == last {
+                reserved = !matches!(outcome, Outcome::Failed { .. });
+                if let (Outcome::Applied, Some(why)) = (&outcome, capped.take()) {
+                    outcome = Outcome::Inert { why };
+                }
+            } else if let Outcome::Failed { why } | Outcome::Inert { why } = &outcome {
+                if target.found < target.wanted {
+                    capped.get_or_insert_with(|| {
+                        format!("{path} holds only {}: {why}", target.found)
+                    });
+                }
+            }
+            let untouched = target.wanted == target.original && target.ours.is_empty();
+            if untouched && at != last {
+                continue;
+            }
+            self.changes.note(
+                reach,
+                Change {
+                    knob: context
+                        .doors
+                        .cgroup_file(path.as_str(), reserve.knob.file()),
+                    from: target.original.to_string(),
+                    to: target.wanted.to_string(),
+                    rule: rule.to_owned(),
+                    at_ms: context.now.as_millis() as u64,
+                    outcome,
+                    undone_by: UNDONE_BY.to_owned(),
+                },
+            );
+        }
+        self.in_force.reserved = reserved.then_some(reserve);
+    }
+
+    fn write(&mut self, target: &Target, knob: Knob) -> Outcome {
+        let conflict = (target.cgroup.id().0, knob.file());
+        if target.is_theirs() {
+            // Theirs from now on: neither fought over nor put back.
+            if let Some(entry) = self.limit_entry(&target.cgroup, knob) {
+                self.ledger.forget(&entry);
+            }
+            self.conflicts.push(conflict);
+        }
+        if self.conflicts.contains(&conflict) {
+            return Outcome::Inert {
+                why: format!(
+                    "somebody else set it to {}; it is left alone until another app is in front",
+                    target.found
+                ),
+            };
+        }
+        if target.found == target.wanted {
+            return Outcome::Applied;
+        }
+        let entry = |ours: Vec<String>| Entry::Limit {
+            cgroup: place(&target.cgroup),
+            knob: knob.file().to_owned(),
+            original: target.original.to_string(),
+            ours,
+        };
+        // Until the write is done either value may be found: the one in force, or the new one.
+        let in_force = target
+            .ours
+            .iter()
+            .filter(|ours| **ours == target.found.to_string());
+        let mut ours: Vec<String> = in_force.cloned().collect();
+        let before = ours.clone();
+        ours.push(target.wanted.to_string());
+        if let Err(error) = self.ledger.intend([entry(ours)]) {
+            return Outcome::Failed {
+                why: error.to_string(),
+            };
+        }
+        match target.cgroup.set_limit(memory_knob(knob), target.wanted) {
+            Ok(()) => Outcome::Applied,
+            Err(error) => {
+                if before.is_empty() {
+                    self.ledger.forget(&entry(before));
+                } else if let Err(unrecorded) = self.ledger.intend([entry(before)]) {
+                    tracing::warn!("{unrecorded}");
+                }
+                Outcome::Failed {
+                    why: error.to_string(),
+                }
+            }
+        }
+    }
+
+    fn limit_entry(&self, cgroup: &Cgroup, knob: Knob) -> Option<Entry> {
+        let mut entries = self.ledger.entries().iter();
+        let same = |entry: &&Entry| {
+            matches!(entry, Entry::Limit { cgroup: known, knob: file, .. }
+            if known.inode == cgroup.id().0 && file == knob.file())
+        };
+        entries.find(same).cloned()
+    }
+
+    pub(super) fn unreserve(&mut self, app: AppKey, context: Context<'_>) {
+        let results = undo(&mut self.ledger, context.doors, |entry| {
+            matches!(entry, Entry::Limit { .. })
+        });
+        let mut failed = false;
+        for (entry, undone) in results {
+            if let (Entry::Limit { cgroup, knob, .. }, Undone::Failed { why }) = (&entry, &undone) {
+                failed = true;
+                tracing::error!("{}/{knob} cannot be put back: {why}", cgroup.path);
+            }
+        }
+        self.conflicts.clear();
+        // What could not be put back stays in the record and is tried again when the next app
+        // leaves the front or the daemon stops; planning it every tick would only repeat the error.
+        if failed {
+            tracing::error!("some cgroup values stay as they are until limelightd stops");
+        }
+        self.in_force.reserved = None;
+        self.changes.drop_where(|reach, change| {
+            reach == Reach::App(app)
+                && (change.knob.ends_with("/memory.min") || change.knob.ends_with("/memory.low"))
+        });
+    }
+
+    pub(super) fn plan_reserve(&mut self, reserve: Reserved, rule: &str, context: Context<'_>) {
+        let Some(home) = context.front.and_then(|app| app.own_home()) else {
+            return;
+        };
+        let change = |path: &str, from: Limit, to: Limit, outcome| Change {
+            knob: context.doors.cgroup_file(path, reserve.knob.file()),
+            from: from.to_string(),
+            to: to.to_string(),
+            rule: rule.to_owned(),
+            at_ms: context.now.as_millis() as u64,
+            outcome,
+            undone_by: UNDONE_BY.to_owned(),
+        };
+        let reach = Reach::App(reserve.app);
+        match targets(context, &self.ledger, home, reserve) {
+            Ok(targets) => {
+                for target in targets
+                    .iter()
+                    .filter(|target| target.found != target.wanted)
+                {
+                    let path = target.cgroup.path().as_str();
+                    let planned = change(path, target.found, target.wanted, Outcome::Planned);
+                    self.changes.note(reach, planned);
+                }
+            }
+            Err(why) => {
+                let wanted = Limit::Bytes(reserve.bytes);
+                let inert = change(&home.path, Limit::ZERO, wanted, Outcome::Inert { why });
+                self.changes.note(reach, inert);
+            }
+        }
+    }
+}

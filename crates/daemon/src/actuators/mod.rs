@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What carries actions out. Each actuator notes in the restore record what it is about to change,
+//! changes it, and reports what really happened: applied, inert and why, failed and why.
+
+pub mod adopt;
+pub mod cgroup_memory;
+pub mod changes;
+pub mod device;
+pub mod oom_score_adj;
+
+use std::time::Duration;
+
+use limelight_core::control::Outcome;
+use limelight_core::model::{App, InForce};
+use limelight_core::policy::protect::Step;
+use limelight_core::policy::Action;
+
+use crate::doors::Doors;
+use crate::restore::Ledger;
+
+use changes::Changes;
+use device::DeviceDoor;
+
+/// All actuators and what they have in force.
+#[derive(Debug)]
+pub struct Actuators {
+    /// What was changed, on disk.
+    pub ledger: Ledger,
+    /// What was changed, for people.
+    pub changes: Changes,
+    /// What was changed, for the policy.
+    pub in_force: InForce,
+    /// `/dev/limelight`.
+    pub device: DeviceDoor,
+    /// Cgroup values that somebody else changed under us; left alone until the reservation ends.
+    conflicts: Vec<(u64, &'static str)>,
+}
+
+/// What an action is carried out with.
+#[derive(Debug, Clone, Copy)]
+pub struct Context<'a> {
+    /// The system.
+    pub doors: &'a Doors,
+    /// Time since boot.
+    pub now: Duration,
+    /// The app in front.
+    pub front: Option<&'a App>,
+}
+
+/// What an action did beyond its purpose.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing that the model must know.
+    None,
+    /// The app lives in another cgroup now.
+    Moved(App),
+    /// The app cannot be given a cgroup of its own; do not try again.
+    NotAdopted,
+}
+
+impl Actuators {
+    /// Nothing is in force.
+    pub fn new(ledger: Ledger, device: DeviceDoor) -> Actuators {
+        Actuators {
+            ledger,
+            changes: Changes::default(),
+            in_force: InForce::default(),
+            device,
+            conflicts: Vec::new(),
+        }
+    }
+
+    /// Carries one action out.
+    pub fn apply(&mut self, action: &Action, context: Context<'_>) -> Effect {
+        match action {
+            Action::Mark { members } => self.mark(members, context),
+            Action::Protect(step) => match step {
+                Step::Switch { budget_percent } => self.switch_protect(*budget_percent, context),
+                Step::Adopt { app } => return self.adopt(*app, context),
+                Step::Release { app } => self.release(*app, context),
+                Step::Reserve { reserve, rule } => self.reserve(*reserve, rule, context),
+                Step::Unreserve { app } => self.unreserve(*app, context),
+                Step::Shield {
+                    app,
+                    members,
+                    points,
+                } => {
+                    self.shield(*app, members, *points, context);
+                }
+                Step::Unshield { app } => self.unshield(*app, context),
+            },
+        }
+        Effect::None
+    }
+
+    /// Says what an action would do, without doing it.
+    pub fn plan_only(&mut self, action: &Action, context: Context<'_>) {
+        match action {
+            Action::Mark { members } => self.plan_mark(members, context),
+            Action::Protect(step) => match step {
+                Step::Switch { budget_percent } => self.plan_switch(*budget_percent, context),
+                Step::Adopt { app } => self.plan_adopt(*app, context),
+                Step::Reserve { reserve, rule } => self.plan_reserve(*reserve, rule, context),
+                Step::Shield {
+                    app,
+                    members,
+                    points,
+                } => {
+                    self.plan_shield(*app, members, *points, context);
+                }
+                // Nothing is in force in a dry run, so nothing is ever taken back.
+                Step::Release { .. } | Step::Unreserve { .. } | Step::Unshield { .. } => {}
+            },
+        }
+    }
+}
+
+/// The outcome of a call on a door.
+pub fn outcome<E: std::fmt::Display>(result: Result<(), E>) -> Outcome {
+    match result {
+        Ok(()) => Outcome::Applied,
+        Err(error) => Outcome::Failed {
+            why: error.to_string(),
+        },
+    }
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `oom_score_adj`: the OOM killer looks elsewhere first.
+//!
+//! Every process of the app is lowered by the same number of points, so that an app which offers
+//! its own helpers as first victims keeps that order. A value that the app changes while it is in
+//! front is the app's: it is neither lowered again nor put back.
+
+use limelight_core::control::{Change, Outcome};
+use limelight_core::model::{AppKey, ProcessId};
+
+use super::changes::Reach;
+use super::{Actuators, Context};
+use crate::restore::{Entry, Place};
+use crate::undo::{heirs, undo, Undone};
+
+const UNDONE_BY: &str = "another app in front, limelight focus --none, or limelightd stopping";
+
+/// -1000 would forbid to kill at all.
+const LOWEST: i16 = -999;
+
+fn lowered(found: i16, points: u16) -> i16 {
+    let points = i16::try_from(points).unwrap_or(1000);
+    found.saturating_sub(points).max(LOWEST)
+}
+
+fn knob(context: Context<'_>, id: ProcessId) -> String {
+    format!(
+        "{}/{}/oom_score_adj",
+        context.doors.roots.proc.display(),
+        id.pid
+    )
+}
+
+fn change(context: Context<'_>, id: ProcessId, from: i16, to: i16, points: u16) -> Change {
+    Change {
+        knob: knob(context, id),
+        from: from.to_string(),
+        to: to.to_string(),
+        rule: format!(
+            "protect: {points} points lower, because memory that reclaim may not take must not make its owner the OOM killer's first choice"
+        ),
+        at_ms: context.now.as_millis() as u64,
+        outcome: Outcome::Applied,
+        undone_by: UNDONE_BY.to_owned(),
+    }
+}
+
+impl Actuators {
+    pub(super) fn shield(
+        &mut self,
+        app: AppKey,
+        members: &[ProcessId],
+        points: u16,
+        context: Context<'_>,
+    ) {
+        let doors = context.doors;
+        let home = context.front.and_then(|app| app.own_home());
+        let home = home.map(|home| Place {
+            path: home.path.clone(),
+            inode: home.inode,
+        });
+        let seen: Vec<ProcessId> = match &self.in_force.shielded {
+            Some((shielded, seen)) if *shielded == app => seen.clone(),
+            _ => Vec::new(),
+        };
+        let scores = |entry: &&Entry| matches!(entry, Entry::OomScoreAdj { .. });
+        let recorded: Vec<Entry> = self
+            .ledger
+            .entries()
+            .iter()
+            .filter(scores)
+            .cloned()
+            .collect();
+        let mut inherited = heirs(doors, &recorded);
+        inherited.sort_unstable();
+
+        let mut fresh = Vec::new();
+        for &id in members.iter().filter(|id| seen.binary_search(id).is_err()) {
+            if recorded.iter().any(|entry| entry.process() == Some(id)) {
+                continue;
+            }
+            let Some(process) = doors.same_process(id) else {
+                continue;
+            };
+            let Ok(found) = process.oom_score_adj() else {
+                continue;
+            };
+            let heir = inherited.iter().find(|(heir, _)| *heir == id);
+            let original = heir.map_or(found, |(_, original)| *original);
+            let ours = lowered(original, points);
+            if ours < original {
+                let entry = Entry::OomScoreAdj {
+                    pid: id.pid,
+                    starttime: id.starttime,
+                    original,
+                    ours,
+                    home: home.clone(),
+                };
+                fresh.push((id, process, found, original, ours, entry));
+            }
+        }
+        let entries = fresh.iter().map(|(.., entry)| entry.clone());
+        if let Err(error) = self.ledger.intend(entries) {
+            for (id, _, _, original, ours, _) in &fresh {
+                let mut change = change(context, *id, *original, *ours, points);
+                change.outcome = Outcome::Failed {
+                    why: error.to_string(),
+                };
+                self.changes.note(Reach::Process(*id), change);
+            }
+            return;
+        }
+        let mut unwritten = Vec::new();
+        for (id, process, found, original, ours, entry) in &fresh {
+            let mut change = change(context, *id, *original, *ours, points);
+            if found != ours {
+                match process.set_oom_score_adj(*ours) {
+                    Ok(()) => {}
+                    Err(error) if error.is_gone() => {
+                        unwritten.push(entry.clone());
+                        continue;
+                    }
+                    Err(error) => {
+                        unwritten.push(entry.clone());
+                        change.outcome = Outcome::Failed {
+                            why: error.to_string(),
+                        };
+                    }
+                }
+            }
+            self.changes.note(Reach::Process(*id), change);
+        }
+        let ended = |entry: &&Entry| {
+            entry
+                .process()
+                .is_some_and(|id| members.binary_search(&id).is_err())
+                && entry
+                    .process()
+                    .is_some_and(|id| doors.same_process(id).is_none())
+        };
+        unwritten.extend(recorded.iter().filter(ended).cloned());
+        self.ledger.forget_all(&unwritten);
+        self.changes.drop_where(
+            |reach, _| matches!(reach, Reach::Process(id) if members.binary_search(&id).is_err()),
+        );
+        self.in_force.shielded = Some((app, members.to_vec()));
+    }
+
+    pub(super) fn unshield(&mut self, _app: AppKey, context: Context<'_>) {
+        let results = undo(&mut self.ledger, context.doors, |entry| {
+            matches!(entry, Entry::OomScoreAdj { .. })
+        });
+        for (entry, undone) in results {
+            if let (Some(id), Undone::Failed { why }) = (entry.process(), undone) {
+                tracing::error!("{} cannot be put back: {why}", knob(context, id));
+            }
+        }
+        self.in_force.shielded = None;
+        self.changes
+            .drop_where(|reach, _| matches!(reach, Reach::Process(_)));
+    }
+
+    pub(super) fn plan_shield(
+        &mut self,
+        _app: AppKey,
+        members: &[ProcessId],
+        points: u16,
+        context: Context<'_>,
+    ) {
+        self.changes.drop_where(
+            |reach, _| matches!(reach, Reach::Process(id) if members.binary_search(&id).is_err()),
+        );
+        for &id in members {
+            let Some(process) = context.doors.same_process(id) else {
+                continue;
+            };
+            let Ok(found) = process.oom_score_adj() else {
+                continue;
+            };
+            if lowered(found, points) < found {
+                let mut change = change(context, id, found, lowered(found, points), points);
+                change.outcome = Outcome::Planned;
+                self.changes.note(Reach::Process(id), change);
+            }
+        }
+    }
+
+    /// Values of `oom_score_adj` that are ours now: process, the value that the world would see
+    /// without us, and ours.
+    pub fn lowered_scores(&self) -> impl Iterator<Item = (ProcessId, i16, i16)> + '_ {
+        self.ledger
+            .entries()
+            .iter()
+            .filter_map(|entry| match entry {
+                Entry::OomScoreAdj { original, ours, .. } => {
+                    Some((entry.process()?, *original, *ours))
+                }
+                _ => None,
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn never_higher_than_found_and_never_unkillable() {
+        assert_eq!(lowered(0, 500), -500);
+        assert_eq!(lowered(200, 500), -300);
+        assert_eq!(lowered(-800, 500), -999);
+        assert_eq!(lowered(1000, 1000), 0);
+        // -999 is above -1000: a process that may not be killed is left alone by its caller.
+        assert!(lowered(-1000, 500) > -1000);
+    }
+}

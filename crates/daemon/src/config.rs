@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Configuration: TOML files, read strictly.
+//!
+//! Every key is listed once, in [`KEYS`], with what it allows. A key that is not there, a value of
+//! the wrong type or out of range, and a syntax error are all reported with file and line, as many
+//! as there are, and nothing is applied.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use limelight_core::settings::Settings;
+use toml::de::{DeTable, DeValue};
+use toml::Spanned;
+
+/// The configuration file when none is named.
+pub const DEFAULT_FILE: &str = "/etc/limelight/limelight.toml";
+
+/// How the `oom_score_adj` source works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OomScoreAdjSource {
+    /// By tracepoint, else by scan.
+    #[default]
+    Auto,
+    /// By tracepoint only.
+    Tracepoint,
+    /// By scan only.
+    Scan,
+    /// Not at all.
+    Off,
+}
+
+/// Whether apps without a cgroup of their own are moved into one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Adopt {
+    /// Where no systemd runs, whose cgroups these would be.
+    #[default]
+    Auto,
+    /// Never.
+    Never,
+    /// Always.
+    Always,
+}
+
+/// Whether `/dev/limelight` is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UseDevice {
+    /// Where the kernel has it.
+    #[default]
+    Auto,
+    /// It must be there.
+    Require,
+    /// Not even where it is.
+    Off,
+}
+
+/// The whole configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// What policy and model want to know.
+    pub settings: Settings,
+    /// `[sources] oom_score_adj`.
+    pub oom_score_adj: OomScoreAdjSource,
+    /// `[sources] scan_interval_ms`.
+    pub scan_interval: Duration,
+    /// `[protect] adopt`.
+    pub adopt: Adopt,
+    /// `[kernel] device`.
+    pub device: UseDevice,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            settings: Settings::default(),
+            oom_score_adj: OomScoreAdjSource::default(),
+            scan_interval: Duration::from_millis(500),
+            adopt: Adopt::default(),
+            device: UseDevice::default(),
+        }
+    }
+}
+
+/// What a key allows, and where its value goes.
+enum Kind {
+    Bool(fn(&mut Config, bool)),
+    /// Smallest and largest value.
+    Integer(i64, i64, fn(&mut Config, u32)),
+    /// The words; the setter gets the position of the one that was given.
+    Word(&'static [&'static str], fn(&mut Config, usize)),
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kind::Bool(_) => f.write_str("true or false"),
+            Kind::Integer(least, most, _) => write!(f, "a whole number from {least} to {most}"),
+            Kind::Word(words, _) => write!(f, "\"{}\"", words.join("\", \"")),
+        }
+    }
+}
+
+struct Key {
+    section: &'static str,
+    name: &'static str,
+    kind: Kind,
+}
+
+fn ms(value: u32) -> Duration {
+    Duration::from_millis(u64::from(value))
+}
+
+/// Every key there is.
+const KEYS: &[Key] = &[
+    Key {
+        section: "topmost",
+        name: "gap_ms",
+        kind: Kind::Integer(0, 60_000, |c, v| c.settings.topmost.gap = ms(v)),
+    },
+    Key {
+        section: "sources",
+        name: "oom_score_adj",
+        kind: Kind::Word(&["auto", "tracepoint", "scan", "off"], |c, at| {
+            use OomScoreAdjSource::{Auto, Off, Scan, Tracepoint};
+            c.oom_score_adj = pick(&[Auto, Tracepoint, Scan, Off], at);
+        }),
+    },
+    Key {
+        section: "sources",
+        name: "scan_interval_ms",
+        kind: Kind::Integer(100, 60_000, |c, v| c.scan_interval = ms(v)),
+    },
+    Key {
+        section: "protect",
+        name: "enabled",
+        kind: Kind::Bool(|c, v| c.settings.protect.enabled = v),
+    },
+    Key {
+        section: "protect",
+        name: "budget_percent",
+        kind: Kind::Integer(1, 90, |c, v| c.settings.protect.budget_percent = v as u8),
+    },
+    Key {
+        section: "protect",
+        name: "interval_ms",
+        kind: Kind::Integer(100, 10_000, |c, v| c.settings.protect.interval = ms(v)),
+    },
+    Key {
+        section: "protect",
+        name: "oom_score_adj_points",
+        kind: Kind::Integer(0, 1000, |c, v| c.settings.protect.oom_points = v as u16),
+    },
+    Key {
+        section: "protect",
+        name: "adopt",
+        kind: Kind::Word(&["auto", "never", "always"], |c, at| {
+            c.adopt = pick(&[Adopt::Auto, Adopt::Never, Adopt::Always], at);
+        }),
+    },
+    Key {
+        section: "kernel",
+        name: "device",
+        kind: Kind::Word(&["auto", "require", "off"], |c, at| {
+            c.device = pick(&[UseDevice::Auto, UseDevice::Require, UseDevice::Off], at);
+        }),
+    },
+];
+
+fn pick<T: Copy + Default>(values: &[T], at: usize) -> T {
+    values.get(at).copied().unwrap_or_default()
+}
+
+/// One mistake.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The file.
+    pub file: PathBuf,
+    /// The line, from 1; 0 when the file as a whole is meant.
+    pub line: usize,
+    /// What is wrong, with the key and what is allowed.
+    pub message: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{}: {}", self.file.display(), self.message),
+            line => write!(f, "{}:{line}: {}", self.file.display(), self.message),
+        }
+    }
+}
+
+/// All mistakes of all files, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigErrors(pub Vec<ConfigError>);
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, error) in self.0.iter().enumerate() {
+            if at > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{error}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
+
+/// Where the configuration comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// [`DEFAULT_FILE`] if it is there, then `limelight.toml.d/*.toml` beside it in alphabetic
+    /// order; what is read later wins.
+    Default,
+    /// This file alone, which must be there.
+    File(PathBuf),
+}
+
+/// Reads the configuration. Without any file it is [`Config::default`].
+pub fn load(origin: &Origin) -> Result<Config, ConfigErrors> {
+    match origin {
+        Origin::Default => load_with_drop_ins(Path::new(DEFAULT_FILE)),
+        Origin::File(file) => load_files(std::slice::from_ref(file)),
+    }
+}
+
+/// Reads `file` if it is there and the `*.toml` files in the directory `file.d`, sorted by name.
+pub fn load_with_drop_ins(file: &Path) -> Result<Config, ConfigErrors> {
+    let mut files = Vec::new();
+    if file.exists() {
+        files.push(file.to_owned());
+    }
+    let mut directory = file.as_os_str().to_owned();
+    directory.push(".d");
+    let directory = PathBuf::from(directory);
+    match std::fs::read_dir(&directory) {
+        Ok(entries) => {
+            let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+            let mut drop_ins: Vec<PathBuf> = paths
+                .filter(|path| path.extension().is_some_and(|ext| ext == "toml"))
+                .collect();
+            drop_ins.sort();
+            files.extend(drop_ins);
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => {
+            let message = format!("cannot list the drop-ins: {error}");
+            return Err(ConfigErrors(vec![ConfigError {
+                file: directory,
+                line: 0,
+                message,
+            }]));
+        }
+    }
+    load_files(&files)
+}
+
+fn load_files(files: &[PathBuf]) -> Result<Config, ConfigErrors> {
+    let mut config = Config::default();
+    let mut errors = Vec::new();
+    for file in files {
+        match std::fs::read_to_string(file) {
+            Ok(text) => {
+                let found = apply(&mut config, &text);
+                errors.extend(found.into_iter().map(|(line, message)| ConfigError {
+                    file: file.clone(),
+                    line,
+                    message,
+                }));
+            }
+            Err(error) => {
+                let message = format!("cannot read the configuration: {error}");
+                errors.push(ConfigError {
+                    file: file.clone(),
+                    line: 0,
+                    message,
+                });
+            }
+        }
+    }
+    if errors.is_empty() {
+        Ok(config)
+    } else {
+        Err(ConfigErrors(errors))
+    }
+}
+
+/// Reads one file's text over `config`. Returns the mistakes as line and message.
+fn apply(config: &mut Config, text: &str) -> Vec<(usize, String)> {
+    let line_at = |at: usize| {
+        text.as_bytes()
+            .iter()
+            .take(at)
+            .filter(|&&byte| byte == b'\n')
+            .count()
+            + 1
+    };
+    let table = match DeTable::parse(text) {
+        Ok(table) => table.into_inner(),
+        Err(error) => {
+            let line = line_at(error.span().map_or(0, |span| span.start));
+            return vec![(line, format!("not TOML: {}", error.message()))];
+        }
+    };
+    let mut errors = Vec::new();
+    for (section, value) in &table {
+        let line = line_at(section.span().start);
+        let section = section.get_ref().as_ref();
+        if !KEYS.iter().any(|key| key.section == section) {
+            errors.push((
+                line,
+                format!("unknown section [{section}]; there are {}", sections()),
+            ));
+            continue;
+        }
+        let DeValue::Table(keys) = value.get_ref() else {
+            errors.push((line, format!("`{section}` is a section: write [{section}]")));
+            continue;
+        };
+        for (name, value) in keys {
+            let line = line_at(name.span().start);
+            let name = name.get_ref().as_ref();
+            match KEYS
+                .iter()
+                .find(|key| key.section == section && key.name == name)
+            {
+                Some(key) => errors.extend(set(config, key, value).map(|message| (line, message))),
+                None => errors.push((
+                    line,
+                    format!(
+                        "unknown key `{name}` in [{section}]; there are {}",
+                        keys_of(section)
+                    ),
+                )),
+            }
+        }
+    }
+    errors.sort();
+    errors
+}
+
+/// Sets one key. Returns what is wrong with the value.
+fn set(config: &mut Config, key: &Key, value: &Spanned<DeValue<'_>>) -> Option<String> {
+    let value = value.get_ref();
+    let integer = value.as_integer().and_then(|integer| {
+        i64::from_str_radix(&integer.as_str().replace('_', ""), integer.radix()).ok()
+    });
+    match (&key.kind, value) {
+        (Kind::Bool(set), DeValue::Boolean(value)) => set(config, *value),
+        (Kind::Integer(least, most, set), DeValue::Integer(_))
+            if integer.is_some_and(|value| (*least..=*most).contains(&value)) =>
+        {
+            set(config, u32::try_from(integer?).ok()?);
+        }
+        (Kind::Word(words, set), DeValue::String(value)) if words.contains(&value.as_ref()) => {
+            set(
+                config,
+                words.iter().position(|word| *word == value.as_ref())?,
+            );
+        }
+        (kind, value) => {
+            let given = match value {
+                DeValue::String(text) => format!("\"{text}\""),
+                DeValue::Integer(number) => number.as_str().to_owned(),
+                DeValue::Float(number) => number.as_str().to_owned(),
+                DeValue::Boolean(value) => value.to_string(),
+                value => format!("a value of type {}", value.type_str()),
+            };
+            return Some(format!(
+                "`{}` in [{}] is {given}; allowed: {kind}",
+                key.name, key.section
+            ));
+        }
+    }
+    None
+}
+
+fn sections() -> String {
+    let mut sections: Vec<String> = KEYS
+        .iter()
+        .map(|key| format!("[{}]", key.section))
+        .collect();
+    sections.dedup();
+    sections.join(", ")
+}
+
+fn keys_of(section: &str) -> String {
+    let keys = KEYS.iter().filter(|key| key.section == section);
+    keys.map(|key| format!("`{}`", key.name))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+#[cfg(test)]
+#[path = "config_tests.rs"]
+mod tests;

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+use super::*;
+use proptest::prelude::*;
+
+/// Mistakes, and what is said about them, word for word.
+#[test]
+fn golden_errors() {
+    let golden: &[(&str, &[(usize, &str)])] = &[
+        (
+            "[protect]\nbudget_percent = 95\n",
+            &[(2, "`budget_percent` in [protect] is 95; allowed: a whole number from 1 to 90")],
+        ),
+        (
+            "\n[protect]\nbudget = 60\n",
+            &[(
+                3,
+                "unknown key `budget` in [protect]; there are `enabled`, `budget_percent`, `interval_ms`, `oom_score_adj_points`, `adopt`",
+            )],
+        ),
+        (
+            "[topmost]\ngap_ms = \"2s\"\n[protekt]\nenabled = true\n",
+            &[
+                (2, "`gap_ms` in [topmost] is \"2s\"; allowed: a whole number from 0 to 60000"),
+                (3, "unknown section [protekt]; there are [topmost], [sources], [protect], [kernel]"),
+            ],
+        ),
+        (
+            "[kernel]\ndevice = \"yes\"\n[sources]\noom_score_adj = true\n",
+            &[
+                (2, "`device` in [kernel] is \"yes\"; allowed: \"auto\", \"require\", \"off\""),
+                (
+                    4,
+                    "`oom_score_adj` in [sources] is true; allowed: \"auto\", \"tracepoint\", \"scan\", \"off\"",
+                ),
+            ],
+        ),
+        (
+            "[protect]\nenabled = 1\ninterval_ms = [5]\nadopt = 1.5\n",
+            &[
+                (2, "`enabled` in [protect] is 1; allowed: true or false"),
+                (
+                    3,
+                    "`interval_ms` in [protect] is a value of type array; allowed: a whole number from 100 to 10000",
+                ),
+                (4, "`adopt` in [protect] is 1.5; allowed: \"auto\", \"never\", \"always\""),
+            ],
+        ),
+        ("protect = true\n", &[(1, "`protect` is a section: write [protect]")]),
+    ];
+    for (text, errors) in golden {
+        let found = apply(&mut Config::default(), text);
+        let found: Vec<_> = found
+            .iter()
+            .map(|(line, text)| (*line, text.as_str()))
+            .collect();
+        assert_eq!(&found, errors, "{text}");
+    }
+}
+
+#[test]
+fn a_syntax_error_has_its_line() {
+    let errors = apply(
+        &mut Config::default(),
+        "[protect]\nenabled = true\nadopt = \n",
+    );
+    assert_eq!(errors.len(), 1);
+    assert_eq!(errors[0].0, 3, "{errors:?}");
+    assert!(errors[0].1.starts_with("not TOML: "), "{errors:?}");
+    let twice = apply(
+        &mut Config::default(),
+        "[protect]\nenabled = true\nenabled = false\n",
+    );
+    assert_eq!(twice[0].0, 3, "{twice:?}");
+}
+
+#[test]
+fn every_key_reaches_the_configuration() {
+    let text = "
+        [topmost]
+        gap_ms = 3_000
+        [sources]
+        oom_score_adj = \"scan\"
+        scan_interval_ms = 0x100
+        [protect]
+        enabled = false
+        budget_percent = 40
+        interval_ms = 250
+        oom_score_adj_points = 0
+        adopt = \"always\"
+        [kernel]
+        device = \"require\"
+    ";
+    let mut config = Config::default();
+    assert_eq!(apply(&mut config, text), []);
+    assert_eq!(config.settings.topmost.gap, ms(3000));
+    assert_eq!(config.oom_score_adj, OomScoreAdjSource::Scan);
+    assert_eq!(config.scan_interval, ms(256));
+    assert!(!config.settings.protect.enabled);
+    assert_eq!(config.settings.protect.budget_percent, 40);
+    assert_eq!(config.settings.protect.interval, ms(250));
+    assert_eq!(config.settings.protect.oom_points, 0);
+    assert_eq!(config.adopt, Adopt::Always);
+    assert_eq!(config.device, UseDevice::Require);
+    let keys = text.lines().filter(|line| line.contains('=')).count();
+    assert_eq!(keys, KEYS.len(), "a key is missing in this test");
+}
+
+#[test]
+fn drop_ins_are_read_in_order_and_the_last_word_counts() {
+    let temp = tempfile::tempdir().unwrap();
+    let file = temp.path().join("limelight.toml");
+    assert_eq!(load_with_drop_ins(&file).unwrap(), Config::default());
+    let drop_ins = temp.path().join("limelight.toml.d");
+    std::fs::create_dir(&drop_ins).unwrap();
+    std::fs::write(
+        &file,
+        "[protect]\nbudget_percent = 10\ninterval_ms = 1000\n",
+    )
+    .unwrap();
+    std::fs::write(drop_ins.join("20.toml"), "[protect]\nbudget_percent = 30\n").unwrap();
+    std::fs::write(drop_ins.join("10.toml"), "[protect]\nbudget_percent = 20\n").unwrap();
+    std::fs::write(
+        drop_ins.join("30.toml.off"),
+        "[protect]\nbudget_percent = 99\n",
+    )
+    .unwrap();
+    let config = load_with_drop_ins(&file).unwrap();
+    assert_eq!(config.settings.protect.budget_percent, 30);
+    assert_eq!(config.settings.protect.interval, ms(1000));
+    let alone = load(&Origin::File(file)).unwrap();
+    assert_eq!(alone.settings.protect.budget_percent, 10);
+}
+
+#[test]
+fn mistakes_of_all_files_are_listed() {
+    let temp = tempfile::tempdir().unwrap();
+    let file = temp.path().join("limelight.toml");
+    let drop_ins = temp.path().join("limelight.toml.d");
+    std::fs::create_dir(&drop_ins).unwrap();
+    std::fs::write(&file, "a = 1\n").unwrap();
+    std::fs::write(drop_ins.join("x.toml"), "\n\n[b]\n").unwrap();
+    let text = load_with_drop_ins(&file).unwrap_err().to_string();
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert!(
+        lines[0].contains("limelight.toml:1: unknown section [a]"),
+        "{text}"
+    );
+    assert!(lines[1].contains("x.toml:3: unknown section [b]"), "{text}");
+    let missing = load(&Origin::File(temp.path().join("none.toml"))).unwrap_err();
+    assert!(
+        missing.to_string().contains("none.toml: cannot read"),
+        "{missing}"
+    );
+}
+
+#[test]
+fn the_packaged_file_is_the_defaults_and_names_every_key() {
+    let text = include_str!("../../../packaging/limelight.toml");
+    let mut config = Config::default();
+    assert_eq!(apply(&mut config, text), []);
+    assert_eq!(config, Config::default());
+    // Every key stands there, commented out, with its default.
+    let uncommented: String = text
+        .lines()
+        .map(|line| line.strip_prefix("#: ").unwrap_or(line))
+        .collect::<Vec<_>>()
+        .join("\n");
+    let mut config = Config::default();
+    assert_eq!(apply(&mut config, &uncommented), []);
+    assert_eq!(config, Config::default());
+    for key in KEYS {
+        assert!(
+            uncommented.contains(&format!("\n{} = ", key.name)),
+            "{} is missing",
+            key.name
+        );
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(text in "(\\[[a-z]{0,8}\\]\n)?[a-z_]{0,8} ?=? ?[-0-9a-z\"._\\[{]{0,10}\n?.*") {
+        apply(&mut Config::default(), &text);
+    }
+}

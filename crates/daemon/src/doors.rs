@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Where the daemon looks: the running system, or a tree that a test made.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use limelight_core::control::RUNTIME_DIR;
+use limelight_core::model::ProcessId;
+use limelight_sys::cgroup::{CgroupPath, Hierarchy};
+use limelight_sys::device::DEVICE_PATH;
+use limelight_sys::dir::Dir;
+use limelight_sys::proc::Proc;
+use limelight_sys::process::Process;
+
+use crate::exit::Failure;
+
+/// Paths of everything that is read and written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Roots {
+    /// procfs.
+    pub proc: PathBuf,
+    /// sysfs.
+    pub sys: PathBuf,
+    /// The cgroup v2 mount; `None`: as `mountinfo` says.
+    pub cgroup: Option<PathBuf>,
+    /// tracefs; `None`: as `mountinfo` says, else below sysfs.
+    pub tracefs: Option<PathBuf>,
+    /// The device.
+    pub device: PathBuf,
+    /// logind's session files.
+    pub sessions: PathBuf,
+    /// Exists where systemd is the init.
+    pub systemd: PathBuf,
+    /// Control socket, restore record and lock.
+    pub runtime: PathBuf,
+}
+
+impl Default for Roots {
+    fn default() -> Self {
+        Roots {
+            proc: "/proc".into(),
+            sys: "/sys".into(),
+            cgroup: None,
+            tracefs: None,
+            device: DEVICE_PATH.into(),
+            sessions: "/run/systemd/sessions".into(),
+            systemd: "/run/systemd/system".into(),
+            runtime: RUNTIME_DIR.into(),
+        }
+    }
+}
+
+/// The opened roots.
+#[derive(Debug)]
+pub struct Doors {
+    /// procfs.
+    pub proc: Proc,
+    /// sysfs.
+    pub sys: Dir,
+    /// cgroup v2.
+    pub cgroups: Hierarchy,
+    /// The paths.
+    pub roots: Roots,
+}
+
+impl Doors {
+    /// Opens them.
+    pub fn open(roots: Roots) -> Result<Doors, Failure> {
+        let broken = |error: limelight_sys::Error| Failure::Broken(error.to_string());
+        let proc = Proc::open(&roots.proc.to_string_lossy()).map_err(broken)?;
+        let sys = Dir::open(&roots.sys).map_err(broken)?;
+        let cgroups = match &roots.cgroup {
+            Some(path) => Hierarchy::at(path),
+            None => Hierarchy::find(&proc),
+        };
+        let cgroups = cgroups.map_err(|error| Failure::NoCgroup2 {
+            why: error.to_string(),
+        })?;
+        Ok(Doors {
+            proc,
+            sys,
+            cgroups,
+            roots,
+        })
+    }
+
+    /// Opens a process and says which one it is.
+    pub fn process(&self, pid: i32) -> limelight_sys::Result<(ProcessId, Process)> {
+        let process = self.proc.process(pid)?;
+        let starttime = process.stat()?.start_ticks;
+        Ok((ProcessId { pid, starttime }, process))
+    }
+
+    /// Opens this very process, if it still lives.
+    pub fn same_process(&self, id: ProcessId) -> Option<Process> {
+        let (found, process) = self.process(id.pid).ok()?;
+        (found == id).then_some(process)
+    }
+
+    /// Identifies processes; those that ended are left out. Ascending.
+    pub fn identify_all(&self, pids: &[i32]) -> Vec<ProcessId> {
+        let mut ids: Vec<ProcessId> = pids
+            .iter()
+            .filter_map(|&pid| Some(self.process(pid).ok()?.0))
+            .collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Names this boot, so that a restore record of an earlier one is never played back; empty
+    /// where the kernel does not tell.
+    pub fn boot_id(&self) -> String {
+        let text = self.proc.dir().read_text("sys/kernel/random/boot_id");
+        text.map(|text| text.trim().to_owned()).unwrap_or_default()
+    }
+
+    /// Whether the hierarchy hands the memory controller out at all.
+    pub fn has_memory_controller(&self) -> bool {
+        let root = self.cgroups.open(&CgroupPath::root());
+        let controllers = root.and_then(|root| root.controllers());
+        controllers.is_ok_and(|controllers| controllers.iter().any(|name| name == "memory"))
+    }
+
+    /// A path below the cgroup mount, as a person would type it.
+    pub fn cgroup_file(&self, path: &str, file: &str) -> String {
+        let mut full = self.cgroups.mount_point().to_owned();
+        full.push(path.trim_start_matches('/'));
+        full.push(file);
+        full.to_string_lossy().into_owned()
+    }
+
+    /// The path of a tracefs instance of ours.
+    pub fn trace_instance(&self, tracefs: &Path, name: &str) -> PathBuf {
+        tracefs.join("instances").join(name)
+    }
+}
+
+/// Time since boot, suspended time included.
+pub fn now() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::new(
+        u64::try_from(now.tv_sec).unwrap_or_default(),
+        u32::try_from(now.tv_nsec).unwrap_or_default(),
+    )
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Why `limelightd` did not start, and the exit code that says so to scripts.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::config::ConfigErrors;
+
+/// Exit codes, as `--help` and the manual page print them.
+pub const TABLE: &str = "\
+Exit codes:
+   0  stopped by SIGTERM or SIGINT, everything put back; or --check-config, --restore succeeded
+   2  wrong usage
+  10  the configuration is wrong; every mistake is listed with file and line
+  11  another limelightd runs
+  12  no cgroup v2 hierarchy is mounted
+  13  no permission
+  14  nothing on this kernel can act, or what [kernel] device = \"require\" asks for is missing
+  15  the runtime directory cannot be used
+  16  something could not be put back (--restore), or the event loop failed";
+
+/// Why the daemon did not start. Each message names the cure.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// Mistakes in configuration files.
+    #[error("{0}")]
+    Config(#[from] ConfigErrors),
+    /// The lock is taken.
+    #[error("another limelightd runs{}: stop it first (systemctl stop limelightd), or give this one another --runtime-dir", pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default())]
+    Running {
+        /// Its process id, as the lock file says.
+        pid: Option<i32>,
+    },
+    /// No cgroup v2.
+    #[error("no cgroup v2 hierarchy is mounted ({why}): boot with systemd.unified_cgroup_hierarchy=1, or mount -t cgroup2 none /sys/fs/cgroup")]
+    NoCgroup2 {
+        /// What was looked at.
+        why: String,
+    },
+    /// Something is forbidden.
+    #[error("no permission: {what}: {cure}")]
+    Permission {
+        /// What was refused.
+        what: String,
+        /// What helps.
+        cure: &'static str,
+    },
+    /// Nothing can act.
+    #[error("nothing on this kernel can act: {0}")]
+    Powerless(String),
+    /// The runtime directory.
+    #[error("the runtime directory {} cannot be used: {why}: make it writable for this user, or choose another with --runtime-dir", path.display())]
+    Runtime {
+        /// The directory.
+        path: PathBuf,
+        /// What failed.
+        why: String,
+    },
+    /// Anything that went wrong later.
+    #[error("{0}")]
+    Broken(String),
+}
+
+impl Failure {
+    /// The exit code of [`TABLE`].
+    pub fn code(&self) -> u8 {
+        match self {
+            Failure::Config(_) => 10,
+            Failure::Running { .. } => 11,
+            Failure::NoCgroup2 { .. } => 12,
+            Failure::Permission { .. } => 13,
+            Failure::Powerless(_) => 14,
+            Failure::Runtime { .. } => 15,
+            Failure::Broken(_) => 16,
+        }
+    }
+}
+
+impl From<&Failure> for ExitCode {
+    fn from(failure: &Failure) -> ExitCode {
+        ExitCode::from(failure.code())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_is_in_the_table() {
+        let failures = [
+            Failure::Config(ConfigErrors(Vec::new())),
+            Failure::Running { pid: Some(7) },
+            Failure::NoCgroup2 { why: String::new() },
+            Failure::Permission {
+                what: String::new(),
+                cure: "",
+            },
+            Failure::Powerless(String::new()),
+            Failure::Runtime {
+                path: PathBuf::new(),
+                why: String::new(),
+            },
+            Failure::Broken(String::new()),
+        ];
+        for failure in failures {
+            assert!(
+                TABLE.contains(&format!("\n  {}  ", failure.code())),
+                "{failure:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_other_daemon_is_named() {
+        let text = Failure::Running { pid: Some(4242) }.to_string();
+        assert!(text.contains("(pid 4242)"), "{text}");
+    }
+}

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Which app a process or a cgroup is, and what belongs to it.
+
+use limelight_core::control::ErrorCode;
+use limelight_core::model::footprint::Usage;
+use limelight_core::model::{App, AppKey, Home, ProcessId};
+use limelight_sys::cgroup::{Cgroup, CgroupPath, MemoryKnob};
+use limelight_sys::meminfo::page_bytes;
+use limelight_sys::pidfd::Pidfd;
+
+use crate::actuators::adopt::root_of_scope;
+use crate::actuators::cgroup_memory::place;
+use crate::doors::Doors;
+use crate::undo::open_place;
+
+/// Why something is no app, or not an app for this caller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// For programs.
+    pub code: ErrorCode,
+    /// What is wrong.
+    pub message: String,
+    /// What helps.
+    pub cure: String,
+}
+
+impl Refusal {
+    /// A refusal in words.
+    pub fn new(code: ErrorCode, message: impl Into<String>, cure: impl Into<String>) -> Refusal {
+        Refusal {
+            code,
+            message: message.into(),
+            cure: cure.into(),
+        }
+    }
+}
+
+/// The process does not exist, or ended while it was looked at.
+pub fn no_process(pid: i32, why: impl std::fmt::Display) -> Refusal {
+    Refusal::new(
+        ErrorCode::NotFound,
+        format!("there is no process {pid}: {why}"),
+        "name a running process",
+    )
+}
+
+/// The app to which a process belongs. Everything that is said holds for one and the same
+/// process: it is pinned first and must still be alive at the end.
+pub fn app_of_pid(doors: &Doors, pid: i32) -> Result<App, Refusal> {
+    let pidfd = Pidfd::open(pid).map_err(|error| no_process(pid, error))?;
+    let gone = |error: limelight_sys::Error| no_process(pid, error);
+    let (id, process) = doors.process(pid).map_err(gone)?;
+    let stat = process.stat().map_err(gone)?;
+    let kernel_thread = pid == 2 || stat.ppid == 2;
+    if pid == 1 || kernel_thread {
+        return Err(Refusal::new(
+            ErrorCode::NotAnApp,
+            format!(
+                "{} (pid {pid}) is {}",
+                stat.comm,
+                if kernel_thread {
+                    "a kernel thread"
+                } else {
+                    "init"
+                }
+            ),
+            "name a process of an app",
+        ));
+    }
+    let path = process.cgroup().map_err(gone)?;
+    let home = path.and_then(|path| home_of(doors, id, &path));
+    let key = match &home {
+        Some(home) if home.own && !home.adopted => AppKey::Cgroup { inode: home.inode },
+        _ => AppKey::Tree(id),
+    };
+    if !pidfd.is_alive() {
+        return Err(no_process(pid, "it ended just now"));
+    }
+    Ok(App {
+        key,
+        name: stat.comm,
+        process: Some(id),
+        home,
+    })
+}
+
+/// The app in a cgroup that somebody named.
+pub fn app_of_cgroup(doors: &Doors, text: &str) -> Result<App, Refusal> {
+    let not_found = |why: String| {
+        Refusal::new(
+            ErrorCode::NotFound,
+            format!("there is no cgroup {text:?}: {why}"),
+            format!(
+                "give a path below {}",
+                doors.cgroups.mount_point().display()
+            ),
+        )
+    };
+    let path = doors
+        .cgroups
+        .path_of(text)
+        .ok_or_else(|| not_found("not a path".to_owned()))?;
+    if path.is_root() || is_never_an_app(path.name()) {
+        return Err(Refusal::new(
+            ErrorCode::NotAnApp,
+            format!("{path} holds more than one app"),
+            "name the cgroup of one app",
+        ));
+    }
+    let cgroup = doors
+        .cgroups
+        .open(&path)
+        .map_err(|error| not_found(error.to_string()))?;
+    let inode = cgroup.id().0;
+    let home = Home {
+        path: path.as_str().to_owned(),
+        inode,
+        own: true,
+        adopted: false,
+    };
+    let (key, home) = match root_of_scope(path.as_str()) {
+        Some(root) => (
+            AppKey::Tree(root),
+            Home {
+                adopted: true,
+                ..home
+            },
+        ),
+        None => (AppKey::Cgroup { inode }, home),
+    };
+    Ok(App {
+        key,
+        name: path.name().to_owned(),
+        process: None,
+        home: Some(home),
+    })
+}
+
+/// Cgroups that hold a whole session or machine whatever is in them.
+fn is_never_an_app(name: &str) -> bool {
+    name == "init.scope"
+        || (name.starts_with("session-") && name.ends_with(".scope"))
+        || (name.starts_with("user@") && name.ends_with(".service"))
+        || [
+            "user.slice",
+            "system.slice",
+            "machine.slice",
+            "limelight.slice",
+        ]
+        .contains(&name)
+        || (name.starts_with("user-") && name.ends_with(".slice"))
+}
+
+/// Units that a desktop, a terminal or a sandbox makes for one app.
+fn is_app_unit(name: &str) -> bool {
+    let unit = name.ends_with(".scope") || name.ends_with(".service");
+    let prefixes = ["app-", "vte-spawn-", "dbus-", "snap.", "flatpak-", "run-"];
+    unit && prefixes.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// The cgroup of a process, and whether it is its app's own.
+fn home_of(doors: &Doors, id: ProcessId, path: &str) -> Option<Home> {
+    let path = CgroupPath::parse(path)?;
+    // An app unit may have been divided further by the app itself.
+    let unit = path
+        .chain()
+        .into_iter()
+        .rev()
+        .find(|path| is_app_unit(path.name()));
+    let adopted_root = root_of_scope(path.as_str());
+    let (path, own) = match (unit, adopted_root) {
+        (_, Some(root)) => (path, root == id),
+        (Some(unit), None) => (unit, true),
+        (None, None) => {
+            let own = !path.is_root()
+                && !is_never_an_app(path.name())
+                && holds_only_tree(doors, &path, id.pid);
+            (path, own)
+        }
+    };
+    let cgroup = doors.cgroups.open(&path).ok()?;
+    Some(Home {
+        path: path.as_str().to_owned(),
+        inode: cgroup.id().0,
+        own,
+        adopted: own && adopted_root.is_some(),
+    })
+}
+
+/// Whether a cgroup holds nothing but this process and its descendants.
+fn holds_only_tree(doors: &Doors, path: &CgroupPath, pid: i32) -> bool {
+    let procs = doors
+        .cgroups
+        .open(path)
+        .and_then(|cgroup| cgroup.procs_below());
+    let (Ok(procs), Ok(tree)) = (procs, doors.proc.tree()) else {
+        return false;
+    };
+    let descendants = tree.descendants(pid);
+    !procs.is_empty()
+        && procs
+            .iter()
+            .all(|other| *other == pid || descendants.binary_search(other).is_ok())
+}
+
+/// Opens the app's cgroup, if it has one of its own that still exists.
+pub fn open_home(doors: &Doors, app: &App) -> Option<Cgroup> {
+    let home = app.own_home()?;
+    let cgroup = doors.cgroups.open(&CgroupPath::parse(&home.path)?).ok()?;
+    (cgroup.id().0 == home.inode).then(|| open_place(doors, &place(&cgroup)))?
+}
+
+/// Processes that belong to the app now, ascending.
+pub fn members(doors: &Doors, app: &App) -> Vec<ProcessId> {
+    if let Some(cgroup) = open_home(doors, app) {
+        return doors.identify_all(&cgroup.procs_below().unwrap_or_default());
+    }
+    let AppKey::Tree(root) = app.key else {
+        return Vec::new();
+    };
+    if doors.same_process(root).is_none() {
+        return Vec::new();
+    }
+    let mut pids = doors.proc.tree().unwrap_or_default().descendants(root.pid);
+    pids.push(root.pid);
+    doors.identify_all(&pids)
+}
+
+/// Whether the app still exists.
+pub fn is_alive(doors: &Doors, app: &App) -> bool {
+    match app.key {
+        AppKey::Tree(root) => doors
+            .same_process(root)
+            .and_then(|process| process.stat().ok())
+            .is_some_and(|stat| !matches!(stat.state, 'Z' | 'X')),
+        AppKey::Cgroup { .. } => open_home(doors, app)
+            .is_some_and(|cgroup| cgroup.procs_below().is_ok_and(|procs| !procs.is_empty())),
+    }
+}
+
+/// Memory counters of the app's own cgroup; `None` without one or without the controller.
+pub fn usage(doors: &Doors, app: &App) -> Option<Usage> {
+    let cgroup = open_home(doors, app)?;
+    let stat = cgroup.memory_stat().ok()?;
+    let get = |name| stat.get(name).unwrap_or(0);
+    let refaults = get("workingset_refault_file") + get("workingset_refault_anon");
+    Some(Usage {
+        current: cgroup.memory_current().ok()?,
+        // Absent where the kernel has no swap.
+        swapped: cgroup.swap_current().unwrap_or(0),
+        file: get("file"),
+        file_mapped: get("file_mapped"),
+        shmem: get("shmem"),
+        refaulted: refaults.saturating_mul(page_bytes()),
+    })
+}
+
+/// Page cache in the app's cgroup that its reservation keeps from reclaim, in bytes.
+pub fn protected_cache(doors: &Doors, app: &App, usage: &Usage) -> u64 {
+    let Some(cgroup) = open_home(doors, app) else {
+        return 0;
+    };
+    let bytes = |knob| match cgroup.limit(knob) {
+        Ok(limelight_sys::cgroup::Limit::Bytes(bytes)) => bytes,
+        Ok(limelight_sys::cgroup::Limit::Max) => u64::MAX,
+        Err(_) => 0,
+    };
+    let protected = bytes(MemoryKnob::Min).max(bytes(MemoryKnob::Low));
+    usage.file.saturating_sub(usage.shmem).min(protected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_and_slices_are_never_an_app() {
+        for name in [
+            "init.scope",
+            "session-2.scope",
+            "user@1000.service",
+            "user-1000.slice",
+        ] {
+            assert!(is_never_an_app(name), "{name}");
+        }
+        for name in [
+            "app-firefox-77.scope",
+            "viewer",
+            "session.scope",
+            "user@1000",
+        ] {
+            assert!(!is_never_an_app(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn units_of_desktops_terminals_and_sandboxes_are_apps() {
+        for name in [
+            "app-gnome-org.gnome.eog-4242.scope",
+            "app-flatpak-org.gimp.GIMP-7.scope",
+            "app-org.kde.dolphin@abc.service",
+            "vte-spawn-1f.scope",
+            "dbus-:1.2-org.gnome.Nautilus@0.service",
+        ] {
+            assert!(is_app_unit(name), "{name}");
+        }
+        for name in ["session-2.scope", "gdm.service", "app-x", "app.slice"] {
+            assert!(!is_app_unit(name), "{name}");
+        }
+    }
+}

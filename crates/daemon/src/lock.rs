@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The runtime directory, and the lock that makes this daemon the only one in it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::{flock, FlockOperation};
+use rustix::io::Errno;
+
+use crate::exit::Failure;
+
+/// The lock's name inside the runtime directory.
+const FILE_NAME: &str = "lock";
+
+/// Held while the daemon lives; the kernel drops it with the process.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+/// Makes the runtime directory if it is not there, and takes the lock.
+pub fn take(runtime: &Path) -> Result<Lock, Failure> {
+    let unusable = |error: std::io::Error| {
+        let forbidden = error.kind() == ErrorKind::PermissionDenied;
+        let root = rustix::process::geteuid().is_root();
+        if forbidden && !root {
+            Failure::Permission {
+                what: format!("{} is not writable for this user", runtime.display()),
+                cure: "run limelightd as root, or give it another --runtime-dir",
+            }
+        } else {
+            Failure::Runtime {
+                path: runtime.to_owned(),
+                why: error.to_string(),
+            }
+        }
+    };
+    match fs::DirBuilder::new().mode(0o755).create(runtime) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(unusable(error)),
+    }
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o644)
+        .open(runtime.join(FILE_NAME))
+        .map_err(unusable)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => {
+            let mut text = String::new();
+            let read = file.read_to_string(&mut text);
+            let pid = read.ok().and_then(|_| text.trim().parse().ok());
+            return Err(Failure::Running { pid });
+        }
+        Err(errno) => return Err(unusable(errno.into())),
+    }
+    let mut write = || -> std::io::Result<()> {
+        file.set_len(0)?;
+        file.rewind()?;
+        writeln!(file, "{}", std::process::id())
+    };
+    write().map_err(unusable)?;
+    Ok(Lock { _file: file })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_one_learns_who_is_first() {
+        let temp = tempfile::tempdir().unwrap();
+        let runtime = temp.path().join("limelight");
+        let first = take(&runtime).unwrap();
+        let own = i32::try_from(std::process::id()).unwrap();
+        match take(&runtime) {
+            Err(Failure::Running { pid }) => assert_eq!(pid, Some(own)),
+            other => panic!("{other:?}"),
+        }
+        drop(first);
+        take(&runtime).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_made_is_named() {
+        let temp = tempfile::tempdir().unwrap();
+        let file = temp.path().join("file");
+        fs::write(&file, "").unwrap();
+        let error = take(&file.join("below")).unwrap_err();
+        assert_eq!(error.code(), 15, "{error}");
+        assert!(error.to_string().contains("file/below"), "{error}");
+    }
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `limelightd`'s command line.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use limelight_daemon::config::{self, Origin};
+use limelight_daemon::daemon::{restore, Daemon, Options};
+use limelight_daemon::doors::Roots;
+use limelight_daemon::exit::{Failure, TABLE};
+use limelight_daemon::log;
+
+/// Keeps the app in front fast while memory runs short.
+///
+/// Stays in the foreground, logs to standard error or the journal, and puts everything back that
+/// it changed when it is stopped. SIGHUP reloads the configuration.
+#[derive(Debug, Parser)]
+#[command(name = "limelightd", version, after_help = TABLE)]
+struct Arguments {
+    /// Read this configuration and no drop-ins, instead of /etc/limelight/limelight.toml and
+    /// /etc/limelight/limelight.toml.d/*.toml
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Plan and explain, but change nothing
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Check the configuration and exit
+    #[arg(long, conflicts_with_all = ["dry_run", "restore"])]
+    check_config: bool,
+
+    /// Put back what a dead limelightd left changed, and exit
+    #[arg(long, conflicts_with = "dry_run")]
+    restore: bool,
+
+    /// Directory of the control socket, the restore record and the lock
+    #[arg(long, value_name = "DIR", default_value = limelight_core::control::RUNTIME_DIR)]
+    runtime_dir: PathBuf,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    log::start();
+    match run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            tracing::error!("{failure}");
+            ExitCode::from(&failure)
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> Result<(), Failure> {
+    let origin = arguments.config.map_or(Origin::Default, Origin::File);
+    let roots = Roots {
+        runtime: arguments.runtime_dir,
+        ..Roots::default()
+    };
+    if arguments.check_config {
+        config::load(&origin)?;
+        println!("the configuration is right");
+        return Ok(());
+    }
+    if arguments.restore {
+        return restore(roots);
+    }
+    let options = Options {
+        config: origin,
+        dry_run: arguments.dry_run,
+        roots,
+    };
+    Daemon::start(options)?.run()
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! One epoll set.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::Timespec;
+use rustix::io::Errno;
+
+/// What the loop waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Token {
+    /// A signal.
+    Signal,
+    /// A client wants to connect.
+    Listener,
+    /// Memory pressure.
+    Pressure,
+    /// The `oom_score_adj` tracepoint.
+    Trace,
+    /// The claimed process of the app in front ended.
+    Front,
+    /// A client has something to say, or can hear again.
+    Client(u64),
+}
+
+const CLIENTS: u64 = 16;
+
+impl Token {
+    fn number(self) -> u64 {
+        match self {
+            Token::Signal => 0,
+            Token::Listener => 1,
+            Token::Pressure => 2,
+            Token::Trace => 3,
+            Token::Front => 4,
+            Token::Client(id) => CLIENTS + id,
+        }
+    }
+
+    fn from_number(number: u64) -> Option<Token> {
+        Some(match number {
+            0 => Token::Signal,
+            1 => Token::Listener,
+            2 => Token::Pressure,
+            3 => Token::Trace,
+            4 => Token::Front,
+            5..CLIENTS => return None,
+            id => Token::Client(id - CLIENTS),
+        })
+    }
+}
+
+/// Something happened to a descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ready {
+    /// Which.
+    pub token: Token,
+    /// What.
+    pub flags: EventFlags,
+}
+
+/// The epoll set.
+#[derive(Debug)]
+pub struct Reactor {
+    epoll: OwnedFd,
+}
+
+impl Reactor {
+    /// Makes an empty set.
+    pub fn new() -> std::io::Result<Reactor> {
+        Ok(Reactor {
+            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+        })
+    }
+
+    /// Waits for a descriptor, level-triggered.
+    pub fn add(&self, fd: impl AsFd, token: Token, flags: EventFlags) -> std::io::Result<()> {
+        Ok(epoll::add(
+            &self.epoll,
+            fd,
+            EventData::new_u64(token.number()),
+            flags,
+        )?)
+    }
+
+    /// Changes what is waited for.
+    pub fn modify(&self, fd: impl AsFd, token: Token, flags: EventFlags) -> std::io::Result<()> {
+        Ok(epoll::modify(
+            &self.epoll,
+            fd,
+            EventData::new_u64(token.number()),
+            flags,
+        )?)
+    }
+
+    /// Stops to wait for a descriptor.
+    pub fn remove(&self, fd: impl AsFd) {
+        // One that is not in the set needs no removing.
+        let _ = epoll::delete(&self.epoll, fd);
+    }
+
+    /// Waits at most this long; `None`: for as long as it takes. An interrupted wait is empty.
+    pub fn wait(&self, timeout: Option<Duration>) -> std::io::Result<Vec<Ready>> {
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: timeout.as_secs().min(86_400) as i64,
+            tv_nsec: timeout.subsec_nanos().into(),
+        });
+        let mut events = Vec::with_capacity(64);
+        match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let ready = events.iter().filter_map(|event| {
+            let token = Token::from_number(event.data.u64())?;
+            Some(Ready {
+                token,
+                flags: event.flags,
+            })
+        });
+        Ok(ready.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_round_trip() {
+        for token in [
+            Token::Signal,
+            Token::Listener,
+            Token::Pressure,
+            Token::Trace,
+            Token::Front,
+            Token::Client(0),
+            Token::Client(99),
+        ] {
+            assert_eq!(Token::from_number(token.number()), Some(token));
+        }
+    }
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The daemon's state in the control protocol's words.
+
+use limelight_core::control::{
+    AppStatus, DeviceStatus, Explain, MechanismStatus, MemoryStatus, Role, SourceStatus, State,
+    Status, TopmostStatus, PROTOCOL,
+};
+use limelight_core::model::{App, Lru, ProcessId};
+use limelight_core::policy::protect;
+
+use crate::daemon::Daemon;
+use crate::doors::now;
+use crate::identify::{self, no_process, Refusal};
+use crate::sources::pressure;
+
+fn app_status(app: &App) -> AppStatus {
+    AppStatus {
+        name: app.name.clone(),
+        pid: app.process.map(|process| process.pid),
+        cgroup: app.home.as_ref().map(|home| home.path.clone()),
+        own_cgroup: app.own_home().is_some(),
+    }
+}
+
+fn source(name: &str, state: State, detail: impl Into<String>) -> SourceStatus {
+    SourceStatus {
+        name: name.to_owned(),
+        state,
+        detail: detail.into(),
+    }
+}
+
+impl Daemon {
+    /// Answer to `status`.
+    pub(crate) fn status(&self) -> Status {
+        let at = now();
+        let topmost = self.topmost.front().map(|front| TopmostStatus {
+            app: app_status(&front.app),
+            source: front.source.clone(),
+            for_ms: at.saturating_sub(front.since).as_millis() as u64,
+            members: identify::members(&self.doors, &front.app).len() as u32,
+            demoted_in_ms: front
+                .leaves_at
+                .map(|leaves| leaves.saturating_sub(at).as_millis() as u64),
+        });
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            protocol: PROTOCOL,
+            pid: std::process::id() as i32,
+            uptime_ms: at.saturating_sub(self.started).as_millis() as u64,
+            dry_run: self.options.dry_run,
+            topmost,
+            previous: self.topmost.previous().map(app_status),
+            sources: self.sources(),
+            mechanisms: vec![self.protect_status()],
+            memory: self.memory_status(),
+            device: self.actuators.device.status(),
+            changes: self.actuators.changes.all(),
+        }
+    }
+
+    fn sources(&self) -> Vec<SourceStatus> {
+        let active = |active: bool| if active { State::Active } else { State::Idle };
+        let sessions = self.topmost.sessions();
+        let heard = if self.topmost.hears_inferred() {
+            String::new()
+        } else {
+            "; not heard while a higher claim is in force".to_owned()
+        };
+        let oom_state = match (self.oom_score_adj.is_on(), self.config.oom_score_adj) {
+            (true, _) => active(self.topmost.hears_inferred()),
+            (false, crate::config::OomScoreAdjSource::Off) => State::Off,
+            (false, _) => State::Unavailable,
+        };
+        vec![
+            source(
+                "explicit",
+                active(self.topmost.is_explicit()),
+                "limelight focus",
+            ),
+            source(
+                "session",
+                active(sessions > 0),
+                format!("{sessions} session agents"),
+            ),
+            source(
+                "oom_score_adj",
+                oom_state,
+                format!("{}{heard}", self.oom_score_adj.detail()),
+            ),
+        ]
+    }
+
+    fn protect_status(&self) -> MechanismStatus {
+        let device = self.actuators.device.device().is_some();
+        let knob = self.last.lru.knob().file();
+        let mut means = Vec::new();
+        if device {
+            means.push("/dev/limelight".to_owned());
+        }
+        if self.last.memory_controller {
+            means.push(format!("{knob} of the app's cgroup"));
+        }
+        if self.config.settings.protect.oom_points > 0 {
+            means.push("a lower oom_score_adj".to_owned());
+        }
+        let state = if !self.config.settings.protect.enabled {
+            State::Off
+        } else if !device && !self.last.memory_controller {
+            State::Unavailable
+        } else if self.topmost.front().is_some() {
+            State::Active
+        } else {
+            State::Idle
+        };
+        let detail = match state {
+            State::Unavailable => {
+                "neither /dev/limelight nor the memory controller of cgroup v2 is there".to_owned()
+            }
+            _ => format!(
+                "by {}; pressure: {}",
+                means.join(", "),
+                self.pressure_source.detail()
+            ),
+        };
+        MechanismStatus {
+            name: "protect".to_owned(),
+            state,
+            detail,
+        }
+    }
+
+    fn memory_status(&self) -> MemoryStatus {
+        let memory = pressure::memory(&self.doors);
+        MemoryStatus {
+            total: memory.total,
+            available: memory.available,
+            swap_total: memory.swap_total,
+            swap_free: memory.swap_free,
+            psi_full_avg10: pressure::full_avg10(&self.doors),
+            lru: match self.last.lru {
+                Lru::MultiGen => "mglru",
+                Lru::TwoList => "two-list",
+            }
+            .to_owned(),
+            budget: self.last.budget(),
+            protected_by_others: self.last.protected_by_others,
+            protected: self
+                .actuators
+                .in_force
+                .reserved
+                .map_or(0, |reserved| reserved.bytes),
+            lowered_steps: self.pressure.steps(),
+        }
+    }
+
+    /// Answer to `explain`.
+    pub(crate) fn explain(&self, pid: i32) -> Result<Explain, Refusal> {
+        let gone = |error: limelight_sys::Error| no_process(pid, error);
+        let (id, process) = self.doors.process(pid).map_err(gone)?;
+        let name = process.comm().map_err(gone)?;
+        let belongs = |app: &App| {
+            identify::members(&self.doors, app)
+                .binary_search(&id)
+                .is_ok()
+        };
+        let front = self.topmost.front().filter(|front| belongs(&front.app));
+        let previous = self.topmost.previous().filter(|app| belongs(app));
+        let (role, app) = match (front, previous) {
+            (Some(front), _) => (Role::Topmost, Some(front.app.clone())),
+            (None, Some(app)) => (Role::Previous, Some(app.clone())),
+            (None, None) => (
+                Role::Background,
+                identify::app_of_pid(&self.doors, pid).ok(),
+            ),
+        };
+        let changes = app.as_ref().map_or_else(Vec::new, |app| {
+            self.actuators
+                .changes
+                .reaching(app.key, id, role == Role::Topmost)
+        });
+        Ok(Explain {
+            pid,
+            name,
+            role,
+            app: app.as_ref().map(app_status),
+            source: front.map(|front| front.source.clone()),
+            notes: self.notes(role, id),
+            changes,
+        })
+    }
+
+    fn notes(&self, role: Role, id: ProcessId) -> Vec<String> {
+        let mut notes = match role {
+            Role::Topmost => protect::notes(&self.last),
+            Role::Previous => {
+                vec!["this app was topmost before; nothing is done for it now".to_owned()]
+            }
+            Role::Background => vec![match self.topmost.front() {
+                Some(front) => {
+                    format!(
+                        "nothing is done for this process: {} is topmost",
+                        front.app.name
+                    )
+                }
+                None => "nothing is done for this process: no app is topmost".to_owned(),
+            }],
+        };
+        if self.options.dry_run {
+            notes.push("this is a dry run: nothing was changed".to_owned());
+        }
+        if let (Role::Topmost, DeviceStatus::Unused { why }) =
+            (role, self.actuators.device.status())
+        {
+            notes.push(format!("/dev/limelight is not used: {why}"));
+        }
+        let known = self.doors.same_process(id).is_some();
+        if !known {
+            notes.push("the process has ended meanwhile".to_owned());
+        }
+        notes
+    }
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What a client's line means, and the answer to it.
+
+use limelight_core::control::{ErrorCode, FocusTarget, Request, Response};
+use limelight_core::model::topmost::{Claim, Holder};
+use limelight_core::model::App;
+use limelight_sys::peercred::PeerCred;
+use tracing::debug;
+
+use crate::daemon::Daemon;
+use crate::doors::now;
+use crate::identify::{self, Refusal};
+use crate::sources::control::Word;
+use crate::trust;
+
+/// Longest name of a source, in bytes.
+const SOURCE_MAX: usize = 64;
+
+impl From<Refusal> for Response {
+    fn from(refusal: Refusal) -> Response {
+        let Refusal {
+            code,
+            message,
+            cure,
+        } = refusal;
+        Response::Error {
+            code,
+            message,
+            cure,
+        }
+    }
+}
+
+impl Daemon {
+    /// Answers one request.
+    pub(crate) fn request(&mut self, word: &Word) -> Response {
+        let request = match serde_json::from_slice::<Request>(&word.line) {
+            Ok(request) => request,
+            Err(error) => {
+                return Response::Error {
+                    code: ErrorCode::BadRequest,
+                    message: format!("not a request: {error}"),
+                    cure: "send {\"op\":\"status\"}, {\"op\":\"explain\",\"pid\":N} or {\"op\":\"focus\",\"target\":{\"pid\":N},\"source\":\"NAME\"}, one a line".to_owned(),
+                }
+            }
+        };
+        let result = match request {
+            Request::Focus {
+                target,
+                source,
+                hold,
+            } => self.focus(word, target, &source, hold),
+            Request::Status => Ok(Response::Status(Box::new(self.status()))),
+            Request::Explain { pid } => self
+                .explain(pid)
+                .map(|explain| Response::Explain(Box::new(explain))),
+        };
+        result.unwrap_or_else(|refusal| {
+            debug!("uid {} is refused: {}", word.peer.uid, refusal.message);
+            refusal.into()
+        })
+    }
+
+    fn focus(
+        &mut self,
+        word: &Word,
+        target: FocusTarget,
+        source: &str,
+        hold: bool,
+    ) -> Result<Response, Refusal> {
+        if source.is_empty() || source.len() > SOURCE_MAX || source.chars().any(char::is_control) {
+            return Err(Refusal::new(
+                ErrorCode::BadRequest,
+                format!("the source must be 1 to {SOURCE_MAX} printable bytes"),
+                "name who claims, for example \"cli\"",
+            ));
+        }
+        let peer = word.peer;
+        let others = self.topmost.held_by_other_user(peer.uid);
+        trust::may_speak(&self.doors, peer.uid, others)?;
+        let app = match target {
+            FocusTarget::Pid(pid) => Some(self.claimed_process(peer, pid)?),
+            FocusTarget::Cgroup(path) => Some(self.claimed_cgroup(peer, &path)?),
+            FocusTarget::None => {
+                self.may_withdraw(peer)?;
+                None
+            }
+        };
+        let name = app.as_ref().map(describe);
+        let claim = Claim {
+            app,
+            source: source.to_owned(),
+            uid: peer.uid,
+        };
+        let at = now();
+        let shift = if hold {
+            self.control.set_holding(word.client);
+            self.topmost.claim_session(Holder(word.client), claim, at)
+        } else {
+            self.topmost.claim_explicit(claim, at)
+        };
+        self.after(shift);
+        Ok(Response::Ok {
+            message: self.standing(name),
+        })
+    }
+
+    /// An explicit `none` ends somebody's explicit claim: only his own, or as root.
+    fn may_withdraw(&self, peer: PeerCred) -> Result<(), Refusal> {
+        match self.topmost.explicit_uid() {
+            Some(uid) if peer.uid != 0 && uid != peer.uid => Err(Refusal::new(
+                ErrorCode::NotAllowed,
+                format!("the claim in force is uid {uid}'s"),
+                "ask that user, or withdraw it as root",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn claimed_process(&self, peer: PeerCred, pid: i32) -> Result<App, Refusal> {
+        trust::owns_process(&self.doors, peer.uid, pid)?;
+        let app = identify::app_of_pid(&self.doors, pid)?;
+        // Whoever was looked at first may have been replaced since: ask about the one that counts.
+        trust::owns_process(&self.doors, peer.uid, pid)?;
+        Ok(trust::confine(&self.doors, peer.uid, app))
+    }
+
+    fn claimed_cgroup(&self, peer: PeerCred, path: &str) -> Result<App, Refusal> {
+        let app = identify::app_of_cgroup(&self.doors, path)?;
+        let procs = identify::open_home(&self.doors, &app)
+            .and_then(|home| home.procs_below().ok())
+            .unwrap_or_default();
+        if procs.is_empty() {
+            return Err(Refusal::new(
+                ErrorCode::NotFound,
+                format!("{} holds no process", describe(&app)),
+                "start the app first",
+            ));
+        }
+        trust::owns_all(&self.doors, peer.uid, &procs)?;
+        Ok(app)
+    }
+
+    /// What is in force after a claim, in words.
+    fn standing(&self, claimed: Option<String>) -> String {
+        let Some(front) = self.topmost.front() else {
+            return "no app is topmost".to_owned();
+        };
+        let name = describe(&front.app);
+        match front.leaves_at {
+            Some(at) => format!(
+                "{name} is topmost for another {} ms",
+                at.saturating_sub(now()).as_millis()
+            ),
+            None if claimed.as_ref() == Some(&name) => format!("{name} is topmost"),
+            None => format!("noted; {name} is topmost by the claim of {}", front.source),
+        }
+    }
+}
+
+fn describe(app: &App) -> String {
+    match app.process {
+        Some(process) => format!("{} (pid {})", app.name, process.pid),
+        None => app.name.clone(),
+    }
+}

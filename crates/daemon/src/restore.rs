@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The restore record: what was changed and what was there before.
+//!
+//! Every entry is on disk (`restore.json` in the runtime directory, fsynced) *before* its change is
+//! made, and leaves it only after the change was undone, so that whatever kills the daemon, its
+//! successor, or `limelightd --restore`, can put everything back. An entry whose change was never
+//! made does no harm: a value is put back only while the present one is one that we wrote.
+//!
+//! Things are identified by what cannot be given to a stranger: a cgroup by its inode number, a
+//! process by pid and start time, all of it by the boot.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use limelight_core::model::ProcessId;
+use serde::{Deserialize, Serialize};
+use tracing::{error, warn};
+
+/// The record's name inside the runtime directory.
+pub const FILE_NAME: &str = "restore.json";
+
+const VERSION: u32 = 1;
+
+/// A cgroup, by path to find it and by inode to be sure.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Place {
+    /// Below the mount point, with a leading slash.
+    pub path: String,
+    /// Inode number of its directory.
+    pub inode: u64,
+}
+
+/// A process that was moved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Move {
+    /// Process id.
+    pub pid: i32,
+    /// Start time in clock ticks since boot.
+    pub starttime: u64,
+    /// Where it was.
+    pub from: Place,
+}
+
+/// One thing that was changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "changed", rename_all = "kebab-case")]
+pub enum Entry {
+    /// A memory limit of a cgroup.
+    Limit {
+        /// The cgroup.
+        cgroup: Place,
+        /// File name: `memory.min` or `memory.low`.
+        knob: String,
+        /// Bytes or `max`.
+        original: String,
+        /// Values that we wrote or are about to write.
+        ours: Vec<String>,
+    },
+    /// A controller that a cgroup now hands to its children.
+    Controller {
+        /// The cgroup.
+        cgroup: Place,
+        /// `memory`.
+        controller: String,
+    },
+    /// `oom_score_adj` of a process.
+    OomScoreAdj {
+        /// Process id.
+        pid: i32,
+        /// Start time in clock ticks since boot.
+        starttime: u64,
+        /// Value before.
+        original: i16,
+        /// Value that we wrote.
+        ours: i16,
+        /// The app's own cgroup: children there inherited our value.
+        home: Option<Place>,
+    },
+    /// A cgroup that we made for others to be made in.
+    Slice {
+        /// Path below the mount point.
+        path: String,
+    },
+    /// A cgroup that we made for an app, with the processes moved into it.
+    Scope {
+        /// Path below the mount point.
+        path: String,
+        /// Where the app was: children born since then go there.
+        from: Place,
+        /// Processes that were moved.
+        moved: Vec<Move>,
+    },
+    /// A tracefs instance.
+    TraceInstance {
+        /// Its directory.
+        path: PathBuf,
+    },
+}
+
+impl Entry {
+    /// Whether both are about the same thing, so that one replaces the other.
+    fn same_thing(&self, other: &Entry) -> bool {
+        match (self, other) {
+            (
+                Entry::Limit {
+                    cgroup: a, knob: x, ..
+                },
+                Entry::Limit {
+                    cgroup: b, knob: y, ..
+                },
+            ) => a.inode == b.inode && x == y,
+            (
+                Entry::Controller {
+                    cgroup: a,
+                    controller: x,
+                },
+                Entry::Controller {
+                    cgroup: b,
+                    controller: y,
+                },
+            ) => a.inode == b.inode && x == y,
+            (
+                Entry::OomScoreAdj {
+                    pid: a,
+                    starttime: x,
+                    ..
+                },
+                Entry::OomScoreAdj {
+                    pid: b,
+                    starttime: y,
+                    ..
+                },
+            ) => a == b && x == y,
+            (Entry::Slice { path: a }, Entry::Slice { path: b }) => a == b,
+            (Entry::Scope { path: a, .. }, Entry::Scope { path: b, .. }) => a == b,
+            (Entry::TraceInstance { path: a }, Entry::TraceInstance { path: b }) => a == b,
+            _ => false,
+        }
+    }
+
+    /// The process of an `oom_score_adj` entry.
+    pub fn process(&self) -> Option<ProcessId> {
+        match self {
+            Entry::OomScoreAdj { pid, starttime, .. } => Some(ProcessId {
+                pid: *pid,
+                starttime: *starttime,
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// The file's contents.
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    version: u32,
+    boot_id: String,
+    pid: u32,
+    entries: Vec<Entry>,
+}
+
+/// The record could not be written, so the change must not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("the restore record {} cannot be written: {error}", path.display())]
+pub struct NotRecorded {
+    path: PathBuf,
+    error: std::io::Error,
+}
+
+/// The record, in memory and on disk.
+#[derive(Debug)]
+pub struct Ledger {
+    path: PathBuf,
+    boot_id: String,
+    entries: Vec<Entry>,
+}
+
+impl Ledger {
+    /// Opens the record in the runtime directory, with what a dead predecessor left in it. A
+    /// record of an earlier boot is forgotten: nothing of what it names exists any more. One that
+    /// cannot be understood is moved aside to `restore.json.corrupt` and reported.
+    pub fn open(runtime: &Path, boot_id: String) -> Ledger {
+        let path = runtime.join(FILE_NAME);
+        let entries = match fs::read(&path) {
+            Ok(bytes) => match serde_json::from_slice::<Record>(&bytes) {
+                Ok(record) if record.version != VERSION => {
+                    let why = format!("version {} instead of {VERSION}", record.version);
+                    set_aside(&path, &why);
+                    Vec::new()
+                }
+                Ok(record) if record.boot_id != boot_id => Vec::new(),
+                Ok(record) => record.entries,
+                Err(error) => {
+                    set_aside(&path, &error.to_string());
+                    Vec::new()
+                }
+            },
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => {
+                error!("the restore record {} cannot be read: {error}; nothing of a predecessor is put back", path.display());
+                Vec::new()
+            }
+        };
+        Ledger {
+            path,
+            boot_id,
+            entries,
+        }
+    }
+
+    /// Everything that is changed now, oldest first.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Notes changes that are about to be made; an entry about the same thing is replaced where it
+    /// stands. On an error nothing is noted and nothing may be changed.
+    pub fn intend(&mut self, entries: impl IntoIterator<Item = Entry>) -> Result<(), NotRecorded> {
+        let before = self.entries.clone();
+        for entry in entries {
+            match self
+                .entries
+                .iter_mut()
+                .find(|known| known.same_thing(&entry))
+            {
+                Some(known) => *known = entry,
+                None => self.entries.push(entry),
+            }
+        }
+        if self.entries == before {
+            return Ok(());
+        }
+        self.save().inspect_err(|_| self.entries = before)
+    }
+
+    /// Drops an entry whose change was undone or never made. When that cannot be written the file
+    /// says too much, which is harmless.
+    pub fn forget(&mut self, entry: &Entry) {
+        self.forget_all(std::slice::from_ref(entry));
+    }
+
+    /// Drops several entries with one write.
+    pub fn forget_all(&mut self, gone: &[Entry]) {
+        let before = self.entries.len();
+        self.entries
+            .retain(|known| !gone.iter().any(|entry| known.same_thing(entry)));
+        if self.entries.len() != before {
+            if let Err(error) = self.save() {
+                warn!("{error}");
+            }
+        }
+    }
+
+    /// Removes the file of an empty record.
+    pub fn close(self) {
+        if self.entries.is_empty() {
+            if let Err(error) = fs::remove_file(&self.path) {
+                if error.kind() != std::io::ErrorKind::NotFound {
+                    warn!(
+                        "cannot remove the empty restore record {}: {error}",
+                        self.path.display()
+                    );
+                }
+            }
+        }
+    }
+
+    fn save(&self) -> Result<(), NotRecorded> {
+        let record = Record {
+            version: VERSION,
+            boot_id: self.boot_id.clone(),
+            pid: std::process::id(),
+            entries: self.entries.clone(),
+        };
+        let write = || -> std::io::Result<()> {
+            let bytes = serde_json::to_vec_pretty(&record)?;
+            let fresh = self.path.with_extension("json.new");
+            let mut file = File::create(&fresh)?;
+            file.write_all(&bytes)?;
+            file.sync_all()?;
+            fs::rename(&fresh, &self.path)?;
+            match self.path.parent() {
+                Some(directory) => File::open(directory)?.sync_all(),
+                None => Ok(()),
+            }
+        };
+        write().map_err(|error| NotRecorded {
+            path: self.path.clone(),
+            error,
+        })
+    }
+}
+
+fn set_aside(path: &Path, why: &str) {
+    let aside = path.with_extension("json.corrupt");
+    let kept = match fs::rename(path, &aside) {
+        Ok(()) => format!("it is kept as {}", aside.display()),
+        Err(error) => format!("and it cannot be moved aside: {error}"),
+    };
+    error!(
+        "the restore record {} cannot be understood ({why}); {kept}. What a predecessor changed may still be in force: look at memory.min and memory.low of the cgroups that it names",
+        path.display()
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn limit(inode: u64, ours: &[&str]) -> Entry {
+        Entry::Limit {
+            cgroup: Place {
+                path: format!("/g{inode}"),
+                inode,
+            },
+            knob: "memory.min".into(),
+            original: "0".into(),
+            ours: ours.iter().map(|&value| value.to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn what_was_intended_is_there_for_the_successor() {
+        let temp = tempfile::tempdir().unwrap();
+        let mut ledger = Ledger::open(temp.path(), "boot".into());
+        ledger.intend([limit(1, &["5"]), limit(2, &["6"])]).unwrap();
+        ledger.intend([limit(1, &["5", "7"])]).unwrap();
+        let successor = Ledger::open(temp.path(), "boot".into());
+        assert_eq!(
+            successor.entries(),
+            [limit(1, &["5", "7"]), limit(2, &["6"])]
+        );
+        assert_eq!(Ledger::open(temp.path(), "next".into()).entries(), []);
+    }
+
+    #[test]
+    fn an_empty_record_leaves_no_file() {
+        let temp = tempfile::tempdir().unwrap();
+        let mut ledger = Ledger::open(temp.path(), String::new());
+        ledger.intend([limit(1, &["5"])]).unwrap();
+        ledger.forget(&limit(1, &[]));
+        assert!(temp.path().join(FILE_NAME).exists());
+        ledger.close();
+        assert!(!temp.path().join(FILE_NAME).exists());
+    }
+
+    #[test]
+    fn a_change_that_cannot_be_recorded_is_not_noted() {
+        let temp = tempfile::tempdir().unwrap();
+        let gone = temp.path().join("gone");
+        let mut ledger = Ledger::open(&gone, String::new());
+        let error = ledger.intend([limit(1, &["5"])]).unwrap_err();
+        assert!(error.to_string().contains("restore.json"), "{error}");
+        assert_eq!(ledger.entries(), []);
+    }
+
+    #[test]
+    fn a_corrupt_record_is_moved_aside() {
+        let temp = tempfile::tempdir().unwrap();
+        for text in [
+            "{\"version\":1,\"entries\":[",
+            "{\"version\":9,\"boot_id\":\"\",\"pid\":1,\"entries\":[]}",
+        ] {
+            fs::write(temp.path().join(FILE_NAME), text).unwrap();
+            assert_eq!(Ledger::open(temp.path(), String::new()).entries(), []);
+            assert!(!temp.path().join(FILE_NAME).exists());
+            let aside = fs::read_to_string(temp.path().join("restore.json.corrupt")).unwrap();
+            assert_eq!(aside, text);
+        }
+    }
+
+    proptest! {
+        /// The file always equals the memory, and there is one entry a thing.
+        #[test]
+        fn the_file_is_the_memory(
+            steps in prop::collection::vec((0u64..6, any::<bool>(), "[0-9]{1,4}"), 1..24),
+        ) {
+            let temp = tempfile::tempdir().unwrap();
+            let mut ledger = Ledger::open(temp.path(), "b".into());
+            for (inode, add, value) in steps {
+                let entry = limit(inode, &[&value]);
+                if add {
+                    ledger.intend([entry]).unwrap();
+                } else {
+                    ledger.forget(&entry);
+                }
+                let read = Ledger::open(temp.path(), "b".into());
+                prop_assert_eq!(read.entries(), ledger.entries());
+                for (at, entry) in ledger.entries().iter().enumerate() {
+                    prop_assert!(!ledger.entries()[..at].iter().any(|e| e.same_thing(entry)));
+                }
+            }
+        }
+
+        #[test]
+        fn no_file_stops_the_start(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let temp = tempfile::tempdir().unwrap();
+            fs::write(temp.path().join(FILE_NAME), bytes).unwrap();
+            let ledger = Ledger::open(temp.path(), "b".into());
+            prop_assert!(ledger.entries().is_empty());
+        }
+    }
+}

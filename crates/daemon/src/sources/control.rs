@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The control socket: bytes in, lines out, and back. What a line means is decided elsewhere.
+//!
+//! Anybody may connect, so nothing here waits for a client: reads and writes never block, a line,
+//! the answers that wait to be taken, the time without a word and the number of clients are
+//! bounded, and each client gets its turn after a few requests.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use limelight_core::control::{ErrorCode, Response, LINE_MAX, SOCKET_NAME};
+use limelight_sys::peercred::{peer, PeerCred};
+use rustix::event::epoll::EventFlags;
+use tracing::{debug, warn};
+
+use crate::exit::Failure;
+use crate::reactor::{Reactor, Ready, Token};
+
+/// Most clients at once.
+pub const CLIENTS_MAX: usize = 64;
+
+/// Most of them for one user other than root, so that no user can shut everybody else out.
+const CLIENTS_PER_USER: usize = 16;
+
+/// A client that holds no claim and says nothing for this long is let go.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// A client that does not take its answers for this long is let go.
+const STUCK: Duration = Duration::from_secs(10);
+
+/// Requests that one client gets answered before the others have their turn.
+const TURN: usize = 8;
+
+/// Answers that may wait for a client, in bytes; beyond that nothing is read from it.
+const WAITING_MAX: usize = 256 * 1024;
+
+#[derive(Debug)]
+struct Client {
+    stream: UnixStream,
+    peer: PeerCred,
+    unread: Vec<u8>,
+    unsent: Vec<u8>,
+    last_word: Duration,
+    holds_claim: bool,
+    /// Nothing more is read; closed when everything is sent.
+    closing: bool,
+    armed: EventFlags,
+}
+
+/// A line from a client.
+#[derive(Debug)]
+pub struct Word {
+    /// The client.
+    pub client: u64,
+    /// Who is at the other end.
+    pub peer: PeerCred,
+    /// Without its newline.
+    pub line: Vec<u8>,
+}
+
+/// The socket and its clients.
+#[derive(Debug)]
+pub struct ControlSource {
+    listener: UnixListener,
+    path: PathBuf,
+    clients: BTreeMap<u64, Client>,
+    next: u64,
+}
+
+impl ControlSource {
+    /// Makes the socket in the runtime directory, open to everybody. The caller holds the lock, so
+    /// a socket that is there already is a dead predecessor's.
+    pub fn bind(runtime: &Path) -> Result<ControlSource, Failure> {
+        let path = runtime.join(SOCKET_NAME);
+        let failed = |error: std::io::Error| Failure::Runtime {
+            path: runtime.to_owned(),
+            why: format!("{SOCKET_NAME} cannot be made: {error}"),
+        };
+        match std::fs::remove_file(&path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(error)),
+        }
+        let listener = UnixListener::bind(&path).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let everybody = std::fs::Permissions::from_mode(0o666);
+        std::fs::set_permissions(&path, everybody).map_err(failed)?;
+        Ok(ControlSource {
+            listener,
+            path,
+            clients: BTreeMap::new(),
+            next: 0,
+        })
+    }
+
+    /// To wait for.
+    pub fn listener(&self) -> &UnixListener {
+        &self.listener
+    }
+
+    /// Removes the socket.
+    pub fn close(self) {
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            debug!("cannot remove {}: {error}", self.path.display());
+        }
+    }
+
+    /// Lets clients in.
+    pub fn accept(&mut self, reactor: &Reactor, now: Duration) {
+        // Bounded, so that a flood of connections does not keep the loop here.
+        for _ in 0..CLIENTS_MAX {
+            match self.listener.accept() {
+                Ok((stream, _)) => self.admit(stream, reactor, now),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    warn!("a client cannot connect: {error}");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn admit(&mut self, mut stream: UnixStream, reactor: &Reactor, now: Duration) {
+        let peer = match stream.set_nonblocking(true).map(|()| peer(&stream)) {
+            Ok(Ok(peer)) => peer,
+            Ok(Err(error)) => return debug!("a client is turned away: {error}"),
+            Err(error) => return debug!("a client is turned away: {error}"),
+        };
+        let of_user = self
+            .clients
+            .values()
+            .filter(|client| client.peer.uid == peer.uid)
+            .count();
+        let crowded = peer.uid != 0 && of_user >= CLIENTS_PER_USER;
+        if self.clients.len() >= CLIENTS_MAX || crowded {
+            let answer = encode(&Response::Error {
+                code: ErrorCode::Busy,
+                message: format!(
+                    "limelightd serves {} clients, {of_user} of them of uid {}",
+                    self.clients.len(),
+                    peer.uid
+                ),
+                cure: "close other connections, or try again later".to_owned(),
+            });
+            // Whether the client takes it is the client's affair.
+            let _ = stream.write(&answer);
+            return;
+        }
+        let id = self.next;
+        self.next += 1;
+        if let Err(error) = reactor.add(&stream, Token::Client(id), EventFlags::IN) {
+            return warn!("a client cannot be served: {error}");
+        }
+        let client = Client {
+            stream,
+            peer,
+            unread: Vec::new(),
+            unsent: Vec::new(),
+            last_word: now,
+            holds_claim: false,
+            closing: false,
+            armed: EventFlags::IN,
+        };
+        self.clients.insert(id, client);
+    }
+
+    /// Moves bytes between a client and its buffers.
+    pub fn transfer(&mut self, id: u64, ready: Ready, now: Duration) {
+        let Some(client) = self.clients.get_mut(&id) else {
+            return;
+        };
+        if ready
+            .flags
+            .intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR)
+        {
+            client.receive(now);
+        }
+        client.send(now);
+    }
+
+    /// The next requests, a few of each client; the rest waits for the next turn.
+    pub fn take_words(&mut self) -> Vec<Word> {
+        let mut words = Vec::new();
+        for (&id, client) in &mut self.clients {
+            for _ in 0..TURN {
+                if client.unsent.len() >= WAITING_MAX {
+                    break;
+                }
+                let Some(end) = client.unread.iter().position(|&byte| byte == b'\n') else {
+                    if client.unread.len() >= LINE_MAX {
+                        client.refuse_long_line();
+                    }
+                    break;
+                };
+                let mut line: Vec<u8> = client.unread.drain(..=end).collect();
+                if line.len() > LINE_MAX {
+                    client.refuse_long_line();
+                    break;
+                }
+                line.pop();
+                words.push(Word {
+                    client: id,
+                    peer: client.peer,
+                    line,
+                });
+            }
+        }
+        words
+    }
+
+    /// Whether a request waits although no descriptor will say so.
+    pub fn has_words(&self) -> bool {
+        self.clients
+            .values()
+            .any(|client| client.unsent.len() < WAITING_MAX && client.unread.contains(&b'\n'))
+    }
+
+    /// Answers a client.
+    pub fn answer(&mut self, id: u64, response: &Response, now: Duration) {
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.unsent.extend_from_slice(&encode(response));
+            client.send(now);
+        }
+    }
+
+    /// Notes that this client's connection carries a claim.
+    pub fn set_holding(&mut self, id: u64) {
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.holds_claim = true;
+        }
+    }
+
+    /// Lets go of clients that ended, are idle, or do not listen, and waits for the right things
+    /// from the others. Returns the ids of those that are gone.
+    pub fn tidy(&mut self, reactor: &Reactor, now: Duration) -> Vec<u64> {
+        let mut gone = Vec::new();
+        for (&id, client) in &mut self.clients {
+            let silent = now.saturating_sub(client.last_word);
+            let over =
+                client.closing && client.unsent.is_empty() && !client.unread.contains(&b'\n');
+            let idle = !client.holds_claim && client.unsent.is_empty() && silent >= IDLE;
+            let stuck = !client.unsent.is_empty() && silent >= STUCK;
+            if over || idle || stuck {
+                reactor.remove(&client.stream);
+                gone.push(id);
+                continue;
+            }
+            let mut wanted = EventFlags::empty();
+            // A client with requests in store is not asked for more.
+            if !client.closing && client.unread.len() < LINE_MAX {
+                wanted |= EventFlags::IN;
+            }
+            if !client.unsent.is_empty() {
+                wanted |= EventFlags::OUT;
+            }
+            if wanted != client.armed {
+                match reactor.modify(&client.stream, Token::Client(id), wanted) {
+                    Ok(()) => client.armed = wanted,
+                    Err(error) => {
+                        warn!("a client is let go: {error}");
+                        gone.push(id);
+                    }
+                }
+            }
+        }
+        for id in &gone {
+            self.clients.remove(id);
+        }
+        gone
+    }
+
+    /// When a client may have to be let go.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.clients
+            .values()
+            .filter_map(
+                |client| match (client.unsent.is_empty(), client.holds_claim) {
+                    (false, _) => Some(client.last_word + STUCK),
+                    (true, false) => Some(client.last_word + IDLE),
+                    (true, true) => None,
+                },
+            )
+            .min()
+    }
+}
+
+impl Client {
+    fn receive(&mut self, now: Duration) {
+        if self.closing {
+            return;
+        }
+        let mut buffer = [0u8; 16 * 1024];
+        match self.stream.read(&mut buffer) {
+            Ok(0) => self.closing = true,
+            Ok(count) => {
+                self.unread
+                    .extend_from_slice(buffer.get(..count).unwrap_or_default());
+                self.last_word = now;
+            }
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(_) => self.hang_up(),
+        }
+    }
+
+    fn send(&mut self, now: Duration) {
+        while !self.unsent.is_empty() {
+            match self.stream.write(&self.unsent) {
+                Ok(0) => return self.hang_up(),
+                Ok(count) => {
+                    self.unsent.drain(..count);
+                    self.last_word = now;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(_) => return self.hang_up(),
+            }
+        }
+    }
+
+    fn refuse_long_line(&mut self) {
+        self.unread.clear();
+        self.closing = true;
+        self.unsent.extend_from_slice(&encode(&Response::Error {
+            code: ErrorCode::BadRequest,
+            message: format!("a request line is longer than {LINE_MAX} bytes"),
+            cure: "send one JSON object a line".to_owned(),
+        }));
+    }
+
+    fn hang_up(&mut self) {
+        self.closing = true;
+        self.unread.clear();
+        self.unsent.clear();
+    }
+}
+
+/// One line of the protocol.
+fn encode(response: &Response) -> Vec<u8> {
+    let mut line = serde_json::to_vec(response).unwrap_or_else(|error| {
+        // Only a value that JSON cannot carry could do this, and the protocol has none.
+        format!("{{\"result\":\"error\",\"code\":\"internal\",\"message\":{:?},\"cure\":\"report this\"}}", error.to_string()).into_bytes()
+    });
+    line.push(b'\n');
+    line
+}
+
+#[cfg(test)]
+#[path = "control_tests.rs"]
+mod tests;

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What tells the daemon something. A source turns what happened into plain values and does
+//! nothing else.
+
+pub mod control;
+pub mod oom_score_adj;
+pub mod pressure;

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! EIMOS's source: an activity manager writes each process's importance to `oom_score_adj`, and
+//! the process whose value becomes 0 is the one in front.
+//!
+//! The rule: the value becomes 0 from something else, and the writer is neither the process itself
+//! (daemons and session leaders reset themselves) nor this daemon (which lowers and restores the
+//! values of the topmost app). By tracepoint the writer is known; a scan sees values only.
+//!
+//! No permission is checked here: the kernel has let the writer write, so he is root or the
+//! process's owner, and the claim counts as the owner's.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use limelight_core::model::ProcessId;
+use limelight_sys::tracefs::{parse_oom_score_adj, Instance, Line, Tracefs};
+use tracing::{debug, info, warn};
+
+use crate::config::OomScoreAdjSource;
+use crate::doors::Doors;
+use crate::restore::{Entry, Ledger};
+
+const SYSTEM: &str = "oom";
+const EVENT: &str = "oom_score_adj_update";
+const INSTANCE: &str = "limelight";
+
+/// With this many processes known, those that ended are dropped before another is added.
+const KNOWN_MAX: usize = 8192;
+
+/// How transitions are seen.
+#[derive(Debug)]
+enum Way {
+    Trace { instance: Instance, path: PathBuf },
+    Scan { interval: Duration, next: Duration },
+    Off,
+}
+
+/// A value that this daemon has lowered: the process, the value that the world would see without
+/// us, and ours.
+pub type Lowered = (ProcessId, i16, i16);
+
+/// The source.
+#[derive(Debug)]
+pub struct OomScoreAdj {
+    way: Way,
+    detail: String,
+    /// The last known value of each process, as the world would see it without this daemon.
+    known: HashMap<ProcessId, i16>,
+}
+
+impl OomScoreAdj {
+    /// Starts as the configuration asks; what a predecessor left behind is removed.
+    pub fn start(
+        doors: &Doors,
+        ledger: &mut Ledger,
+        wanted: OomScoreAdjSource,
+        interval: Duration,
+        now: Duration,
+    ) -> OomScoreAdj {
+        let scan = || Way::Scan {
+            interval,
+            next: now + interval,
+        };
+        let scan_detail = format!(
+            "scan of {} every {} ms",
+            doors.roots.proc.display(),
+            interval.as_millis()
+        );
+        let (way, detail) = match wanted {
+            OomScoreAdjSource::Off => {
+                let off = "switched off by the configuration ([sources] oom_score_adj)";
+                (Way::Off, off.to_owned())
+            }
+            OomScoreAdjSource::Scan => (scan(), scan_detail),
+            OomScoreAdjSource::Auto | OomScoreAdjSource::Tracepoint => match trace(doors, ledger) {
+                Ok(way) => (way, format!("tracepoint {SYSTEM}:{EVENT}")),
+                Err(why) if wanted == OomScoreAdjSource::Auto => {
+                    info!("oom_score_adj is scanned, the tracepoint cannot be used: {why}");
+                    (scan(), format!("{scan_detail}; no tracepoint: {why}"))
+                }
+                Err(why) => {
+                    warn!("no oom_score_adj source: {why}");
+                    (Way::Off, why)
+                }
+            },
+        };
+        let mut source = OomScoreAdj {
+            way,
+            detail,
+            known: HashMap::new(),
+        };
+        source.resync(doors, &[]);
+        source
+    }
+
+    /// Whether it can speak.
+    pub fn is_on(&self) -> bool {
+        !matches!(self.way, Way::Off)
+    }
+
+    /// How it works, or why it does not.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// To wait for, by tracepoint.
+    pub fn instance(&self) -> Option<&Instance> {
+        match &self.way {
+            Way::Trace { instance, .. } => Some(instance),
+            _ => None,
+        }
+    }
+
+    /// When the next scan is due.
+    pub fn next_scan(&self) -> Option<Duration> {
+        match self.way {
+            Way::Scan { next, .. } => Some(next),
+            _ => None,
+        }
+    }
+
+    /// Takes what the tracepoint recorded: the processes whose value became 0, oldest first.
+    pub fn take_traced(&mut self, doors: &Doors, lowered: &[Lowered]) -> Vec<ProcessId> {
+        let Way::Trace { instance, .. } = &mut self.way else {
+            return Vec::new();
+        };
+        let lines = match instance.lines() {
+            Ok(lines) => lines,
+            Err(error) => {
+                warn!("the oom_score_adj tracepoint failed and is given up: {error}");
+                self.detail = error.to_string();
+                self.way = Way::Off;
+                return Vec::new();
+            }
+        };
+        let mut fronts = Vec::new();
+        for line in &lines {
+            match Line::parse(line) {
+                Some(Line::Event(event)) if event.name == EVENT => {
+                    let Some((pid, value)) = parse_oom_score_adj(event.fields) else {
+                        continue;
+                    };
+                    fronts.extend(self.written(doors, lowered, event.tid, pid, value));
+                }
+                Some(Line::Lost { events }) => {
+                    debug!("{events} oom_score_adj events were lost");
+                    self.resync(doors, lowered);
+                }
+                _ => {}
+            }
+        }
+        fronts
+    }
+
+    /// Somebody wrote a value. Returns the process if that puts it in front.
+    fn written(
+        &mut self,
+        doors: &Doors,
+        lowered: &[Lowered],
+        writer_tid: i32,
+        pid: i32,
+        value: i16,
+    ) -> Option<ProcessId> {
+        let writer = doors
+            .proc
+            .process(writer_tid)
+            .and_then(|thread| thread.status());
+        let writer = writer.map_or(writer_tid, |status| status.tgid);
+        if u32::try_from(writer).ok() == Some(std::process::id()) {
+            return None;
+        }
+        let (id, _) = doors.process(pid).ok()?;
+        let before = match self.known.get(&id) {
+            Some(before) => *before,
+            // Born since the last look: it began with its parent's value.
+            None => self.inherited(doors, lowered, pid)?,
+        };
+        if self.known.len() >= KNOWN_MAX {
+            self.known.retain(|id, _| doors.same_process(*id).is_some());
+        }
+        self.known.insert(id, value);
+        (writer != pid && value == 0 && before != 0).then_some(id)
+    }
+
+    fn inherited(&self, doors: &Doors, lowered: &[Lowered], pid: i32) -> Option<i16> {
+        let (_, process) = doors.process(pid).ok()?;
+        let (parent, process) = doors.process(process.stat().ok()?.ppid).ok()?;
+        if let Some(value) = self.known.get(&parent) {
+            return Some(*value);
+        }
+        let value = process.oom_score_adj().ok()?;
+        Some(without_us(lowered, parent, value))
+    }
+
+    /// Looks at all processes when a scan is due: those whose value became 0.
+    pub fn take_scanned(
+        &mut self,
+        doors: &Doors,
+        lowered: &[Lowered],
+        now: Duration,
+    ) -> Vec<ProcessId> {
+        match &mut self.way {
+            Way::Scan { interval, next } if *next <= now => *next = now + *interval,
+            _ => return Vec::new(),
+        }
+        let before = std::mem::take(&mut self.known);
+        self.resync(doors, lowered);
+        let mut fronts: Vec<ProcessId> = self
+            .known
+            .iter()
+            .filter(|(id, value)| **value == 0 && before.get(*id).is_some_and(|old| *old != 0))
+            .map(|(id, _)| *id)
+            .collect();
+        fronts.sort_unstable();
+        fronts
+    }
+
+    /// Forgets what was known and looks at all processes anew. Needed in a scan after this daemon
+    /// has written values itself, which would look like somebody else's.
+    pub fn resync(&mut self, doors: &Doors, lowered: &[Lowered]) {
+        if !self.is_on() {
+            return;
+        }
+        self.known.clear();
+        for pid in doors.proc.pids().unwrap_or_default() {
+            let Ok((id, process)) = doors.process(pid) else {
+                continue;
+            };
+            let Ok(value) = process.oom_score_adj() else {
+                continue;
+            };
+            self.known.insert(id, without_us(lowered, id, value));
+        }
+    }
+
+    /// Whether our own writes must be told with [`OomScoreAdj::resync`].
+    pub fn sees_own_writes(&self) -> bool {
+        matches!(self.way, Way::Scan { .. })
+    }
+
+    /// Stops; the instance is removed.
+    pub fn stop_now(&mut self, ledger: &mut Ledger) {
+        self.known.clear();
+        if let Way::Trace { instance, path } = std::mem::replace(&mut self.way, Way::Off) {
+            drop(instance);
+            if !path.exists() {
+                ledger.forget(&Entry::TraceInstance { path });
+            }
+        }
+    }
+}
+
+/// The value that the world would see without us.
+fn without_us(lowered: &[Lowered], id: ProcessId, value: i16) -> i16 {
+    let ours = lowered
+        .iter()
+        .find(|(known, _, ours)| *known == id && *ours == value);
+    ours.map_or(value, |(_, original, _)| *original)
+}
+
+fn trace(doors: &Doors, ledger: &mut Ledger) -> Result<Way, String> {
+    let text = |error: limelight_sys::Error| error.to_string();
+    let point = match &doors.roots.tracefs {
+        Some(path) => path.clone(),
+        None => {
+            let mounts = doors.proc.mounts().map_err(text)?;
+            let found = limelight_sys::mountinfo::find(&mounts, "tracefs");
+            found
+                .map(|mount| mount.point.clone())
+                .ok_or("tracefs is not mounted")?
+        }
+    };
+    let tracefs = Tracefs::at(&point).map_err(text)?;
+    if !tracefs.has_event(SYSTEM, EVENT) {
+        return Err(format!("this kernel has no tracepoint {SYSTEM}:{EVENT}"));
+    }
+    let path = doors.trace_instance(&point, INSTANCE);
+    ledger
+        .intend([Entry::TraceInstance { path: path.clone() }])
+        .map_err(|error| error.to_string())?;
+    let started = tracefs.create_instance(INSTANCE).and_then(|instance| {
+        instance.enable_event(SYSTEM, EVENT)?;
+        Ok(instance)
+    });
+    match started {
+        Ok(instance) => Ok(Way::Trace { instance, path }),
+        Err(error) => {
+            ledger.forget(&Entry::TraceInstance { path });
+            Err(error.to_string())
+        }
+    }
+}

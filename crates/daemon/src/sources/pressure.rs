@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Memory pressure: PSI wakes the daemon where it can, and each tick reads it anyway.
+
+use std::time::Duration;
+
+use limelight_core::model::pressure::{Memory, Reading};
+use limelight_core::model::Lru;
+use limelight_sys::lru_gen::Reclaim;
+use limelight_sys::psi::{Pressure, StallKind, Trigger};
+use tracing::info;
+
+use crate::doors::Doors;
+
+const FILE: &str = "pressure/memory";
+
+/// Wakes when all tasks stalled for a tenth of a second within one second.
+const STALL: Duration = Duration::from_millis(100);
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// The pressure source.
+#[derive(Debug)]
+pub struct PressureSource {
+    /// `None`: polled only.
+    trigger: Option<Trigger>,
+    detail: String,
+}
+
+impl PressureSource {
+    /// Arms a trigger where the kernel allows one.
+    pub fn new(doors: &Doors) -> PressureSource {
+        match Trigger::arm(doors.proc.dir(), FILE, StallKind::Full, STALL, WINDOW) {
+            Ok(trigger) => {
+                let detail = format!(
+                    "PSI trigger: full {} ms in {} ms, and every tick",
+                    trigger.stall().as_millis(),
+                    trigger.window().as_millis()
+                );
+                PressureSource {
+                    trigger: Some(trigger),
+                    detail,
+                }
+            }
+            Err(error) => {
+                info!("no PSI trigger, pressure is polled: {error}");
+                PressureSource {
+                    trigger: None,
+                    detail: format!("polled every tick: {error}"),
+                }
+            }
+        }
+    }
+
+    /// To wait for with `EPOLLPRI`.
+    pub fn trigger(&self) -> Option<&Trigger> {
+        self.trigger.as_ref()
+    }
+
+    /// Gives the trigger up after an error; polling goes on.
+    pub fn drop_trigger(&mut self) -> Option<Trigger> {
+        self.detail = "polled every tick: the PSI trigger failed".to_owned();
+        self.trigger.take()
+    }
+
+    /// How pressure is learnt.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+}
+
+/// The machine's memory now.
+pub fn memory(doors: &Doors) -> Memory {
+    let info = doors.proc.meminfo().unwrap_or_default();
+    Memory {
+        total: info.total_bytes.unwrap_or(0),
+        available: info.available_bytes.or(info.free_bytes).unwrap_or(0),
+        swap_total: info.swap_total_bytes.unwrap_or(0),
+        swap_free: info.swap_free_bytes.unwrap_or(0),
+    }
+}
+
+/// Everything that the pressure model wants to know.
+pub fn reading(doors: &Doors, at: Duration, memory: Memory, protected_cache: u64) -> Reading {
+    let stalled = Pressure::read(doors.proc.dir(), FILE)
+        .ok()
+        .and_then(|pressure| pressure.full);
+    let oom_kills = doors
+        .proc
+        .vmstat()
+        .ok()
+        .and_then(|vmstat| vmstat.get("oom_kill"));
+    Reading {
+        at,
+        memory,
+        protected_cache,
+        stalled: stalled.map(|stall| Duration::from_micros(stall.total_us)),
+        oom_kills: oom_kills.unwrap_or(0),
+    }
+}
+
+/// `full avg10` in percent, for `status`.
+pub fn full_avg10(doors: &Doors) -> Option<f64> {
+    let pressure = Pressure::read(doors.proc.dir(), FILE).ok()?;
+    Some(f64::from(pressure.full?.avg10))
+}
+
+/// The LRU in use now.
+pub fn lru(doors: &Doors) -> Lru {
+    match Reclaim::read(&doors.sys) {
+        Ok(reclaim) if reclaim.is_multi_gen() => Lru::MultiGen,
+        _ => Lru::TwoList,
+    }
+}

@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Putting back what the restore record lists: while the daemon runs, when it stops, after a crash.
+
+use std::collections::BTreeMap;
+
+use limelight_core::model::ProcessId;
+use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob};
+use limelight_sys::tree::ProcessTree;
+use tracing::{debug, error, info};
+
+use crate::doors::Doors;
+use crate::restore::{Entry, Ledger, Place};
+
+/// What came of putting one thing back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Undone {
+    /// It is as it was.
+    Restored,
+    /// Somebody changed it since; it is theirs now and was left alone.
+    Theirs {
+        /// What was found.
+        found: String,
+    },
+    /// The process or cgroup does not exist any more.
+    Gone,
+    /// It could not be put back, and stays in the record.
+    Failed {
+        /// Why.
+        why: String,
+    },
+}
+
+/// Passes over a tree that forks while it is being restored.
+const PASSES: usize = 8;
+
+/// Opens a cgroup if it is still the same one.
+pub fn open_place(doors: &Doors, place: &Place) -> Option<Cgroup> {
+    let path = CgroupPath::parse(&place.path)?;
+    let cgroup = doors.cgroups.open(&path).ok()?;
+    (cgroup.id().0 == place.inode).then_some(cgroup)
+}
+
+/// Puts back every entry for which `which` holds, newest first, and drops from the record what is
+/// done with. Returns the entries with what came of them.
+pub fn undo(
+    ledger: &mut Ledger,
+    doors: &Doors,
+    which: impl Fn(&Entry) -> bool,
+) -> Vec<(Entry, Undone)> {
+    let chosen: Vec<Entry> = ledger
+        .entries()
+        .iter()
+        .rev()
+        .filter(|entry| which(entry))
+        .cloned()
+        .collect();
+    let mut results = Vec::new();
+    // Children inherited lowered values, so all processes are looked at together.
+    let (lowered, others): (Vec<Entry>, Vec<Entry>) = chosen
+        .into_iter()
+        .partition(|entry| matches!(entry, Entry::OomScoreAdj { .. }));
+    results.extend(raise_oom_scores(doors, lowered));
+    for entry in others {
+        let undone = undo_one(doors, &entry);
+        results.push((entry, undone));
+    }
+    let done: Vec<Entry> = results
+        .iter()
+        .filter(|(_, undone)| !matches!(undone, Undone::Failed { .. }))
+        .map(|(entry, _)| entry.clone())
+        .collect();
+    ledger.forget_all(&done);
+    results
+}
+
+/// Puts everything back that a dead predecessor, or this daemon, left. Returns how many things
+/// could not be.
+pub fn undo_all(ledger: &mut Ledger, doors: &Doors) -> usize {
+    let results = undo(ledger, doors, |_| true);
+    let mut failed = 0;
+    for (entry, undone) in &results {
+        match undone {
+            Undone::Restored => info!("put back: {entry:?}"),
+            Undone::Gone => debug!("gone meanwhile: {entry:?}"),
+            Undone::Theirs { found } => {
+                info!("left alone, it was changed to {found} since: {entry:?}");
+            }
+            Undone::Failed { why } => {
+                failed += 1;
+                error!("cannot put back {entry:?}: {why}");
+            }
+        }
+    }
+    failed
+}
+
+fn undo_one(doors: &Doors, entry: &Entry) -> Undone {
+    match entry {
+        Entry::Limit {
+            cgroup,
+            knob,
+            original,
+            ours,
+        } => undo_limit(doors, cgroup, knob, original, ours),
+        Entry::Controller { cgroup, controller } => undo_controller(doors, cgroup, controller),
+        Entry::OomScoreAdj { .. } => Undone::Gone,
+        Entry::Slice { path } => remove_cgroup(doors, path),
+        Entry::Scope { path, .. } => empty_scope(doors, entry, path),
+        Entry::TraceInstance { path } => match std::fs::remove_dir(path) {
+            Ok(()) => Undone::Restored,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Undone::Gone,
+            Err(error) => Undone::Failed {
+                why: format!("cannot remove {}: {error}", path.display()),
+            },
+        },
+    }
+}
+
+fn undo_limit(doors: &Doors, place: &Place, knob: &str, original: &str, ours: &[String]) -> Undone {
+    let knob = match knob {
+        "memory.min" => MemoryKnob::Min,
+        "memory.low" => MemoryKnob::Low,
+        other => {
+            return Undone::Failed {
+                why: format!("{other} is no knob of ours"),
+            }
+        }
+    };
+    let Ok(original) = original.parse::<Limit>() else {
+        return Undone::Failed {
+            why: format!("{original} is not a value of {}", knob.file()),
+        };
+    };
+    let Some(cgroup) = open_place(doors, place) else {
+        return Undone::Gone;
+    };
+    match cgroup.limit(knob) {
+        Ok(found) if found == original => Undone::Restored,
+        Ok(found) if !ours.contains(&found.to_string()) => Undone::Theirs {
+            found: found.to_string(),
+        },
+        Ok(_) => match cgroup.set_limit(knob, original) {
+            Ok(()) => Undone::Restored,
+            Err(error) => gone_or_failed(&error),
+        },
+        // Without the controller there is no value to put back.
+        Err(error) if error.is_unsupported() => Undone::Gone,
+        Err(error) => gone_or_failed(&error),
+    }
+}
+
+fn undo_controller(doors: &Doors, place: &Place, controller: &str) -> Undone {
+    let Some(cgroup) = open_place(doors, place) else {
+        return Undone::Gone;
+    };
+    let enabled = match cgroup.subtree_control() {
+        Ok(enabled) => enabled.iter().any(|name| name == controller),
+        Err(error) => return gone_or_failed(&error),
+    };
+    if !enabled {
+        return Undone::Restored;
+    }
+    // Taking the controller away would discard what others have set below since.
+    if let Some(found) = limits_below(&cgroup) {
+        return Undone::Theirs { found };
+    }
+    match cgroup.set_subtree_controller(controller, false) {
+        Ok(()) => Undone::Restored,
+        // A child hands it on to its own children: somebody relies on it now.
+        Err(limelight_sys::Error::Busy { .. }) => Undone::Theirs {
+            found: "in use by a child cgroup".to_owned(),
+        },
+        Err(error) => gone_or_failed(&error),
+    }
+}
+
+/// A memory limit that somebody set in a child, in words.
+fn limits_below(cgroup: &Cgroup) -> Option<String> {
+    let defaults = [
+        (MemoryKnob::Min, Limit::ZERO),
+        (MemoryKnob::Low, Limit::ZERO),
+        (MemoryKnob::High, Limit::Max),
+        (MemoryKnob::Max, Limit::Max),
+        (MemoryKnob::SwapMax, Limit::Max),
+    ];
+    let children = cgroup.children().unwrap_or_default();
+    children.iter().find_map(|child| {
+        defaults.iter().find_map(|&(knob, default)| {
+            let found = child.limit(knob).ok()?;
+            (found != default).then(|| format!("{} {} = {found}", child.path(), knob.file()))
+        })
+    })
+}
+
+/// Puts `oom_score_adj` of all these processes back, and of the children that inherited it.
+fn raise_oom_scores(doors: &Doors, entries: Vec<Entry>) -> Vec<(Entry, Undone)> {
+    if entries.is_empty() {
+        return Vec::new();
+    }
+    let mut results: Vec<(Entry, Undone)> = Vec::new();
+    // A child forked between two looks inherits once more, so look until nothing is found.
+    let mut inherited = heirs(doors, &entries);
+    for entry in entries {
+        let undone = raise_oom_score(doors, &entry);
+        results.push((entry, undone));
+    }
+    for _ in 0..PASSES {
+        if inherited.is_empty() {
+            break;
+        }
+        for (heir, original) in inherited {
+            if let Some(process) = doors.same_process(heir) {
+                if let Err(error) = process.set_oom_score_adj(original) {
+                    debug!("a child's inherited oom_score_adj stays: {error}");
+                }
+            }
+        }
+        let entries: Vec<Entry> = results.iter().map(|(entry, _)| entry.clone()).collect();
+        inherited = heirs(doors, &entries);
+    }
+    results
+}
+
+fn raise_oom_score(doors: &Doors, entry: &Entry) -> Undone {
+    let Entry::OomScoreAdj { original, ours, .. } = entry else {
+        return Undone::Gone;
+    };
+    let Some(process) = entry.process().and_then(|id| doors.same_process(id)) else {
+        return Undone::Gone;
+    };
+    match process.oom_score_adj() {
+        Ok(found) if found == *original => Undone::Restored,
+        Ok(found) if found != *ours => Undone::Theirs {
+            found: found.to_string(),
+        },
+        Ok(_) => match process.set_oom_score_adj(*original) {
+            Ok(()) => Undone::Restored,
+            Err(error) => gone_or_failed(&error),
+        },
+        Err(error) => gone_or_failed(&error),
+    }
+}
+
+/// Processes that are not recorded but have a value that they can only have inherited from one
+/// that is, with the value that they would have inherited without us.
+pub fn heirs(doors: &Doors, entries: &[Entry]) -> Vec<(ProcessId, i16)> {
+    let recorded: BTreeMap<i32, (ProcessId, i16, i16)> = entries
+        .iter()
+        .filter_map(|entry| match entry {
+            Entry::OomScoreAdj {
+                pid,
+                starttime,
+                original,
+                ours,
+                ..
+            } => {
+                let id = ProcessId {
+                    pid: *pid,
+                    starttime: *starttime,
+                };
+                Some((*pid, (id, *original, *ours)))
+            }
+            _ => None,
+        })
+        .collect();
+    let tree = doors.proc.tree().unwrap_or_default();
+    let alive = |id: ProcessId| {
+        tree.get(id.pid)
+            .is_some_and(|stat| stat.start_ticks == id.starttime)
+    };
+    let mut candidates: Vec<i32> = Vec::new();
+    for (id, _, _) in recorded.values() {
+        if alive(*id) {
+            candidates.extend(tree.descendants(id.pid));
+        }
+    }
+    let mut homes: Vec<&Place> = entries
+        .iter()
+        .filter_map(|entry| match entry {
+            Entry::OomScoreAdj { home, .. } => home.as_ref(),
+            _ => None,
+        })
+        .collect();
+    homes.dedup();
+    for home in homes {
+        if let Some(cgroup) = open_place(doors, home) {
+            candidates.extend(cgroup.procs_below().unwrap_or_default());
+        }
+    }
+    candidates.sort_unstable();
+    candidates.dedup();
+
+    let mut heirs = Vec::new();
+    for pid in candidates {
+        let is_recorded = recorded.get(&pid).is_some_and(|(id, _, _)| alive(*id));
+        if is_recorded {
+            continue;
+        }
+        let Ok((id, process)) = doors.process(pid) else {
+            continue;
+        };
+        let Ok(value) = process.oom_score_adj() else {
+            continue;
+        };
+        let ancestor = nearest(&tree, pid, |pid| recorded.get(&pid).copied());
+        // An orphan has no recorded ancestor left, but still the value.
+        let source = ancestor.or_else(|| {
+            recorded
+                .values()
+                .find(|(_, _, ours)| *ours == value)
+                .copied()
+        });
+        if let Some((_, original, ours)) = source {
+            if value == ours && value != original {
+                heirs.push((id, original));
+            }
+        }
+    }
+    heirs
+}
+
+fn nearest<T>(tree: &ProcessTree, pid: i32, find: impl Fn(i32) -> Option<T>) -> Option<T> {
+    let mut at = pid;
+    // Bounded, because numbers that were read at different moments may form a loop.
+    for _ in 0..256 {
+        at = tree.parent(at)?;
+        if let Some(found) = find(at) {
+            return Some(found);
+        }
+    }
+    None
+}
+
+/// Moves everything out of a cgroup of ours, back to where it came from, and removes it.
+fn empty_scope(doors: &Doors, entry: &Entry, path: &str) -> Undone {
+    let Entry::Scope { from, moved, .. } = entry else {
+        return Undone::Gone;
+    };
+    let Some(parsed) = CgroupPath::parse(path) else {
+        return Undone::Failed {
+            why: format!("{path} is no cgroup path"),
+        };
+    };
+    let Ok(scope) = doors.cgroups.open(&parsed) else {
+        return Undone::Gone;
+    };
+    let mut refused = None;
+    for _ in 0..PASSES {
+        let pids = scope.procs_below().unwrap_or_default();
+        if pids.is_empty() {
+            break;
+        }
+        for pid in pids {
+            let Ok((id, _process)) = doors.process(pid) else {
+                continue;
+            };
+            let own = moved
+                .iter()
+                .find(|m| m.pid == id.pid && m.starttime == id.starttime);
+            let home = own.map_or(from, |m| &m.from);
+            if let Err(error) = send_home(doors, home, pid) {
+                refused = Some(error);
+            }
+        }
+    }
+    match remove_cgroup(doors, path) {
+        Undone::Failed { why } => Undone::Failed {
+            why: refused.unwrap_or(why),
+        },
+        undone => undone,
+    }
+}
+
+/// Moves a process into a cgroup; where that is gone, into the nearest ancestor that takes it.
+fn send_home(doors: &Doors, home: &Place, pid: i32) -> Result<(), String> {
+    if let Some(cgroup) = open_place(doors, home) {
+        return cgroup.attach(pid).map_err(|error| error.to_string());
+    }
+    let mut path = CgroupPath::parse(&home.path);
+    let mut refused = format!("{} is gone", home.path);
+    while let Some(parent) = path.and_then(|path| path.parent()) {
+        match doors
+            .cgroups
+            .open(&parent)
+            .and_then(|cgroup| cgroup.attach(pid))
+        {
+            Ok(()) => return Ok(()),
+            Err(error) => refused = error.to_string(),
+        }
+        path = Some(parent);
+    }
+    Err(refused)
+}
+
+fn remove_cgroup(doors: &Doors, path: &str) -> Undone {
+    let Some(path) = CgroupPath::parse(path) else {
+        return Undone::Failed {
+            why: format!("{path} is no cgroup path"),
+        };
+    };
+    let Some(parent) = path.parent() else {
+        return Undone::Gone;
+    };
+    match doors
+        .cgroups
+        .open(&parent)
+        .and_then(|parent| parent.remove_child(path.name()))
+    {
+        Ok(()) => Undone::Restored,
+        Err(error) => gone_or_failed(&error),
+    }
+}
+
+fn gone_or_failed(error: &limelight_sys::Error) -> Undone {
+    if error.is_gone() {
+        Undone::Gone
+    } else {
+        Undone::Failed {
+            why: error.to_string(),
+        }
+    }
+}
