@@ -2,11 +2,15 @@
 //! Builds kernels and images, boots virtual machines, measures Limelight.
 
 pub mod cache;
+pub mod cli;
 pub mod image;
 pub mod kernel;
+pub mod ktap;
 pub mod paths;
 pub mod progress;
+pub mod qemu;
 pub mod results;
+pub mod run;
 pub mod scenario;
 pub mod scenarios;
 pub mod shell;

@@ -214,7 +214,7 @@ pub fn arm_name(arm: Arm) -> &'static str {
 /// The machine a variant needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineSize {
-    /// Guest memory in MiB. In exact mode the lab adds `data_mib`, which then lives in memory.
+    /// Guest memory in MiB. In exact mode the files that the guest writes live in it too.
     pub memory_mib: u32,
     /// Virtual CPUs; exact mode always has one.
     pub vcpus: u32,

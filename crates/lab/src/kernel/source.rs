@@ -45,9 +45,10 @@ impl Source {
         match self {
             Source::Tarball(file) => inputs.file("source", file).map(drop),
             Source::Tree(tree) => {
-                for file in paths::files_below(tree)? {
+                let files = paths::files_below(tree)?;
+                for file in files.iter().filter(|file| !file.starts_with(".git")) {
                     inputs.text("source file", file.as_os_str().as_bytes());
-                    let path = tree.join(&file);
+                    let path = tree.join(file);
                     let meta = fs::symlink_metadata(&path)
                         .with_context(|| format!("cannot stat {}", path.display()))?;
                     inputs.text(
@@ -72,7 +73,11 @@ impl Source {
                     .arg("--strip-components=1"),
             ),
             Source::Tree(tree) => {
-                shell::run(Command::new("cp").arg("-a").arg(tree.join(".")).arg(to))?;
+                let entries = fs::read_dir(tree)
+                    .with_context(|| format!("cannot list {}", tree.display()))?;
+                let entries = entries.filter_map(|entry| Some(entry.ok()?.path()));
+                let entries = entries.filter(|path| !path.ends_with(".git"));
+                shell::run(Command::new("cp").arg("-a").args(entries).arg(to))?;
                 shell::run(
                     Command::new("make")
                         .args(["-s", "mrproper"])

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `run`, `bench`, `soak`: scenarios with their tables and verdicts.
+
+use anyhow::Result;
+
+use super::How;
+use crate::paths::Paths;
+use crate::results::{table, Aggregates};
+use crate::run::{Finished, Runner};
+use crate::scenario::Scenario;
+
+/// Runs `scenarios`, prints what came out, and returns whether everything held.
+pub fn run(paths: &Paths, scenarios: &[&dyn Scenario], how: &How) -> Result<bool> {
+    let mut all_held = true;
+    let accelerator = scenarios
+        .first()
+        .and_then(|s| how.options(s.kind()).accelerator);
+    let mut runner = Runner::new(paths, accelerator)?;
+    for scenario in scenarios {
+        let finished = runner.run(*scenario, &how.options(scenario.kind()))?;
+        show(paths, *scenario, &finished);
+        all_held &= !finished.failed();
+    }
+    Ok(all_held)
+}
+
+fn show(paths: &Paths, scenario: &dyn Scenario, finished: &Finished) {
+    for table in table::tables(scenario, &Aggregates::from_rows(&finished.rows)) {
+        println!("\n{}", table.text());
+    }
+    for verdict in finished.judged() {
+        let word = if verdict.passed { "held  " } else { "FAILED" };
+        println!("{word} {} ({})", verdict.what, verdict.seen);
+    }
+    for failure in &finished.failures {
+        println!("FAILED {}", failure.lines().next().unwrap_or_default());
+    }
+    if let Some(file) = &finished.file {
+        println!("figures: {}", paths.short(file));
+    }
+}

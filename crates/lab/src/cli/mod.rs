@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The lab's commands.
+
+mod measure;
+mod tests;
+
+use anyhow::{bail, Result};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::kernel;
+use crate::paths::Paths;
+use crate::qemu::Accelerator;
+use crate::run::{self, Options, Selection};
+use crate::scenario::{Kernel, Kind, Mode, Scenario};
+use crate::scenarios;
+
+/// Builds kernels and images, boots virtual machines, measures Limelight.
+///
+/// Exit codes: 0 all is well, 1 a check or promise failed, 2 the lab itself could not work.
+#[derive(Debug, Parser)]
+#[command(name = "limelight-lab", version)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What the lab can do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Build or fetch a kernel; it is left under target/lab/kernels/NAME.
+    Kernel {
+        /// debian, limelight, unpatched or debug.
+        #[arg(default_value = "limelight")]
+        name: Kernel,
+    },
+    /// Show kernels and scenarios.
+    List,
+    /// Run one scenario and print its tables and verdicts.
+    Run {
+        /// Its name, as `list` shows it.
+        scenario: String,
+        /// How.
+        #[command(flatten)]
+        how: How,
+    },
+    /// Run the kernel's own tests and every test scenario; ends with `N passed, N failed`.
+    Test {
+        /// How.
+        #[command(flatten)]
+        how: How,
+    },
+    /// Run every benchmark scenario, print its tables and verdicts.
+    Bench {
+        /// How.
+        #[command(flatten)]
+        how: How,
+    },
+    /// Run the soak scenarios on the debug kernel.
+    Soak {
+        /// How.
+        #[command(flatten)]
+        how: How,
+    },
+}
+
+/// How scenarios are run.
+#[derive(Debug, Args)]
+pub struct How {
+    /// Only variants whose name contains one of these texts (`mglru/zram`).
+    #[arg(long, value_delimiter = ',')]
+    variant: Vec<String>,
+    /// Only these arms (`stock`, `limelight@limelight`).
+    #[arg(long, value_delimiter = ',')]
+    arms: Vec<String>,
+    /// Repetitions of every arm.
+    #[arg(long)]
+    reps: Option<u32>,
+    /// How time passes; by default as the scenario wants it.
+    #[arg(long)]
+    mode: Option<ModeName>,
+    /// Guests at a time; by default one for benchmarks, one per processor for tests.
+    #[arg(short, long)]
+    jobs: Option<usize>,
+    /// Keep the run directories of machines that ended well, too.
+    #[arg(long)]
+    keep: bool,
+    /// Factor on all time limits, for slow or busy machines.
+    #[arg(long, default_value_t = 1)]
+    timeout: u64,
+    /// Who executes guests; by default KVM where a guest boots in it, else TCG.
+    #[arg(long, env = "LIMELIGHT_ACCEL")]
+    accel: Option<AcceleratorName>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ModeName {
+    Fast,
+    Exact,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum AcceleratorName {
+    Kvm,
+    Tcg,
+}
+
+impl How {
+    fn options(&self, kind: Kind) -> Options {
+        Options {
+            selection: Selection {
+                variants: self.variant.clone(),
+                arms: self.arms.clone(),
+                repetitions: self.reps,
+                mode: self.mode.map(|mode| match mode {
+                    ModeName::Fast => Mode::Fast,
+                    ModeName::Exact => Mode::Exact,
+                }),
+            },
+            jobs: self.jobs.unwrap_or_else(|| run::default_jobs(kind)),
+            keep: self.keep,
+            patience: self.timeout.max(1),
+            accelerator: self.accel.map(|name| match name {
+                AcceleratorName::Kvm => Accelerator::Kvm,
+                AcceleratorName::Tcg => Accelerator::Tcg,
+            }),
+        }
+    }
+}
+
+/// Does what was asked; false when a check or promise failed.
+pub fn run(paths: &Paths, command: Command) -> Result<bool> {
+    match command {
+        Command::Kernel { name } => {
+            let bootable = kernel::get(paths, name)?;
+            println!("target/lab/kernels/{name}/bzImage ({})", bootable.hash);
+            Ok(true)
+        }
+        Command::List => {
+            list();
+            Ok(true)
+        }
+        Command::Run { scenario, how } => measure::run(paths, &[find(&scenario)?], &how),
+        Command::Test { how } => tests::run(paths, &how),
+        Command::Bench { how } => measure::run(paths, &of_kind(Kind::Benchmark), &how),
+        Command::Soak { how } => measure::run(paths, &of_kind(Kind::Soak), &how),
+    }
+}
+
+fn of_kind(kind: Kind) -> Vec<&'static dyn Scenario> {
+    scenarios::all()
+        .into_iter()
+        .filter(|scenario| scenario.kind() == kind)
+        .collect()
+}
+
+fn find(name: &str) -> Result<&'static dyn Scenario> {
+    let all = scenarios::all();
+    if let Some(scenario) = all.iter().find(|scenario| scenario.name() == name) {
+        return Ok(*scenario);
+    }
+    let names: Vec<&str> = all.iter().map(|scenario| scenario.name()).collect();
+    bail!(
+        "no scenario is called {name}: there are {}",
+        names.join(", ")
+    )
+}
+
+fn list() {
+    println!("kernels: {}", Kernel::ALL.map(Kernel::name).join(", "));
+    for scenario in scenarios::all() {
+        let kind = match scenario.kind() {
+            Kind::Test => "test",
+            Kind::Benchmark => "benchmark",
+            Kind::Soak => "soak",
+        };
+        println!("\n{} ({kind}): {}", scenario.name(), scenario.about());
+        println!("{}", run::variant_list(scenario));
+    }
+}

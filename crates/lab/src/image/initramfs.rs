@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The initial file system of a guest: our static programs, busybox, the plan, and the modules
+//! that the kernel needs.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use limelight_apps::plan::Plan;
+
+use super::cpio::Writer;
+use crate::kernel::modules::Module;
+use crate::paths::Paths;
+use crate::shell;
+
+/// Our programs, all in `/bin` of the guest. The first one is its init.
+const PROGRAMS: [&str; 4] = [
+    "limelight-guest",
+    "limelightd",
+    "limelight",
+    "limelight-agent",
+];
+
+/// Directories that the guest mounts on or writes to.
+const DIRECTORIES: [&str; 13] = [
+    "bin",
+    "dev",
+    "etc",
+    "lib",
+    "lib/modules",
+    "mnt",
+    "proc",
+    "run",
+    "sys",
+    "tmp",
+    "root",
+    "var",
+    "var/lib",
+];
+
+/// Where a module lies in the guest, as [`limelight_apps::plan::Machine::modules`] names it.
+pub fn module_path(module: &Module) -> String {
+    format!("/lib/modules/{}.ko", module.name)
+}
+
+/// Writes an uncompressed archive to `to`: unpacking a compressed one costs an emulated guest
+/// seconds, reading it costs the host nothing.
+pub fn write(paths: &Paths, plan: &Plan, modules: &[Module], to: &Path) -> Result<()> {
+    let mut programs: Vec<(String, PathBuf)> = PROGRAMS
+        .iter()
+        .map(|name| (format!("bin/{name}"), paths.programs().join(name)))
+        .collect();
+    programs.push(("bin/busybox".into(), shell::need("busybox")?));
+    let mut contents = Vec::new();
+    for (at, from) in programs {
+        let bytes = fs::read(&from).with_context(|| {
+            format!(
+                "cannot read {}: `make static` builds it",
+                paths.short(&from)
+            )
+        })?;
+        contents.push((at, bytes));
+    }
+    let plan = serde_json::to_vec_pretty(plan).context("the plan cannot be written as JSON")?;
+
+    let pack = || -> std::io::Result<()> {
+        let mut archive = Writer::new(BufWriter::new(File::create(to)?));
+        for dir in DIRECTORIES {
+            archive.directory(dir, 0o755)?;
+        }
+        // The kernel opens it for init before anything is mounted.
+        archive.character_device("dev/console", 0o600, (5, 1))?;
+        for (at, bytes) in &contents {
+            archive.file(at, 0o755, bytes)?;
+        }
+        archive.symlink("bin/sh", "busybox")?;
+        archive.symlink("init", "bin/limelight-guest")?;
+        archive.file("plan.json", 0o644, &plan)?;
+        for module in modules {
+            archive.file(&module_path(module), 0o644, &module.contents)?;
+        }
+        archive.finish()?.flush()
+    };
+    pack().with_context(|| format!("cannot write {}", to.display()))
+}

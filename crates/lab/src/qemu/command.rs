@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The command line of a virtual machine.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+
+use crate::scenario::{Kernel, Mode};
+
+/// The emulator.
+pub const QEMU: &str = "qemu-system-x86_64";
+
+/// Who executes the guest's instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Accelerator {
+    /// The processor.
+    Kvm,
+    /// QEMU's translator.
+    Tcg,
+}
+
+impl Accelerator {
+    /// Name in results files and for `--accel`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Accelerator::Kvm => "kvm",
+            Accelerator::Tcg => "tcg",
+        }
+    }
+}
+
+/// What to boot.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// Which kernel it is, for the parameters that depend on it.
+    pub kernel: Kernel,
+    /// The kernel's image.
+    pub image: PathBuf,
+    /// The initial file system.
+    pub initramfs: PathBuf,
+    /// Guest memory in MiB.
+    pub memory_mib: u32,
+    /// Virtual CPUs; exact mode takes one whatever this says.
+    pub vcpus: u32,
+    /// Raw images, `/dev/vda` first. They are not written to.
+    pub disks: Vec<PathBuf>,
+    /// How time passes.
+    pub mode: Mode,
+    /// Ignored in exact mode, which is TCG.
+    pub accelerator: Accelerator,
+    /// Words added to the kernel's command line.
+    pub parameters: Vec<String>,
+}
+
+impl Machine {
+    /// The processor model given to QEMU.
+    ///
+    /// TCG executes `rep stosb` an iteration at a time, which makes clearing pages look many times
+    /// dearer than it is: the bits that let the kernel use it are masked. Exact mode masks random
+    /// numbers too.
+    pub fn cpu(&self) -> &'static str {
+        match (self.mode, self.accelerator) {
+            (Mode::Exact, _) => "max,-erms,-fsrm,-rdrand,-rdseed",
+            (Mode::Fast, Accelerator::Tcg) => "max,-erms,-fsrm",
+            (Mode::Fast, Accelerator::Kvm) => "host",
+        }
+    }
+
+    /// Virtual CPUs that the guest really gets.
+    pub fn cpus(&self) -> u32 {
+        match self.mode {
+            Mode::Exact => 1,
+            Mode::Fast => self.vcpus,
+        }
+    }
+
+    /// The accelerator that is really used.
+    pub fn accelerator(&self) -> Accelerator {
+        match self.mode {
+            Mode::Exact => Accelerator::Tcg,
+            Mode::Fast => self.accelerator,
+        }
+    }
+
+    /// The kernel's command line.
+    pub fn kernel_parameters(&self) -> String {
+        // A kernel that oopsed ends at once instead of running into its time limit.
+        let mut words = vec![
+            "console=ttyS0",
+            "panic=-1",
+            "oops=panic",
+            "quiet",
+            "loglevel=5",
+        ];
+        if self.accelerator() == Accelerator::Tcg {
+            // A calibration against the host's clock is wrong whenever the host is busy.
+            words.extend(["tsc=reliable", "no_timer_check", "mitigations=off"]);
+            // What the host does to an emulated processor is no lock-up of the guest; the debug
+            // kernel looks for real ones.
+            if self.kernel != Kernel::Debug {
+                words.extend(["nosoftlockup", "rcupdate.rcu_cpu_stall_suppress=1"]);
+            }
+        }
+        if self.mode == Mode::Exact {
+            words.push("nokaslr");
+        }
+        let mut line = words.join(" ");
+        for parameter in &self.parameters {
+            line.push(' ');
+            line.push_str(parameter);
+        }
+        line
+    }
+
+    /// The command; console and results go to the two files.
+    pub fn command(&self, console: &Path, results: &Path) -> Command {
+        let mut qemu = Command::new(QEMU);
+        qemu.args([
+            "-nodefaults",
+            "-no-user-config",
+            "-display",
+            "none",
+            "-no-reboot",
+            "-M",
+            "q35",
+        ]);
+        match (self.mode, self.accelerator) {
+            (Mode::Exact, _) => {
+                qemu.args(["-accel", "tcg", "-icount", "shift=0,sleep=off"]);
+                qemu.args(["-rtc", "base=2024-01-01,clock=vm", "-seed", "1"])
+            }
+            (Mode::Fast, Accelerator::Tcg) => qemu.args(["-accel", "tcg,thread=multi"]),
+            (Mode::Fast, Accelerator::Kvm) => qemu.args(["-accel", "kvm"]),
+        };
+        qemu.args(["-cpu", self.cpu(), "-smp", &self.cpus().to_string()]);
+        qemu.args(["-m", &format!("{}M", self.memory_mib)]);
+        qemu.arg("-kernel")
+            .arg(&self.image)
+            .arg("-initrd")
+            .arg(&self.initramfs);
+        qemu.args(["-append", &self.kernel_parameters()]);
+        for (index, (name, file)) in [("console", console), ("results", results)]
+            .iter()
+            .enumerate()
+        {
+            qemu.args([
+                "-chardev",
+                &format!("file,id={name},path={}", comma_safe(file)),
+            ]);
+            qemu.args([
+                "-device",
+                &format!("isa-serial,chardev={name},index={index}"),
+            ]);
+        }
+        for (index, disk) in self.disks.iter().enumerate() {
+            qemu.args([
+                "-drive",
+                &format!(
+                    "if=none,id=disk{index},format=raw,snapshot=on,cache=unsafe,file={}",
+                    comma_safe(disk)
+                ),
+                "-device",
+                &format!("virtio-blk-pci,drive=disk{index}"),
+            ]);
+        }
+        qemu
+    }
+}
+
+/// QEMU doubles a comma that is part of a value.
+fn comma_safe(path: &Path) -> String {
+    path.display().to_string().replace(',', ",,")
+}
+
+/// The emulator's version, its first line.
+pub fn version() -> anyhow::Result<String> {
+    let text = crate::shell::output(Command::new(QEMU).arg("--version"))?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(mode: Mode, accelerator: Accelerator) -> Machine {
+        Machine {
+            kernel: Kernel::Limelight,
+            image: "bzImage".into(),
+            initramfs: "initramfs".into(),
+            memory_mib: 160,
+            vcpus: 2,
+            disks: vec!["a,b".into(), "c".into()],
+            mode,
+            accelerator,
+            parameters: vec!["x=1".into()],
+        }
+    }
+
+    fn line(machine: &Machine) -> String {
+        crate::shell::show(&machine.command(Path::new("console.log"), Path::new("results.jsonl")))
+    }
+
+    #[test]
+    fn exact_mode_has_no_clock_but_the_instructions() {
+        let exact = machine(Mode::Exact, Accelerator::Kvm);
+        let line = line(&exact);
+        for part in [
+            "-icount shift=0,sleep=off",
+            "clock=vm",
+            "-seed 1",
+            "-smp 1",
+            "nokaslr",
+        ] {
+            assert!(line.contains(part), "{part} is missing: {line}");
+        }
+        assert!(!line.contains("kvm"), "{line}");
+        assert_eq!((exact.cpus(), exact.accelerator()), (1, Accelerator::Tcg));
+    }
+
+    #[test]
+    fn fast_mode_uses_all_processors() {
+        let tcg = line(&machine(Mode::Fast, Accelerator::Tcg));
+        assert!(
+            tcg.contains("-accel tcg,thread=multi") && tcg.contains("-smp 2"),
+            "{tcg}"
+        );
+        let kvm = line(&machine(Mode::Fast, Accelerator::Kvm));
+        assert!(kvm.contains("-accel kvm -cpu host"), "{kvm}");
+    }
+
+    #[test]
+    fn disks_are_snapshots_and_may_have_commas_in_their_names() {
+        let line = line(&machine(Mode::Fast, Accelerator::Tcg));
+        assert!(
+            line.contains("id=disk0,format=raw,snapshot=on,cache=unsafe,file=a,,b"),
+            "{line}"
+        );
+        assert!(line.contains("virtio-blk-pci,drive=disk1"), "{line}");
+    }
+
+    #[test]
+    fn the_debug_kernel_keeps_its_lockup_detectors() {
+        let mut machine = machine(Mode::Fast, Accelerator::Tcg);
+        assert!(machine.kernel_parameters().contains("nosoftlockup"));
+        assert!(machine.kernel_parameters().ends_with(" x=1"));
+        machine.kernel = Kernel::Debug;
+        assert!(!machine.kernel_parameters().contains("nosoftlockup"));
+    }
+}

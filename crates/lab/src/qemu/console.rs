@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What a kernel's console says about its health.
+
+/// Texts with which the kernel reports a defect of its own. An OOM kill is none.
+const TROUBLE: [&str; 14] = [
+    "Kernel panic",
+    "Oops:",
+    "BUG: ",
+    "WARNING: ",
+    "kernel BUG at",
+    "general protection fault",
+    "unable to handle",
+    "Unable to handle",
+    "INFO: task ",
+    "rcu: INFO: ",
+    "DEADLOCK",
+    "suspicious RCU usage",
+    "blocked for more than",
+    "Attempted to kill init",
+];
+
+/// The first line of `console` that reports a kernel defect, unless it contains an `expected` text.
+pub fn trouble<'a>(console: &'a str, expected: &[&str]) -> Option<&'a str> {
+    console.lines().map(str::trim).find(|line| {
+        TROUBLE.iter().any(|text| line.contains(text))
+            && !expected.iter().any(|text| line.contains(text))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defects_are_found() {
+        for line in [
+            "[    1.2] Kernel panic - not syncing: Fatal exception",
+            "[    1.2] Oops: 0000 [#1] PREEMPT SMP NOPTI",
+            "[    1.2] BUG: KASAN: use-after-free in x+0x1/0x2",
+            "[    1.2] WARNING: CPU: 0 PID: 1 at mm/vmscan.c:1 x+0x1/0x2",
+            "[    1.2] WARNING: possible circular locking dependency detected",
+            "[    1.2] INFO: task kswapd0:33 blocked for more than 122 seconds.",
+        ] {
+            let console = format!("Linux version 6.12\r\n{line}\r\nmore\r\n");
+            assert_eq!(trouble(&console, &[]), Some(line));
+        }
+    }
+
+    #[test]
+    fn ordinary_messages_and_oom_kills_are_none() {
+        let console = "[ 0.1] x86/fpu: Supporting XSAVE\n[ 9.0] Out of memory: Killed process 7\n";
+        assert_eq!(trouble(console, &[]), None);
+    }
+
+    #[test]
+    fn what_is_expected_is_passed_over() {
+        let console = "WARNING: the expected one\nWARNING: another\n";
+        assert_eq!(
+            trouble(console, &["expected one"]),
+            Some("WARNING: another")
+        );
+    }
+}

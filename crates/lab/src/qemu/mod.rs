@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Virtual machines.
+
+pub mod command;
+pub mod console;
+pub mod guest;
+pub mod probe;
+
+pub use command::{Accelerator, Machine};
+pub use guest::{Ended, Guest};

@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Doing one boot: from its schedule to rows of results.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use limelight_apps::plan::{self, Data, Plan, Record, Swap};
+
+use super::schedule::{Boot, Scheduled};
+use crate::image::{disk, initramfs, rootfs};
+use crate::kernel::modules::{Module, Modules};
+use crate::kernel::Bootable;
+use crate::paths::{self, Paths};
+use crate::qemu::{Accelerator, Ended, Guest, Machine};
+use crate::results::{Context, Outcome, Row};
+use crate::scenario::{Mode, SwapKind};
+
+/// Host time that a machine may take to boot and power off, in seconds.
+const BOOT_S: u64 = 180;
+/// How much slower than the host's clock an exact guest's may be.
+const EXACT_FACTOR: u64 = 20;
+/// Completion time of a request of exact mode's disk.
+const EXACT_DISK_NSEC: u32 = 100_000;
+
+/// A boot that is ready to be done.
+pub struct Job<'a> {
+    /// The lab's directories.
+    pub paths: &'a Paths,
+    /// Name of the scenario.
+    pub scenario: &'static str,
+    /// What to do.
+    pub boot: &'a Boot,
+    /// The kernel to do it with.
+    pub kernel: &'a Bootable,
+    /// Who executes it.
+    pub accelerator: Accelerator,
+    /// Console texts that are no failure.
+    pub expected_console: &'static [&'static str],
+    /// Factor on all time limits.
+    pub patience: u64,
+    /// Whether to keep the run directory of a boot that went well.
+    pub keep: bool,
+    /// What the rows say of the circumstances, but for what the guest reports.
+    pub context: Context,
+}
+
+/// What a boot gave.
+#[derive(Debug)]
+pub struct Done {
+    /// All its rows; a cell that did not get to its end has one with [`Outcome::Failed`].
+    pub rows: Vec<Row>,
+    /// For a person, when the machine failed: what happened and how to see it again.
+    pub failure: Option<String>,
+}
+
+impl Job<'_> {
+    /// Boots the machine and collects its results. `status` is told what happens.
+    pub fn run(mut self, status: &dyn Fn(&str)) -> Result<Done> {
+        let dir = self.directory();
+        fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        status("preparing");
+        let machine = self.prepare(&dir)?;
+        self.context.memory_mib = machine.memory_mib;
+        self.context.vcpus = machine.cpus();
+        self.context.accelerator = machine.accelerator().name().into();
+        self.context.guest_cpu = machine.cpu().into();
+
+        let mut guest = Guest::start(&machine, &dir, self.limit())?;
+        status("booting");
+        let mut collected = Collected::new(&self.boot.cells);
+        let ended = loop {
+            let polled = guest.poll(self.expected_console, &mut |record| {
+                if let Some(text) = collected.take(record) {
+                    status(&text);
+                }
+                Ok(())
+            });
+            match polled {
+                Ok(None) => {}
+                Ok(Some(ended)) => break ended,
+                Err(error) => break Ended::Failed(format!("{error:#}")),
+            }
+        };
+        let failure = match ended {
+            Ended::Done => None,
+            Ended::Failed(why) => {
+                collected.machine_failed(&why);
+                let short = self.paths.short(&dir).to_string();
+                Some(format!(
+                    "{} ({short}): {why}\n{}",
+                    self.name(),
+                    guest.post_mortem()
+                ))
+            }
+        };
+        drop(guest);
+        if failure.is_none() && !self.keep {
+            paths::remove_tree(&dir)?;
+        }
+        let (kernel_release, managed_kib) = (collected.release, collected.managed_kib);
+        self.context.kernel_release = kernel_release;
+        self.context.managed_kib = managed_kib;
+        let rows = collected.outcomes.into_iter().map(|(id, outcome)| {
+            let scheduled = &collected.cells[id.as_str()];
+            Row {
+                scenario: self.scenario.into(),
+                variant: self.boot.variant.clone(),
+                arm: scheduled.arm,
+                task: scheduled.task.clone(),
+                repetition: scheduled.cell.repetition,
+                context: self.context.clone(),
+                outcome,
+            }
+        });
+        Ok(Done {
+            rows: rows.collect(),
+            failure,
+        })
+    }
+
+    /// What the boot is called on the terminal.
+    pub fn name(&self) -> String {
+        format!(
+            "{} {} on {}",
+            self.scenario, self.boot.variant, self.boot.kernel
+        )
+    }
+
+    fn directory(&self) -> PathBuf {
+        let variant = self.boot.variant.to_string().replace('/', "-");
+        self.paths.runs().join(format!(
+            "{}-{:03}-{}-{variant}-{}",
+            self.context.run, self.context.boot, self.scenario, self.boot.kernel
+        ))
+    }
+
+    fn limit(&self) -> Duration {
+        let factor = if self.boot.mode == Mode::Exact {
+            EXACT_FACTOR
+        } else {
+            1
+        };
+        Duration::from_secs((BOOT_S + self.boot.limit_s * factor) * self.patience)
+    }
+
+    /// Makes the disks and the initial file system.
+    fn prepare(&self, dir: &Path) -> Result<Machine> {
+        let (boot, size) = (self.boot, &self.boot.size);
+        let mut disks = Disks::default();
+        let data = match (size.data_mib, boot.mode) {
+            (0, _) => Data::None,
+            (mib, Mode::Exact) => Data::NullBlk {
+                mib,
+                completion_nsec: EXACT_DISK_NSEC,
+            },
+            (mib, Mode::Fast) => Data::Disk(disks.add(disk::data(self.paths, mib)?)),
+        };
+        let swap = match boot.variant.swap {
+            SwapKind::None => Swap::None,
+            SwapKind::Zram => Swap::Zram(size.swap_mib),
+            SwapKind::Disk => Swap::Disk(disks.add(disk::blank(self.paths, size.swap_mib)?)),
+        };
+        let rootfs = if size.rootfs_packages.is_empty() {
+            None
+        } else {
+            Some(disks.add(rootfs::get(self.paths, &size.rootfs_packages)?))
+        };
+        let modules = self.modules(&data, &swap, !disks.images.is_empty())?;
+        let mut cells: Vec<plan::Cell> = boot
+            .cells
+            .iter()
+            .map(|scheduled| scheduled.cell.clone())
+            .collect();
+        for cell in &mut cells {
+            cell.limit_s = cell.limit_s.saturating_mul(self.patience as u32);
+        }
+        let plan = Plan {
+            machine: plan::Machine {
+                modules: modules.iter().map(initramfs::module_path).collect(),
+                data,
+                rootfs,
+                swap,
+                lru_gen: Some(boot.variant.lru.lru_gen()),
+            },
+            cells,
+        };
+        let initial = dir.join("initramfs");
+        initramfs::write(self.paths, &plan, &modules, &initial)?;
+        let image = dir.join("bzImage");
+        // The saved run must survive the cache's pruning.
+        let _ = fs::remove_file(&image);
+        if fs::hard_link(self.kernel.image(), &image).is_err() {
+            paths::copy_file(&self.kernel.image(), &image)?;
+        }
+        Ok(Machine {
+            kernel: boot.kernel,
+            image,
+            initramfs: initial,
+            memory_mib: size.memory_mib,
+            vcpus: size.vcpus,
+            disks: disks.images,
+            mode: boot.mode,
+            accelerator: self.accelerator,
+            parameters: boot.parameters.clone(),
+        })
+    }
+
+    fn modules(&self, data: &Data, swap: &Swap, disks: bool) -> Result<Vec<Module>> {
+        let Some(tree) = self.kernel.modules() else {
+            return Ok(Vec::new());
+        };
+        let mut wanted = Vec::new();
+        if disks {
+            wanted.extend(["virtio_pci", "virtio_blk", "ext4"]);
+        }
+        if matches!(data, Data::NullBlk { .. }) {
+            wanted.push("null_blk");
+        }
+        if matches!(swap, Swap::Zram(_)) {
+            wanted.push("zram");
+        }
+        Modules::open(&tree)?.load_order(&wanted)
+    }
+}
+
+/// Disk images and the names that the guest has for them.
+#[derive(Default)]
+struct Disks {
+    images: Vec<PathBuf>,
+}
+
+impl Disks {
+    fn add(&mut self, image: PathBuf) -> String {
+        let letter = char::from(b'a' + self.images.len() as u8);
+        self.images.push(image);
+        format!("/dev/vd{letter}")
+    }
+}
+
+/// The records of a guest, sorted.
+struct Collected<'a> {
+    cells: BTreeMap<&'a str, &'a Scheduled>,
+    /// Cells of which nothing was heard.
+    open: BTreeSet<&'a str>,
+    /// The cell that was heard of last.
+    current: Option<&'a str>,
+    outcomes: Vec<(String, Outcome)>,
+    release: String,
+    managed_kib: u64,
+}
+
+impl<'a> Collected<'a> {
+    fn new(cells: &'a [Scheduled]) -> Self {
+        let cells: BTreeMap<&str, &Scheduled> = cells
+            .iter()
+            .map(|scheduled| (scheduled.cell.id.as_str(), scheduled))
+            .collect();
+        Collected {
+            open: cells.keys().copied().collect(),
+            current: None,
+            cells,
+            outcomes: Vec::new(),
+            release: String::new(),
+            managed_kib: 0,
+        }
+    }
+
+    /// Sorts a record in and returns what to show of it.
+    fn take(&mut self, record: Record) -> Option<String> {
+        let (cell, outcome) = match record {
+            Record::Up { kernel, memory_kib } => {
+                self.managed_kib = memory_kib;
+                let text = format!("up: {kernel}");
+                self.release = kernel;
+                return Some(text);
+            }
+            Record::Progress { cell, text } => return Some(format!("{cell}: {text}")),
+            Record::Done => return None,
+            Record::Result {
+                cell,
+                values,
+                series,
+            } => (cell, Outcome::Result { values, series }),
+            Record::Check {
+                cell,
+                what,
+                passed,
+                seen,
+            } => (cell, Outcome::Check { what, passed, seen }),
+            Record::Failed { cell, why } => (cell, Outcome::Failed { why }),
+        };
+        // A cell that is not in the plan would be the guest's mistake.
+        let (&id, _) = self.cells.get_key_value(cell.as_str())?;
+        self.current = Some(id);
+        self.open.remove(id);
+        let text = format!(
+            "{} of {} cells",
+            self.cells.len() - self.open.len(),
+            self.cells.len()
+        );
+        self.outcomes.push((cell, outcome));
+        Some(text)
+    }
+
+    /// The machine is gone: what has not started never will, and what was running is not whole.
+    fn machine_failed(&mut self, why: &str) {
+        let mut hit = std::mem::take(&mut self.open);
+        hit.extend(self.current);
+        for cell in hit {
+            self.outcomes
+                .push((cell.into(), Outcome::Failed { why: why.into() }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use limelight_apps::plan::{Arm, Cell};
+    use limelight_apps::scenario::Work;
+
+    use super::*;
+    use crate::scenario::{ArmOn, Kernel};
+
+    fn scheduled(id: &str) -> Scheduled {
+        Scheduled {
+            cell: Cell {
+                id: id.into(),
+                arm: Arm::Stock,
+                repetition: 0,
+                limit_s: 1,
+                work: Work::Command { argv: Vec::new() },
+            },
+            arm: ArmOn::new(Arm::Stock, Kernel::Debian),
+            task: "task".into(),
+        }
+    }
+
+    fn check(cell: &str) -> Record {
+        Record::Check {
+            cell: cell.into(),
+            what: "it works".into(),
+            passed: true,
+            seen: "".into(),
+        }
+    }
+
+    #[test]
+    fn a_dead_machine_fails_the_running_cell_and_those_to_come() {
+        let cells = [scheduled("a"), scheduled("b"), scheduled("c")];
+        let mut collected = Collected::new(&cells);
+        collected.take(check("a"));
+        collected.take(check("b"));
+        collected.machine_failed("panic");
+        let failed: Vec<&str> = collected
+            .outcomes
+            .iter()
+            .filter(|(_, outcome)| matches!(outcome, Outcome::Failed { .. }))
+            .map(|(cell, _)| cell.as_str())
+            .collect();
+        assert_eq!(failed, ["b", "c"]);
+    }
+
+    #[test]
+    fn a_machine_that_dies_after_its_work_still_fails_something() {
+        let cells = [scheduled("a")];
+        let mut collected = Collected::new(&cells);
+        collected.take(check("a"));
+        collected.machine_failed("does not power off");
+        assert!(matches!(
+            collected.outcomes.last().unwrap().1,
+            Outcome::Failed { .. }
+        ));
+    }
+
+    #[test]
+    fn records_of_unknown_cells_leave_the_real_ones_open() {
+        let cells = [scheduled("a")];
+        let mut collected = Collected::new(&cells);
+        collected.take(check("typo"));
+        assert!(collected.outcomes.is_empty() && collected.open.contains("a"));
+    }
+}

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Running a scenario: schedule, boots, results, verdicts.
+
+pub mod boot;
+pub mod schedule;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
+
+use anyhow::{bail, Context as _, Result};
+
+use self::boot::Job;
+use self::schedule::Boot;
+use crate::kernel::{self, Bootable};
+use crate::paths::{self, Paths};
+use crate::progress::Progress;
+use crate::qemu::{command, probe, Accelerator};
+use crate::results::{clock, store, Aggregates, Context, Outcome, Row};
+use crate::scenario::{Kernel, Kind, Mode, Scenario, Verdict};
+use crate::shell;
+
+pub use self::schedule::Selection;
+
+/// How many saved run directories are kept.
+const KEPT_RUNS: usize = 12;
+
+/// How to run scenarios.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// What to run of them.
+    pub selection: Selection,
+    /// Guests at a time; 1 keeps them from disturbing each other.
+    pub jobs: usize,
+    /// Whether to keep the run directories of boots that went well.
+    pub keep: bool,
+    /// Factor on all time limits.
+    pub patience: u64,
+    /// The accelerator; found by a probe when absent.
+    pub accelerator: Option<Accelerator>,
+}
+
+/// What running a scenario gave.
+pub struct Finished {
+    /// Everything that was measured and checked.
+    pub rows: Vec<Row>,
+    /// What the scenario makes of it.
+    pub verdicts: Vec<Verdict>,
+    /// Machines that failed, for a person.
+    pub failures: Vec<String>,
+    /// Where the rows are kept.
+    pub file: Option<PathBuf>,
+}
+
+impl Finished {
+    /// Checks, failed cells and verdicts in one list: what passed and what did not.
+    pub fn judged(&self) -> Vec<Verdict> {
+        let cells = self.rows.iter().filter_map(|row| {
+            let place = format!("{} {} {}", row.variant, row.arm, row.task);
+            match &row.outcome {
+                Outcome::Result { .. } => None,
+                Outcome::Check { what, passed, seen } => {
+                    Some(Verdict::new(format!("{place}: {what}"), *passed, seen))
+                }
+                Outcome::Failed { why } => Some(Verdict::new(
+                    format!("{place}: runs to its end"),
+                    false,
+                    why,
+                )),
+            }
+        });
+        cells.chain(self.verdicts.iter().cloned()).collect()
+    }
+
+    /// Whether a machine, a cell, a check or a promise failed.
+    pub fn failed(&self) -> bool {
+        !self.failures.is_empty() || self.judged().iter().any(|verdict| !verdict.passed)
+    }
+}
+
+/// The lab at work: its directories and the kernels that it has already looked for.
+pub struct Runner<'a> {
+    paths: &'a Paths,
+    kernels: BTreeMap<Kernel, (Bootable, Accelerator)>,
+    accelerator: Option<Accelerator>,
+    run: String,
+    qemu: String,
+    host_cpu: String,
+    commit: String,
+}
+
+impl<'a> Runner<'a> {
+    /// A runner; all it runs belongs to one run in the results.
+    pub fn new(paths: &'a Paths, accelerator: Option<Accelerator>) -> Result<Self> {
+        let (date, time) = clock::now();
+        prune_runs(paths)?;
+        Ok(Runner {
+            paths,
+            kernels: BTreeMap::new(),
+            accelerator,
+            run: format!("{}-{time}-{}", date.replace('-', ""), std::process::id()),
+            qemu: command::version()?,
+            host_cpu: host_cpu(),
+            commit: shell::commit(&paths.root),
+        })
+    }
+
+    /// The run's name in the results and of its directories.
+    pub fn name(&self) -> &str {
+        &self.run
+    }
+
+    /// Has `kernel` ready, and knows who executes it.
+    pub fn kernel(&mut self, kernel: Kernel) -> Result<(Bootable, Accelerator)> {
+        if let Some(ready) = self.kernels.get(&kernel) {
+            return Ok(ready.clone());
+        }
+        let bootable = kernel::get(self.paths, kernel)?;
+        let accelerator = match self.accelerator {
+            Some(accelerator) => accelerator,
+            None => probe::accelerator(self.paths, &bootable)?,
+        };
+        self.kernels.insert(kernel, (bootable.clone(), accelerator));
+        Ok((bootable, accelerator))
+    }
+
+    /// Runs `scenario`. A machine that fails does not keep the others from running.
+    pub fn run(&mut self, scenario: &dyn Scenario, options: &Options) -> Result<Finished> {
+        let boots = schedule::boots(scenario, &options.selection);
+        if boots.is_empty() {
+            bail!(
+                "nothing of scenario {} is selected; it has the variants\n{}",
+                scenario.name(),
+                variant_list(scenario)
+            );
+        }
+        for boot in &boots {
+            self.kernel(boot.kernel)?;
+        }
+        let progress = Progress::new(scenario.name());
+        let board = Board {
+            progress: &progress,
+            total: boots.len(),
+            finished: AtomicUsize::new(0),
+        };
+        let (done, first_error) = self.run_all(scenario, &boots, options, &board);
+        progress.finish(format!("{} boots", boots.len()));
+
+        let mut rows = Vec::new();
+        let mut failures = Vec::new();
+        for (_, done) in done {
+            rows.extend(done.rows);
+            failures.extend(done.failure);
+        }
+        let file = match rows.is_empty() {
+            true => None,
+            false => Some(store::append(
+                &self.paths.results(),
+                scenario.name(),
+                &rows,
+            )?),
+        };
+        if let Some(error) = first_error {
+            return Err(error);
+        }
+        let verdicts = scenario.must_hold(&Aggregates::from_rows(&rows));
+        Ok(Finished {
+            rows,
+            verdicts,
+            failures,
+            file,
+        })
+    }
+
+    /// Does the boots, several at a time if asked, and returns what they gave in their order. An
+    /// error is one of the lab, not of a guest; it ends the run after the boots that have begun.
+    fn run_all(
+        &self,
+        scenario: &dyn Scenario,
+        boots: &[Boot],
+        options: &Options,
+        board: &Board,
+    ) -> (BTreeMap<usize, boot::Done>, Option<anyhow::Error>) {
+        let next = AtomicUsize::new(0);
+        let done = Mutex::new((BTreeMap::new(), None));
+        let lock = || {
+            done.lock()
+                .expect("no worker panics while it stores its result")
+        };
+        let work = || loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= boots.len() || lock().1.is_some() {
+                return;
+            }
+            let job = self.job(scenario, &boots[index], index, options);
+            let name = job.name();
+            let outcome = job.run(&|status| board.show(&name, status));
+            board.finished.fetch_add(1, Ordering::Relaxed);
+            match outcome {
+                Ok(result) => {
+                    if let Some(failure) = &result.failure {
+                        board.progress.note(format!("FAILED {failure}"));
+                    }
+                    lock().0.insert(index, result);
+                }
+                Err(error) => {
+                    lock().1.get_or_insert(error);
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..options.jobs.clamp(1, boots.len()) {
+                scope.spawn(work);
+            }
+            work();
+        });
+        done.into_inner()
+            .expect("no worker panics while it stores its result")
+    }
+
+    fn job<'b>(
+        &'b self,
+        scenario: &dyn Scenario,
+        boot: &'b Boot,
+        index: usize,
+        options: &Options,
+    ) -> Job<'b> {
+        let (kernel, accelerator) = &self.kernels[&boot.kernel];
+        Job {
+            paths: self.paths,
+            scenario: scenario.name(),
+            boot,
+            kernel,
+            accelerator: *accelerator,
+            expected_console: scenario.expected_console(),
+            patience: options.patience,
+            keep: options.keep,
+            context: Context {
+                run: self.run.clone(),
+                boot: index as u32,
+                commit: self.commit.clone(),
+                kernel_release: String::new(),
+                kernel_hash: kernel.hash.clone(),
+                mode: boot.mode,
+                accelerator: String::new(),
+                qemu: self.qemu.clone(),
+                guest_cpu: String::new(),
+                host_cpu: self.host_cpu.clone(),
+                memory_mib: 0,
+                managed_kib: 0,
+                vcpus: 0,
+            },
+        }
+    }
+}
+
+/// The status line that all boots share.
+struct Board<'a> {
+    progress: &'a Progress,
+    total: usize,
+    finished: AtomicUsize,
+}
+
+impl Board<'_> {
+    fn show(&self, boot: &str, status: &str) {
+        let finished = self.finished.load(Ordering::Relaxed);
+        self.progress.update(format!(
+            "{finished} of {} boots done; {boot}: {status}",
+            self.total
+        ));
+    }
+}
+
+/// Guests at a time when the command line does not say: benchmarks run alone.
+pub fn default_jobs(kind: Kind) -> usize {
+    match kind {
+        Kind::Test => std::thread::available_parallelism()
+            .map_or(1, usize::from)
+            .min(8),
+        Kind::Benchmark | Kind::Soak => 1,
+    }
+}
+
+/// A scenario's variants, one a line, with those that exact mode leaves out marked.
+pub fn variant_list(scenario: &dyn Scenario) -> String {
+    let lines = scenario.variants().into_iter().map(|variant| {
+        let note = if schedule::possible(Mode::Exact, &variant) {
+            ""
+        } else {
+            " (fast mode only)"
+        };
+        format!("  {variant}{note}")
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Removes the oldest saved runs; their names begin with their date.
+fn prune_runs(paths: &Paths) -> Result<()> {
+    let dir = paths.runs();
+    if !dir.exists() {
+        return Ok(());
+    }
+    let entries = fs::read_dir(&dir).with_context(|| format!("cannot list {}", dir.display()))?;
+    let mut runs: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
+    runs.sort();
+    let surplus = runs.len().saturating_sub(KEPT_RUNS);
+    runs[..surplus]
+        .iter()
+        .try_for_each(|run| paths::remove_tree(run))
+}
+
+fn host_cpu() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    model.map_or_else(|| "unknown".into(), |(_, name)| name.trim().to_owned())
+}

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Which machines a scenario needs, and what runs in each, in which order.
+//!
+//! Arms are compared only within a variant, so what changes with time (the host's temperature, its
+//! other work) must hit all arms alike: within a boot the arms take turns, every repetition starts
+//! with another one, and the boots of different kernels alternate.
+
+use limelight_apps::plan::Cell;
+
+use crate::scenario::{arm_name, ArmOn, Kernel, MachineSize, Mode, Scenario, SwapKind, Variant};
+
+/// What was asked for on the command line; empty filters take everything.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// Texts of which a variant's name must contain one.
+    pub variants: Vec<String>,
+    /// Names of arms (`stock`) or of arms on a kernel (`stock@debian`).
+    pub arms: Vec<String>,
+    /// Repetitions; the scenario's own number when absent.
+    pub repetitions: Option<u32>,
+    /// How time passes; the scenario's own mode when absent.
+    pub mode: Option<Mode>,
+}
+
+impl Selection {
+    fn takes_variant(&self, variant: &Variant) -> bool {
+        let name = variant.to_string();
+        self.variants.is_empty() || self.variants.iter().any(|part| name.contains(part))
+    }
+
+    fn takes_arm(&self, arm: ArmOn) -> bool {
+        let full = arm.to_string();
+        self.arms.is_empty()
+            || self
+                .arms
+                .iter()
+                .any(|a| *a == full || a == arm_name(arm.arm))
+    }
+}
+
+/// One machine, switched on once.
+#[derive(Debug, Clone)]
+pub struct Boot {
+    /// The setting.
+    pub variant: Variant,
+    /// What is booted.
+    pub kernel: Kernel,
+    /// The machine.
+    pub size: MachineSize,
+    /// How time passes.
+    pub mode: Mode,
+    /// Added to the kernel's command line.
+    pub parameters: Vec<String>,
+    /// What runs, in this order.
+    pub cells: Vec<Scheduled>,
+    /// Seconds of guest time that all cells together may take.
+    pub limit_s: u64,
+}
+
+/// A cell, and where its results belong.
+#[derive(Debug, Clone)]
+pub struct Scheduled {
+    /// What the guest is told.
+    pub cell: Cell,
+    /// The arm on its kernel.
+    pub arm: ArmOn,
+    /// The task's name.
+    pub task: String,
+}
+
+/// Whether `mode` can have the variant's machine: exact mode has no disk that is not in memory.
+pub fn possible(mode: Mode, variant: &Variant) -> bool {
+    !(mode == Mode::Exact && variant.swap == SwapKind::Disk)
+}
+
+/// The boots of `scenario`, in the order in which they are done.
+pub fn boots(scenario: &dyn Scenario, selection: &Selection) -> Vec<Boot> {
+    let mode = selection.mode.unwrap_or(scenario.mode());
+    let mut all = Vec::new();
+    for variant in scenario.variants() {
+        if selection.takes_variant(&variant) && possible(mode, &variant) {
+            variant_boots(scenario, selection, &variant, mode, &mut all);
+        }
+    }
+    all
+}
+
+fn variant_boots(
+    scenario: &dyn Scenario,
+    selection: &Selection,
+    variant: &Variant,
+    mode: Mode,
+    all: &mut Vec<Boot>,
+) {
+    let repetitions = selection.repetitions.unwrap_or(scenario.repetitions());
+    let mut groups: Vec<(Kernel, Vec<ArmOn>)> = Vec::new();
+    for arm in scenario
+        .arms(variant)
+        .into_iter()
+        .filter(|arm| selection.takes_arm(*arm))
+    {
+        let shared = !scenario.boot_per_arm() && mode == Mode::Fast;
+        match groups
+            .iter_mut()
+            .find(|(kernel, _)| shared && *kernel == arm.kernel)
+        {
+            Some((_, arms)) => arms.push(arm),
+            None => groups.push((arm.kernel, vec![arm])),
+        }
+    }
+    let limit = scenario.time_limit(variant).as_secs().max(1);
+    let per_boot = scenario.repetitions_per_boot().max(1);
+    for (round, first) in (0..repetitions).step_by(per_boot as usize).enumerate() {
+        let last = (first + per_boot).min(repetitions);
+        let turn = round % groups.len().max(1);
+        for (kernel, arms) in groups[turn..].iter().chain(&groups[..turn]) {
+            let mut cells = Vec::new();
+            for repetition in first..last {
+                let turn = repetition as usize % arms.len();
+                for arm in arms[turn..].iter().chain(&arms[..turn]) {
+                    cells.extend(tasks(scenario, variant, *arm, repetition, limit));
+                }
+            }
+            let turns = u64::from(last - first) * arms.len() as u64;
+            all.push(Boot {
+                variant: variant.clone(),
+                kernel: *kernel,
+                size: scenario.machine(variant),
+                mode,
+                parameters: scenario.kernel_parameters(variant, *kernel),
+                cells,
+                limit_s: turns * limit,
+            });
+        }
+    }
+}
+
+fn tasks(
+    scenario: &dyn Scenario,
+    variant: &Variant,
+    arm: ArmOn,
+    repetition: u32,
+    limit: u64,
+) -> impl Iterator<Item = Scheduled> {
+    let limit_s = u32::try_from(limit).unwrap_or(u32::MAX);
+    scenario
+        .tasks(variant, arm)
+        .into_iter()
+        .map(move |task| Scheduled {
+            cell: Cell {
+                id: format!("{arm}/{}/{repetition}", task.name),
+                arm: arm.arm,
+                repetition,
+                limit_s,
+                work: task.work,
+            },
+            arm,
+            task: task.name,
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use limelight_apps::plan::Arm;
+    use limelight_apps::scenario::Work;
+
+    use super::*;
+    use crate::results::Aggregates;
+    use crate::scenario::{Kind, Lru, Task, Verdict};
+
+    struct Sample;
+
+    const IDLE: ArmOn = ArmOn::new(Arm::Idle, Kernel::Debian);
+    const STOCK: ArmOn = ArmOn::new(Arm::Stock, Kernel::Debian);
+    const OURS: ArmOn = ArmOn::new(Arm::Limelight, Kernel::Limelight);
+
+    impl Scenario for Sample {
+        fn name(&self) -> &'static str {
+            "sample"
+        }
+        fn about(&self) -> &'static str {
+            "for tests"
+        }
+        fn kind(&self) -> Kind {
+            Kind::Benchmark
+        }
+        fn variants(&self) -> Vec<Variant> {
+            let swaps = [SwapKind::Disk, SwapKind::Zram];
+            Variant::product(&[Lru::TwoList, Lru::Mglru], &swaps, &["copy"])
+        }
+        fn arms(&self, _: &Variant) -> Vec<ArmOn> {
+            vec![IDLE, STOCK, OURS]
+        }
+        fn machine(&self, _: &Variant) -> MachineSize {
+            MachineSize::default()
+        }
+        fn tasks(&self, _: &Variant, _: ArmOn) -> Vec<Task> {
+            let work = Work::Command {
+                argv: vec!["true".into()],
+            };
+            vec![Task::new("a", work.clone()), Task::new("b", work)]
+        }
+        fn time_limit(&self, _: &Variant) -> Duration {
+            Duration::from_secs(10)
+        }
+        fn must_hold(&self, _: &Aggregates) -> Vec<Verdict> {
+            Vec::new()
+        }
+        fn repetitions_per_boot(&self) -> u32 {
+            2
+        }
+    }
+
+    fn select(variant: &str, repetitions: u32) -> Selection {
+        Selection {
+            variants: vec![variant.into()],
+            repetitions: Some(repetitions),
+            ..Selection::default()
+        }
+    }
+
+    fn arms(boot: &Boot) -> Vec<(ArmOn, u32)> {
+        let firsts = boot.cells.iter().filter(|cell| cell.task == "a");
+        firsts
+            .map(|cell| (cell.arm, cell.cell.repetition))
+            .collect()
+    }
+
+    #[test]
+    fn kernels_alternate_and_arms_take_turns_to_be_first() {
+        let boots = boots(&Sample, &select("mglru/zram", 3));
+        let kernels: Vec<Kernel> = boots.iter().map(|boot| boot.kernel).collect();
+        let (debian, limelight) = (Kernel::Debian, Kernel::Limelight);
+        assert_eq!(kernels, [debian, limelight, limelight, debian]);
+        assert_eq!(
+            arms(&boots[0]),
+            [(IDLE, 0), (STOCK, 0), (STOCK, 1), (IDLE, 1)]
+        );
+        assert_eq!(arms(&boots[1]), [(OURS, 0), (OURS, 1)]);
+        assert_eq!(arms(&boots[3]), [(IDLE, 2), (STOCK, 2)]);
+        assert_eq!((boots[0].limit_s, boots[2].limit_s), (40, 10));
+    }
+
+    #[test]
+    fn every_cell_has_its_own_id() {
+        for boot in boots(&Sample, &select("mglru/zram", 5)) {
+            let mut ids: Vec<&str> = boot
+                .cells
+                .iter()
+                .map(|cell| cell.cell.id.as_str())
+                .collect();
+            let count = ids.len();
+            ids.sort_unstable();
+            ids.dedup();
+            assert_eq!(ids.len(), count);
+        }
+    }
+
+    #[test]
+    fn variants_and_arms_can_be_chosen() {
+        assert_eq!(boots(&Sample, &select("", 1)).len(), 8);
+        let mut selection = select("two-list", 1);
+        selection.arms = vec!["limelight@limelight".into(), "idle".into()];
+        let boots = boots(&Sample, &selection);
+        assert!(boots.iter().all(|boot| boot.variant.lru == Lru::TwoList));
+        assert_eq!(arms(&boots[0]), [(IDLE, 0)]);
+        assert_eq!(arms(&boots[1]), [(OURS, 0)]);
+    }
+
+    #[test]
+    fn exact_mode_gives_each_arm_a_boot_and_leaves_disks_out() {
+        let mut selection = select("mglru", 1);
+        selection.mode = Some(Mode::Exact);
+        let boots = boots(&Sample, &selection);
+        assert_eq!(boots.len(), 3);
+        assert!(boots.iter().all(|boot| boot.variant.swap == SwapKind::Zram));
+    }
+}
