@@ -41,6 +41,9 @@ const ROUNDS: usize = 3;
 /// How often cgroups of ended apps are looked for while nothing is topmost.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
 
+/// The daemon's own `oom_score_adj`.
+const OWN_SCORE: i16 = -900;
+
 /// How the daemon is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -112,7 +115,12 @@ impl Daemon {
         let doors = Doors::open(options.roots.clone())?;
         let now = now();
         let mut ledger = Ledger::open(&options.roots.runtime, doors.boot_id());
-        undo_all(&mut ledger, &doors);
+        let left = ledger.entries().len();
+        if options.dry_run && left > 0 {
+            warn!("{left} changes of a dead limelightd are in force; a dry run leaves them, limelightd --restore puts them back");
+        } else {
+            undo_all(&mut ledger, &doors);
+        }
 
         let device = if options.dry_run {
             DeviceDoor::Unused("a dry run does not open it".to_owned())
@@ -177,6 +185,9 @@ impl Daemon {
 
     /// Runs until SIGTERM or SIGINT, and puts everything back.
     pub fn run(mut self) -> Result<(), Failure> {
+        if !self.options.dry_run {
+            self.shield_self();
+        }
         self.refresh(Event::Tick);
         self.service.ready();
         info!(
@@ -213,6 +224,19 @@ impl Daemon {
         }
         self.stop();
         Ok(())
+    }
+
+    /// Without the daemon nobody would put anything back, so the OOM killer takes it late. Dies
+    /// with it, so it is not recorded.
+    fn shield_self(&self) {
+        let own = i32::try_from(std::process::id()).unwrap_or_default();
+        let shielded = self
+            .doors
+            .process(own)
+            .and_then(|(_, process)| process.set_oom_score_adj(OWN_SCORE));
+        if let Err(error) = shielded {
+            debug!("limelightd's own oom_score_adj stays: {error}");
+        }
     }
 
     /// How long nothing is due.
@@ -409,6 +433,7 @@ impl Daemon {
                 }
                 match self.actuators.apply(action, context) {
                     Effect::None => {}
+                    Effect::Measurable => again = true,
                     Effect::Moved(app) => {
                         self.topmost.update_app(&app);
                         again = true;
@@ -551,7 +576,11 @@ impl Daemon {
         self.service.stopping();
         self.refresh(Event::Stop);
         self.oom_score_adj.stop_now(&mut self.actuators.ledger);
-        let failed = undo_all(&mut self.actuators.ledger, &self.doors);
+        let failed = if self.options.dry_run {
+            0
+        } else {
+            undo_all(&mut self.actuators.ledger, &self.doors)
+        };
         if failed > 0 {
             error!("{failed} things could not be put back; the restore record keeps them");
         }

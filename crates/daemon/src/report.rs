@@ -145,12 +145,22 @@ impl Daemon {
             .to_owned(),
             budget: self.last.budget(),
             protected_by_others: self.last.protected_by_others,
-            protected: self
-                .actuators
-                .in_force
-                .reserved
-                .map_or(0, |reserved| reserved.bytes),
+            protected: self.reserved_bytes(),
             lowered_steps: self.pressure.steps(),
+        }
+    }
+
+    /// What is reserved with effect.
+    fn reserved_bytes(&self) -> u64 {
+        let home = self.topmost.front().and_then(|front| front.app.own_home());
+        let (Some(home), Some(reserved)) = (home, self.actuators.in_force.reserved) else {
+            return 0;
+        };
+        let knob = self.doors.cgroup_file(&home.path, reserved.knob.file());
+        if self.actuators.changes.is_applied(&knob) {
+            reserved.bytes
+        } else {
+            0
         }
     }
 

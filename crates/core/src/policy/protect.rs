@@ -164,7 +164,9 @@ fn reserve(snapshot: &Snapshot, app: AppKey, footprint: Option<&Footprint>) -> O
         .in_force
         .reserved
         .filter(|reserved| reserved.app == app && reserved.knob == knob);
-    let size = Size::of(footprint?, snapshot);
+    // Nothing is counted before the controller is handed down, which the reservation does.
+    let unmeasured = Footprint::default();
+    let size = Size::of(footprint.unwrap_or(&unmeasured), snapshot);
     let bytes = match current {
         // What the app gave back follows slowly, an eighth at a time, and not at all before it is
         // worth a write: it may want it again. Budget and pressure are obeyed at once.

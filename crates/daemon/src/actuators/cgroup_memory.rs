@@ -13,7 +13,7 @@ use limelight_core::policy::protect::GRAIN;
 use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob};
 
 use super::changes::Reach;
-use super::{Actuators, Context};
+use super::{Actuators, Context, Effect};
 use crate::doors::Doors;
 use crate::restore::{Entry, Ledger, Place};
 use crate::undo::{undo, Undone};
@@ -182,13 +182,15 @@ fn without_controller(doors: &Doors, path: &CgroupPath) -> limelight_sys::Result
 }
 
 impl Actuators {
-    /// Hands the memory controller down to this cgroup. `Err`: why it cannot be.
+    /// Hands the memory controller down to this cgroup. `Ok`: whether it had not been there; `Err`:
+    /// why it cannot be.
     pub(super) fn hand_down(
         &mut self,
         path: &CgroupPath,
         context: Context<'_>,
-    ) -> Result<(), String> {
+    ) -> Result<bool, String> {
         let missing = without_controller(context.doors, path).map_err(|error| error.to_string())?;
+        let fresh = !missing.is_empty();
         for cgroup in missing {
             let entry = Entry::Controller {
                 cgroup: place(&cgroup),
@@ -217,12 +219,17 @@ impl Actuators {
                 },
             );
         }
-        Ok(())
+        Ok(fresh)
     }
 
-    pub(super) fn reserve(&mut self, reserve: Reserved, rule: &str, context: Context<'_>) {
+    pub(super) fn reserve(
+        &mut self,
+        reserve: Reserved,
+        rule: &str,
+        context: Context<'_>,
+    ) -> Effect {
         let Some(home) = context.front.and_then(|app| app.own_home()).cloned() else {
-            return;
+            return Effect::None;
         };
         let reach = Reach::App(reserve.app);
         let leaf_knob = context.doors.cgroup_file(&home.path, reserve.knob.file());
@@ -240,17 +247,23 @@ impl Actuators {
             Some(path) => self.hand_down(&path, context),
             None => Err(format!("{} is no cgroup path", home.path)),
         };
-        if let Err(why) = handed_down {
-            self.changes
-                .note(reach, fail(bytes, Outcome::Inert { why }));
-            return;
-        }
+        let effect = match handed_down {
+            Ok(true) => Effect::Measurable,
+            Ok(false) => Effect::None,
+            Err(why) => {
+                self.changes
+                    .note(reach, fail(bytes, Outcome::Inert { why }));
+                // Tried again when the app's size changes, not every tick.
+                self.in_force.reserved = Some(reserve);
+                return Effect::None;
+            }
+        };
         let targets = match targets(context, &self.ledger, &home, reserve) {
             Ok(targets) => targets,
             Err(why) => {
                 self.changes
                     .note(reach, fail(bytes, Outcome::Failed { why }));
-                return;
+                return effect;
             }
         };
         // What caps the app's own cgroup: an ancestor that could not be raised.
@@ -292,6 +305,7 @@ impl Actuators {
             );
         }
         self.in_force.reserved = reserved.then_some(reserve);
+        effect
     }
 
     fn write(&mut self, target: &Target, knob: Knob) -> Outcome {

@@ -61,6 +61,12 @@ impl Changes {
         self.0.retain(|_, (reach, change)| !which(*reach, change));
     }
 
+    /// Whether this knob is turned, with effect.
+    pub fn is_applied(&self, knob: &str) -> bool {
+        let known = self.0.get(knob);
+        known.is_some_and(|(_, change)| change.outcome == Outcome::Applied)
+    }
+
     /// All changes, by knob.
     pub fn all(&self) -> Vec<Change> {
         self.0.values().map(|(_, change)| change.clone()).collect()

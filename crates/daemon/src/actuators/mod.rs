@@ -54,6 +54,8 @@ pub enum Effect {
     None,
     /// The app lives in another cgroup now.
     Moved(App),
+    /// The app's memory is counted from now on.
+    Measurable,
     /// The app cannot be given a cgroup of its own; do not try again.
     NotAdopted,
 }
@@ -78,7 +80,7 @@ impl Actuators {
                 Step::Switch { budget_percent } => self.switch_protect(*budget_percent, context),
                 Step::Adopt { app } => return self.adopt(*app, context),
                 Step::Release { app } => self.release(*app, context),
-                Step::Reserve { reserve, rule } => self.reserve(*reserve, rule, context),
+                Step::Reserve { reserve, rule } => return self.reserve(*reserve, rule, context),
                 Step::Unreserve { app } => self.unreserve(*app, context),
                 Step::Shield {
                     app,
