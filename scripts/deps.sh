@@ -1,0 +1,70 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Makes sure that everything the build and the lab need is there. As root on Debian 12 it installs
+# what is missing, otherwise it prints what to install and exits with 1.
+set -eu
+
+# The whole list, with what each is for.
+packages="
+gcc libc6-dev make binutils
+flex bison bc libelf-dev libssl-dev kmod rsync
+patch xz-utils zstd cpio ccache
+qemu-system-x86 e2fsprogs busybox-static mmdebstrap
+git ca-certificates apt-utils
+"
+# A bare Debian 12 has no Rust that is new enough under its ordinary name; these are Debian's own
+# newer ones. They are taken only when no cargo of at least this version is found.
+rust_packages="cargo-web rustc-web rustfmt-web rust-web-clippy"
+rust_minimum=85
+
+recent_cargo() {
+    minor=$(cargo --version 2>/dev/null | sed -n 's/^cargo 1\.\([0-9]*\)\..*/\1/p')
+    [ -n "$minor" ] && [ "$minor" -ge "$rust_minimum" ]
+}
+
+installed() {
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+# cargo that rustup installed for this user is used even where the shell's PATH lacks it.
+if ! recent_cargo && [ -x "${CARGO_HOME:-${HOME:-/root}/.cargo}/bin/cargo" ]; then
+    PATH="${CARGO_HOME:-${HOME:-/root}/.cargo}/bin:$PATH"
+fi
+
+if ! command -v dpkg-query >/dev/null; then
+    echo "This is no Debian: install the counterparts of these Debian packages, and a Rust of at" >&2
+    echo "least 1.$rust_minimum (https://rustup.rs):" $packages >&2
+    echo "The lab fetches Debian's kernel and its source with apt-get; it needs a Debian 12." >&2
+    exit 1
+fi
+
+missing=
+for package in $packages; do
+    installed "$package" || missing="$missing $package"
+done
+if ! recent_cargo; then
+    for package in $rust_packages; do
+        installed "$package" || missing="$missing $package"
+    done
+fi
+[ -n "$missing" ] || exit 0
+
+codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-unknown}")
+if [ "$(id -u)" = 0 ] && [ "$codename" = bookworm ]; then
+    echo "installing:$missing"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -q
+    apt-get install -q -y --no-install-recommends $missing
+    recent_cargo && exit 0
+    echo "cargo is still older than 1.$rust_minimum: install Rust from https://rustup.rs" >&2
+    exit 1
+fi
+
+{
+    echo "Missing; as root on Debian 12:"
+    echo
+    echo "    apt-get update && apt-get install --no-install-recommends$missing"
+    echo
+    echo "or, for Rust alone, https://rustup.rs (1.$rust_minimum or newer). Then run make again."
+} >&2
+exit 1

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# `make test`: every step with the time that it took; the first one that fails ends it.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+cargo=${CARGO:-cargo}
+times=()
+
+step() {
+    local name=$1 started=$SECONDS
+    shift
+    echo "== $name"
+    "$@"
+    times+=("$(printf '%5d s  %s' $((SECONDS - started)) "$name")")
+}
+
+# Tools that come apart from cargo are used where they are installed; scripts/deps.sh installs them.
+if "$cargo" fmt --version >/dev/null 2>&1; then
+    step "format" "$cargo" fmt --all --check
+else
+    echo "== format: left out, rustfmt is not installed"
+fi
+if "$cargo" clippy --version >/dev/null 2>&1; then
+    step "lints" "$cargo" clippy --locked --workspace --all-targets -- -D warnings
+else
+    echo "== lints: left out, clippy is not installed"
+fi
+step "unit and integration tests" "$cargo" test --locked --workspace
+step "static programs" make --no-print-directory static
+step "kernel" make --no-print-directory kernel
+step "whole-VM tests" "$cargo" run --quiet --locked --package limelight-lab -- test
+
+printf '\n'
+printf '%s\n' "${times[@]}"
