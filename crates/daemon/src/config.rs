@@ -33,7 +33,7 @@ pub enum OomScoreAdjSource {
 /// Whether apps without a cgroup of their own are moved into one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Adopt {
-    /// Where no systemd runs, whose cgroups these would be.
+    /// Where no systemd runs, whose cgroups these would be, and no device makes it needless.
     #[default]
     Auto,
     /// Never.

@@ -38,6 +38,9 @@ use crate::undo::undo_all;
 /// reservation in the next round.
 const ROUNDS: usize = 3;
 
+/// Failed waits in a row after which the daemon gives up.
+const FAILURES_MAX: u32 = 10;
+
 /// How often cgroups of ended apps are looked for while nothing is topmost.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
 
@@ -185,6 +188,28 @@ impl Daemon {
 
     /// Runs until SIGTERM or SIGINT, and puts everything back.
     pub fn run(mut self) -> Result<(), Failure> {
+        self.enter_service();
+        let mut failures = 0u32;
+        while !self.stopping {
+            match self.turn(None) {
+                Ok(()) => failures = 0,
+                Err(error) => {
+                    // Not known to happen. Once may be chance; again and again would be a busy loop.
+                    failures += 1;
+                    error!("waiting for events failed: {error}");
+                    if failures >= FAILURES_MAX {
+                        self.stop();
+                        return Err(Failure::Broken(format!("the event loop failed: {error}")));
+                    }
+                }
+            }
+        }
+        self.stop();
+        Ok(())
+    }
+
+    /// Says that it is ready, after a first look at the machine.
+    fn enter_service(&mut self) {
         if !self.options.dry_run {
             self.shield_self();
         }
@@ -199,31 +224,19 @@ impl Daemon {
             },
             self.options.roots.runtime.display()
         );
-        let mut failures = 0u32;
-        while !self.stopping {
-            let timeout = self.timeout();
-            match self.reactor.wait(timeout) {
-                Ok(ready) => {
-                    failures = 0;
-                    for ready in ready {
-                        self.dispatch(ready);
-                    }
-                }
-                Err(error) => {
-                    // Not known to happen. Once may be chance; again and again would be a busy loop.
-                    failures += 1;
-                    error!("waiting for events failed: {error}");
-                    if failures >= 10 {
-                        self.stop();
-                        return Err(Failure::Broken(format!("the event loop failed: {error}")));
-                    }
-                }
-            }
-            self.serve_clients();
-            self.pass_time();
+    }
+
+    /// One turn of the loop: waits until something happens or is due, at most for `patience`, and
+    /// does it.
+    pub fn turn(&mut self, patience: Option<Duration>) -> std::io::Result<()> {
+        let timeout = self.timeout().into_iter().chain(patience).min();
+        let waited = self.reactor.wait(timeout);
+        for ready in waited.as_deref().unwrap_or_default() {
+            self.dispatch(*ready);
         }
-        self.stop();
-        Ok(())
+        self.serve_clients();
+        self.pass_time();
+        waited.map(|_| ())
     }
 
     /// Without the daemon nobody would put anything back, so the OOM killer takes it late. Dies
@@ -520,11 +533,14 @@ impl Daemon {
         match self.config.adopt {
             Adopt::Never => false,
             Adopt::Always => true,
-            Adopt::Auto => !self.doors.roots.systemd.exists(),
+            Adopt::Auto => {
+                self.actuators.device.device().is_none() && !self.doors.roots.systemd.exists()
+            }
         }
     }
 
-    fn reload(&mut self) {
+    /// Reads the configuration again; a wrong one leaves the one in force.
+    pub fn reload(&mut self) {
         self.service.reloading();
         match config::load(&self.options.config) {
             Ok(fresh) => {
@@ -572,7 +588,7 @@ impl Daemon {
     }
 
     /// Puts everything back.
-    fn stop(mut self) {
+    pub fn stop(mut self) {
         self.service.stopping();
         self.refresh(Event::Stop);
         self.oom_score_adj.stop_now(&mut self.actuators.ledger);

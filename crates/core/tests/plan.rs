@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What the plan promises, whatever happens.
+
+use limelight_core::model::footprint::{Footprint, Usage};
+use limelight_core::model::pressure::{Memory, STEPS};
+use limelight_core::model::snapshot::Measured;
+use limelight_core::model::{App, AppKey, Home, InForce, Lru, ProcessId, Snapshot};
+use limelight_core::policy::protect::{Step, GRAIN};
+use limelight_core::policy::{plan, Action, Event};
+use limelight_core::settings::Settings;
+use proptest::prelude::*;
+
+const MIB: u64 = 1 << 20;
+
+/// Actuators that always succeed, and check what they are asked to do.
+#[derive(Debug, Clone, Default)]
+struct Machine {
+    in_force: InForce,
+}
+
+impl Machine {
+    fn apply(&mut self, action: &Action, snapshot: &Snapshot) {
+        let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.key);
+        let in_force = &mut self.in_force;
+        match action {
+            Action::Mark { members } => {
+                assert!(snapshot.device, "no device to mark through");
+                in_force.marked.clone_from(members);
+            }
+            Action::Protect(step) => match step {
+                Step::Switch { budget_percent } => in_force.device_protect = *budget_percent,
+                Step::Adopt { app } => {
+                    assert!(snapshot.may_adopt && Some(*app) == front);
+                    in_force.adopted.push(*app);
+                }
+                Step::Release { app } => in_force.adopted.retain(|known| known != app),
+                Step::Reserve { reserve, rule } => {
+                    assert_eq!(Some(reserve.app), front, "reserved for a background app");
+                    assert!(reserve.bytes <= snapshot.budget(), "{rule}");
+                    assert_eq!(reserve.bytes % GRAIN, 0);
+                    assert_eq!(reserve.knob, snapshot.lru.knob(), "an inert knob");
+                    let other = in_force.reserved.filter(|other| other.app != reserve.app);
+                    assert_eq!(other, None, "two apps protected at once");
+                    in_force.reserved = Some(*reserve);
+                }
+                Step::Unreserve { .. } => in_force.reserved = None,
+                Step::Shield {
+                    app,
+                    members,
+                    points,
+                } => {
+                    assert!(*points > 0 && Some(*app) == front);
+                    let other = in_force.shielded.as_ref().filter(|(key, _)| key != app);
+                    assert_eq!(other, None, "two apps shielded at once");
+                    in_force.shielded = Some((*app, members.clone()));
+                }
+                Step::Unshield { .. } => in_force.shielded = None,
+            },
+        }
+    }
+}
+
+fn process(pid: i32) -> ProcessId {
+    ProcessId { pid, starttime: 7 }
+}
+
+fn apps() -> impl Strategy<Value = App> {
+    (1..4i32, 0..3u8).prop_map(|(pid, kind)| {
+        let id = process(pid);
+        let home = Home {
+            path: format!("/app-{pid}"),
+            inode: pid as u64,
+            own: kind == 2,
+            adopted: false,
+        };
+        App {
+            key: if kind == 2 {
+                AppKey::Cgroup { inode: home.inode }
+            } else {
+                AppKey::Tree(id)
+            },
+            name: format!("app{pid}"),
+            process: Some(id),
+            home: (kind > 0).then_some(home),
+        }
+    })
+}
+
+fn usages() -> impl Strategy<Value = Usage> {
+    let bytes = || prop_oneof![0..600 * MIB, Just(u64::MAX)];
+    (bytes(), bytes(), bytes(), bytes(), bytes(), bytes()).prop_map(
+        |(current, swapped, file, file_mapped, shmem, refaulted)| Usage {
+            current,
+            swapped,
+            file,
+            file_mapped,
+            shmem,
+            refaulted,
+        },
+    )
+}
+
+fn topmost() -> impl Strategy<Value = Option<Measured>> {
+    let measured = (
+        apps(),
+        prop::collection::btree_set(1..40i32, 0..5),
+        prop::option::of((usages(), usages())),
+    );
+    prop::option::of(measured.prop_map(|(app, pids, usages)| Measured {
+        app,
+        members: pids.into_iter().map(process).collect(),
+        footprint: usages.map(|(first, second)| {
+            let mut footprint = Footprint::new(first);
+            footprint.observe(second);
+            footprint
+        }),
+    }))
+}
+
+fn events() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => Just(Event::Topmost),
+        4 => Just(Event::Tick),
+        2 => Just(Event::Pressure),
+        1 => Just(Event::Settings),
+        1 => Just(Event::Stop),
+    ]
+}
+
+prop_compose! {
+    fn situations()(
+        topmost in topmost(),
+        total in prop_oneof![0..1024 * MIB, Just(u64::MAX)],
+        others in prop_oneof![3 => 0..64 * MIB, 1 => any::<u64>()],
+        budget_percent in 1..=90u8,
+        oom_points in prop_oneof![Just(0u16), 1..=1000u16],
+        flags in any::<[bool; 5]>(),
+        lowered_steps in 0..=STEPS,
+    ) -> Snapshot {
+        let [enabled, mglru, memory_controller, device, may_adopt] = flags;
+        let mut settings = Settings::default();
+        settings.protect.enabled = enabled;
+        settings.protect.budget_percent = budget_percent;
+        settings.protect.oom_points = oom_points;
+        Snapshot {
+            settings,
+            memory: Memory { total, ..Memory::default() },
+            lru: if mglru { Lru::MultiGen } else { Lru::TwoList },
+            memory_controller,
+            device,
+            may_adopt,
+            topmost,
+            lowered_steps,
+            protected_by_others: others,
+            in_force: InForce::default(),
+        }
+    }
+}
+
+proptest! {
+    /// Any sequence of situations: never over the budget, never two apps, never an inert knob;
+    /// after a stop nothing is in force.
+    #[test]
+    fn every_sequence_keeps_the_promises(
+        steps in prop::collection::vec((events(), situations()), 1..12),
+    ) {
+        let mut machine = Machine::default();
+        let device = steps.iter().all(|(_, snapshot)| snapshot.device);
+        for (event, mut snapshot) in steps {
+            // The device is opened at the start or never.
+            snapshot.device = device;
+            snapshot.in_force = machine.in_force.clone();
+            for action in plan(&event, &snapshot) {
+                machine.apply(&action, &snapshot);
+            }
+            if event == Event::Stop {
+                prop_assert_eq!(&machine.in_force, &InForce::default());
+            }
+            if snapshot.topmost.is_none() || !snapshot.settings.protect.enabled {
+                prop_assert_eq!(machine.in_force.reserved, None);
+                prop_assert_eq!(&machine.in_force.shielded, &None);
+                prop_assert_eq!(machine.in_force.device_protect, None);
+            }
+        }
+    }
+
+    /// The same arguments give the same plan, and what was done is not planned again.
+    #[test]
+    fn a_plan_is_deterministic_and_comes_to_rest(event in events(), snapshot in situations()) {
+        let actions = plan(&event, &snapshot);
+        prop_assert_eq!(&actions, &plan(&event, &snapshot));
+        let mut machine = Machine { in_force: snapshot.in_force.clone() };
+        for action in &actions {
+            machine.apply(action, &snapshot);
+        }
+        let after = Snapshot { in_force: machine.in_force, may_adopt: false, ..snapshot };
+        let rest = plan(&event, &after);
+        prop_assert!(rest.is_empty(), "{:?}", rest);
+    }
+
+    /// A larger app never gets less, and each step of pressure never gives more.
+    #[test]
+    fn reservations_are_monotonic(held in 0..900 * MIB, more in 0..100 * MIB, steps in 0..STEPS) {
+        let reserved = |held: u64, steps: u8| {
+            let snapshot = viewer(Usage { current: held, ..Usage::default() }, steps);
+            reserve_of(&plan(&Event::Topmost, &snapshot))
+        };
+        prop_assert!(reserved(held, steps) <= reserved(held + more, steps));
+        prop_assert!(reserved(held, steps + 1) <= reserved(held, steps));
+    }
+}
+
+/// An app with a cgroup of its own on a machine of 1000 MiB with a budget of 600.
+fn viewer(usage: Usage, lowered_steps: u8) -> Snapshot {
+    let home = Home {
+        path: "/v".into(),
+        inode: 5,
+        own: true,
+        adopted: false,
+    };
+    let app = App {
+        key: AppKey::Cgroup { inode: 5 },
+        name: "viewer".into(),
+        process: None,
+        home: Some(home),
+    };
+    Snapshot {
+        memory: Memory {
+            total: 1000 * MIB,
+            ..Memory::default()
+        },
+        lru: Lru::MultiGen,
+        memory_controller: true,
+        lowered_steps,
+        topmost: Some(Measured {
+            app,
+            members: vec![process(1)],
+            footprint: Some(Footprint::new(usage)),
+        }),
+        ..Snapshot::default()
+    }
+}
+
+fn reserve_of(actions: &[Action]) -> u64 {
+    actions
+        .iter()
+        .find_map(|action| match action {
+            Action::Protect(Step::Reserve { reserve, .. }) => Some(reserve.bytes),
+            _ => None,
+        })
+        .unwrap_or(0)
+}
+
+#[test]
+fn a_reservation_covers_the_app_and_its_growth() {
+    let usage = Usage {
+        current: 64 * MIB,
+        file: 40 * MIB,
+        file_mapped: 40 * MIB,
+        ..Usage::default()
+    };
+    assert_eq!(
+        reserve_of(&plan(&Event::Topmost, &viewer(usage, 0))),
+        80 * MIB
+    );
+    let swapped = Usage {
+        swapped: 36 * MIB,
+        ..usage
+    };
+    assert_eq!(
+        reserve_of(&plan(&Event::Topmost, &viewer(swapped, 0))),
+        125 * MIB
+    );
+    assert_eq!(
+        reserve_of(&plan(&Event::Topmost, &viewer(usage, 1))),
+        60 * MIB
+    );
+    assert_eq!(reserve_of(&plan(&Event::Topmost, &viewer(usage, STEPS))), 0);
+}
+
+#[test]
+fn a_stream_gets_half_of_the_budget_until_refaults_ask_for_more() {
+    let stream = Usage {
+        current: 520 * MIB,
+        file: 500 * MIB,
+        ..Usage::default()
+    };
+    assert_eq!(
+        reserve_of(&plan(&Event::Topmost, &viewer(stream, 0))),
+        (20 + 300 + 8) * MIB
+    );
+    let mut snapshot = viewer(stream, 0);
+    let footprint = snapshot
+        .topmost
+        .as_mut()
+        .and_then(|topmost| topmost.footprint.as_mut())
+        .unwrap();
+    footprint.observe(Usage {
+        refaulted: 100 * MIB,
+        ..stream
+    });
+    assert_eq!(
+        reserve_of(&plan(&Event::Topmost, &snapshot)),
+        (20 + 400 + 8) * MIB
+    );
+}
+
+#[test]
+fn what_the_app_gave_back_follows_slowly_and_a_smaller_budget_at_once() {
+    let large = viewer(
+        Usage {
+            current: 400 * MIB,
+            ..Usage::default()
+        },
+        0,
+    );
+    let mut machine = Machine::default();
+    for action in plan(&Event::Topmost, &large) {
+        machine.apply(&action, &large);
+    }
+    assert_eq!(
+        machine.in_force.reserved.map(|reserved| reserved.bytes),
+        Some(500 * MIB)
+    );
+
+    let with = |current, others| Snapshot {
+        in_force: machine.in_force.clone(),
+        protected_by_others: others,
+        ..viewer(
+            Usage {
+                current: current * MIB,
+                ..Usage::default()
+            },
+            0,
+        )
+    };
+    assert_eq!(plan(&Event::Tick, &with(330, 0)), [], "not worth a write");
+    assert_eq!(reserve_of(&plan(&Event::Tick, &with(40, 0))), 437 * MIB);
+    assert_eq!(
+        reserve_of(&plan(&Event::Tick, &with(400, 200 * MIB))),
+        400 * MIB
+    );
+}
+
+#[test]
+fn taking_comes_before_giving() {
+    let mut old = viewer(
+        Usage {
+            current: 64 * MIB,
+            ..Usage::default()
+        },
+        0,
+    );
+    let mut machine = Machine::default();
+    for action in plan(&Event::Topmost, &old) {
+        machine.apply(&action, &old);
+    }
+    old.in_force = machine.in_force;
+    let topmost = old.topmost.as_mut().unwrap();
+    topmost.app.key = AppKey::Cgroup { inode: 6 };
+    topmost.app.home.as_mut().unwrap().inode = 6;
+    let actions = plan(&Event::Topmost, &old);
+    let at = |which: fn(&Action) -> bool| actions.iter().position(which).unwrap();
+    let unreserve = at(|action| matches!(action, Action::Protect(Step::Unreserve { .. })));
+    let reserve = at(|action| matches!(action, Action::Protect(Step::Reserve { .. })));
+    assert!(unreserve < reserve, "{actions:?}");
+}
