@@ -6,37 +6,28 @@ use std::time::Duration;
 
 use limelight_core::model::footprint::Footprint;
 use limelight_core::model::pressure::Pressure;
-use limelight_core::model::snapshot::Measured;
-use limelight_core::model::topmost::{Claim, Holder, Shift, Topmost};
+use limelight_core::model::topmost::{Holder, Topmost};
 use limelight_core::model::{AppKey, ProcessId, Snapshot};
-use limelight_core::policy::protect::Step;
-use limelight_core::policy::{plan, Action, Event};
+use limelight_core::policy::Event;
 use limelight_sys::pidfd::Pidfd;
 use limelight_sys::signal::Signals;
 use rustix::event::epoll::EventFlags;
 use rustix::process::Signal;
 use tracing::{debug, error, info, warn};
 
-use crate::actuators::cgroup_memory::protected_by_others;
 use crate::actuators::device::DeviceDoor;
-use crate::actuators::{Actuators, Context, Effect};
-use crate::config::{self, Adopt, Config, Origin};
+use crate::actuators::{Actuators, Context};
+use crate::config::{self, Config, Origin};
 use crate::doors::{now, Doors, Roots};
 use crate::exit::Failure;
-use crate::identify;
 use crate::lock::{self, Lock};
 use crate::notify::Service;
 use crate::reactor::{Reactor, Ready, Token};
 use crate::restore::Ledger;
 use crate::sources::control::ControlSource;
 use crate::sources::oom_score_adj::OomScoreAdj;
-use crate::sources::pressure::{self, PressureSource};
-use crate::trust;
+use crate::sources::pressure::PressureSource;
 use crate::undo::undo_all;
-
-/// Rounds of planning after one event: an app that was moved into a cgroup of its own gets its
-/// reservation in the next round.
-const ROUNDS: usize = 3;
 
 /// Failed waits in a row after which the daemon gives up.
 const FAILURES_MAX: u32 = 10;
@@ -71,16 +62,16 @@ pub struct Daemon {
     pub(crate) oom_score_adj: OomScoreAdj,
     pub(crate) topmost: Topmost,
     pub(crate) pressure: Pressure,
-    footprint: Option<(AppKey, Footprint)>,
+    pub(crate) footprint: Option<(AppKey, Footprint)>,
     pub(crate) actuators: Actuators,
     /// Apps that could not be moved into a cgroup of their own.
-    not_adoptable: BTreeSet<AppKey>,
+    pub(crate) not_adoptable: BTreeSet<AppKey>,
     /// The process whose end is the end of the app in front.
-    front_process: Option<(ProcessId, Pidfd)>,
+    pub(crate) front_process: Option<(ProcessId, Pidfd)>,
     /// As of the last event, for `status` and `explain`.
     pub(crate) last: Snapshot,
     pub(crate) started: Duration,
-    next_tick: Duration,
+    pub(crate) next_tick: Duration,
     service: Service,
     stopping: bool,
     _lock: Lock,
@@ -149,7 +140,7 @@ impl Daemon {
         reactor
             .add(control.listener(), Token::Listener, EventFlags::IN)
             .map_err(io)?;
-        let daemon = Daemon {
+        let mut daemon = Daemon {
             topmost: Topmost::new(config.settings.topmost.gap),
             actuators: Actuators::new(ledger, device),
             options,
@@ -171,19 +162,29 @@ impl Daemon {
             stopping: false,
             _lock: lock,
         };
-        daemon.watch_sources().map_err(io)?;
+        daemon.watch_sources();
         Ok(daemon)
     }
 
-    fn watch_sources(&self) -> std::io::Result<()> {
+    /// Waits for the sources; one that cannot be waited for is done without, not a reason to fail.
+    fn watch_sources(&mut self) {
         if let Some(trigger) = self.pressure_source.trigger() {
-            self.reactor
-                .add(trigger, Token::Pressure, EventFlags::PRI)?;
+            let added = self.reactor.add(trigger, Token::Pressure, EventFlags::PRI);
+            if let Err(error) = added {
+                warn!("the PSI trigger cannot be waited for, pressure is polled: {error}");
+                self.pressure_source.drop_trigger();
+            }
         }
+        self.watch_oom_score_adj();
+    }
+
+    fn watch_oom_score_adj(&mut self) {
         if let Some(instance) = self.oom_score_adj.instance() {
-            self.reactor.add(instance, Token::Trace, EventFlags::IN)?;
+            if let Err(error) = self.reactor.add(instance, Token::Trace, EventFlags::IN) {
+                warn!("the oom_score_adj tracepoint cannot be waited for and is given up: {error}");
+                self.oom_score_adj.stop(&mut self.actuators.ledger);
+            }
         }
-        Ok(())
     }
 
     /// Runs until SIGTERM or SIGINT, and puts everything back.
@@ -347,198 +348,6 @@ impl Daemon {
         self.service.pass_time(at);
     }
 
-    /// Processes whose `oom_score_adj` became 0, oldest first.
-    fn infer(&mut self, fronts: Vec<ProcessId>) {
-        for id in fronts {
-            if !self.topmost.hears_inferred() {
-                debug!("pid {} became 0, but a higher claim is in force", id.pid);
-                continue;
-            }
-            // The kernel let the writer write, so this is the owner's claim.
-            let Some(uid) = self.doors.same_process(id).and_then(|p| p.owner_uid().ok()) else {
-                continue;
-            };
-            let others = self.topmost.held_by_other_user(uid);
-            let app = trust::may_speak(&self.doors, uid, others)
-                .and_then(|()| identify::app_of_pid(&self.doors, id.pid));
-            match app {
-                Ok(app) => {
-                    let app = trust::confine(&self.doors, uid, app);
-                    let claim = Claim {
-                        app: Some(app),
-                        source: "oom_score_adj".to_owned(),
-                        uid,
-                    };
-                    let shift = self.topmost.claim_inferred(claim, now());
-                    self.after(shift);
-                }
-                Err(refusal) => debug!("oom_score_adj of {} became 0: {}", id.pid, refusal.message),
-            }
-        }
-    }
-
-    /// Demotes the app in front if it has ended, and forgets the one before it likewise.
-    fn check_front(&mut self) {
-        let front = self.topmost.front().map(|front| front.app.clone());
-        let previous = self.topmost.previous().cloned();
-        for app in front.into_iter().chain(previous) {
-            if !identify::is_alive(&self.doors, &app) {
-                debug!("{} has ended", app.name);
-                let shift = self.topmost.vanished(app.key, now());
-                self.after(shift);
-            }
-        }
-    }
-
-    /// Acts on what a claim came to.
-    pub(crate) fn after(&mut self, shift: Shift) {
-        if shift == Shift::Unchanged {
-            return;
-        }
-        match self.topmost.front() {
-            Some(front) => info!("topmost: {} (by {})", front.app.name, front.source),
-            None => info!("topmost: none"),
-        }
-        self.watch_front();
-        self.refresh(Event::Topmost);
-        self.next_tick = now() + self.config.settings.protect.interval;
-    }
-
-    fn watch_front(&mut self) {
-        if let Some((_, pidfd)) = self.front_process.take() {
-            self.reactor.remove(&pidfd);
-        }
-        let Some(AppKey::Tree(root)) = self.topmost.front().map(|front| front.app.key) else {
-            return;
-        };
-        // Without a pidfd the next tick notices the end.
-        if let Ok(pidfd) = Pidfd::open(root.pid) {
-            if self
-                .reactor
-                .add(&pidfd, Token::Front, EventFlags::IN)
-                .is_ok()
-            {
-                self.front_process = Some((root, pidfd));
-            }
-        }
-    }
-
-    /// Measures, plans, and carries the plan out.
-    pub(crate) fn refresh(&mut self, event: Event) {
-        for _ in 0..ROUNDS {
-            let snapshot = self.snapshot();
-            let actions = plan(&event, &snapshot);
-            let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.clone());
-            self.last = snapshot;
-            if self.options.dry_run && front.is_none() {
-                self.actuators.changes.drop_where(|_, _| true);
-            }
-            let mut again = false;
-            for action in &actions {
-                let context = Context {
-                    doors: &self.doors,
-                    now: now(),
-                    front: front.as_ref(),
-                };
-                if self.options.dry_run {
-                    self.actuators.plan_only(action, context);
-                    continue;
-                }
-                match self.actuators.apply(action, context) {
-                    Effect::None => {}
-                    Effect::Measurable => again = true,
-                    Effect::Moved(app) => {
-                        self.topmost.update_app(&app);
-                        again = true;
-                    }
-                    Effect::NotAdopted => {
-                        self.not_adoptable.extend(front.as_ref().map(|app| app.key));
-                    }
-                }
-            }
-            self.tell_own_writes(&actions);
-            self.last.in_force = self.actuators.in_force.clone();
-            if !again {
-                return;
-            }
-        }
-    }
-
-    /// A scan would take our own writes for somebody else's.
-    fn tell_own_writes(&mut self, actions: &[Action]) {
-        let wrote = actions.iter().any(|action| {
-            matches!(
-                action,
-                Action::Protect(Step::Shield { .. } | Step::Unshield { .. })
-            )
-        });
-        if wrote && self.oom_score_adj.sees_own_writes() {
-            let lowered: Vec<_> = self.actuators.lowered_scores().collect();
-            self.oom_score_adj.resync(&self.doors, &lowered);
-        }
-    }
-
-    fn snapshot(&mut self) -> Snapshot {
-        let memory = pressure::memory(&self.doors);
-        let lru = pressure::lru(&self.doors);
-        let topmost = self
-            .topmost
-            .front()
-            .map(|front| front.app.clone())
-            .map(|app| {
-                let members = identify::members(&self.doors, &app);
-                let usage = identify::usage(&self.doors, &app);
-                match (&mut self.footprint, usage) {
-                    (Some((key, footprint)), Some(usage)) if *key == app.key => {
-                        footprint.observe(usage);
-                    }
-                    (slot, usage) => *slot = usage.map(|usage| (app.key, Footprint::new(usage))),
-                }
-                let footprint = self.footprint.as_ref().map(|(_, footprint)| *footprint);
-                Measured {
-                    app,
-                    members,
-                    footprint,
-                }
-            });
-        let cache = topmost.as_ref().and_then(|topmost| {
-            let usage = topmost.footprint?.usage;
-            Some(identify::protected_cache(&self.doors, &topmost.app, &usage))
-        });
-        let reading = pressure::reading(&self.doors, now(), memory, cache.unwrap_or(0));
-        self.pressure.observe(reading);
-        let not_adoptable = topmost
-            .as_ref()
-            .is_some_and(|topmost| self.not_adoptable.contains(&topmost.app.key));
-        let device = self.actuators.device.device().is_some();
-        Snapshot {
-            settings: self.config.settings.clone(),
-            memory,
-            lru,
-            memory_controller: self.doors.has_memory_controller(),
-            device,
-            may_adopt: self.may_adopt() && !not_adoptable,
-            topmost,
-            lowered_steps: self.pressure.steps(),
-            protected_by_others: protected_by_others(
-                &self.doors,
-                &self.actuators.ledger,
-                lru.knob(),
-            ),
-            in_force: self.actuators.in_force.clone(),
-        }
-    }
-
-    fn may_adopt(&self) -> bool {
-        match self.config.adopt {
-            Adopt::Never => false,
-            Adopt::Always => true,
-            Adopt::Auto => {
-                self.actuators.device.device().is_none() && !self.doors.roots.systemd.exists()
-            }
-        }
-    }
-
     /// Reads the configuration again; a wrong one leaves the one in force.
     pub fn reload(&mut self) {
         self.service.reloading();
@@ -572,7 +381,7 @@ impl Daemon {
         if let Some(instance) = self.oom_score_adj.instance() {
             self.reactor.remove(instance);
         }
-        self.oom_score_adj.stop_now(&mut self.actuators.ledger);
+        self.oom_score_adj.stop(&mut self.actuators.ledger);
         self.oom_score_adj = OomScoreAdj::start(
             &self.doors,
             &mut self.actuators.ledger,
@@ -580,18 +389,14 @@ impl Daemon {
             self.config.scan_interval,
             now(),
         );
-        if let Some(instance) = self.oom_score_adj.instance() {
-            if let Err(error) = self.reactor.add(instance, Token::Trace, EventFlags::IN) {
-                error!("the oom_score_adj tracepoint cannot be waited for: {error}");
-            }
-        }
+        self.watch_oom_score_adj();
     }
 
     /// Puts everything back.
     pub fn stop(mut self) {
         self.service.stopping();
         self.refresh(Event::Stop);
-        self.oom_score_adj.stop_now(&mut self.actuators.ledger);
+        self.oom_score_adj.stop(&mut self.actuators.ledger);
         let failed = if self.options.dry_run {
             0
         } else {

@@ -6,7 +6,8 @@
 //!  (here)          (limelight-core)    (limelight-core)      (here)
 //! ```
 //!
-//! * [`daemon`]: the loop, and the order in which things happen.
+//! * [`daemon`]: the loop, and the order in which things happen; `react`: from an event to what is
+//!   done about it.
 //! * [`sources`]: the control socket, `oom_score_adj`, memory pressure.
 //! * [`identify`] and [`trust`]: which app a process is, and who may say so.
 //! * [`actuators`]: cgroup knobs, `oom_score_adj`, `/dev/limelight`.
@@ -24,6 +25,7 @@ pub mod identify;
 pub mod lock;
 pub mod log;
 pub mod notify;
+mod react;
 pub mod reactor;
 mod report;
 mod requests;

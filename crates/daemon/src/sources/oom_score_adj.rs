@@ -240,7 +240,7 @@ impl OomScoreAdj {
     }
 
     /// Stops; the instance is removed.
-    pub fn stop_now(&mut self, ledger: &mut Ledger) {
+    pub fn stop(&mut self, ledger: &mut Ledger) {
         self.known.clear();
         if let Way::Trace { instance, path } = std::mem::replace(&mut self.way, Way::Off) {
             drop(instance);

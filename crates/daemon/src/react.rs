@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! From an event to what is done about it: the model is brought up to date, the machine measured,
+//! the policy asked, and the plan carried out.
+
+use limelight_core::model::footprint::Footprint;
+use limelight_core::model::snapshot::Measured;
+use limelight_core::model::topmost::{Claim, Shift};
+use limelight_core::model::{AppKey, ProcessId, Snapshot};
+use limelight_core::policy::protect::Step;
+use limelight_core::policy::{plan, Action, Event};
+use limelight_sys::pidfd::Pidfd;
+use rustix::event::epoll::EventFlags;
+use tracing::{debug, info};
+
+use crate::actuators::cgroup_memory::protected_by_others;
+use crate::actuators::{Context, Effect};
+use crate::config::Adopt;
+use crate::daemon::Daemon;
+use crate::doors::now;
+use crate::identify;
+use crate::reactor::Token;
+use crate::sources::pressure;
+use crate::trust;
+
+/// Rounds of planning after one event: an app that was moved into a cgroup of its own gets its
+/// reservation in the next round.
+const ROUNDS: usize = 3;
+
+impl Daemon {
+    /// Processes whose `oom_score_adj` became 0, oldest first.
+    pub(crate) fn infer(&mut self, fronts: Vec<ProcessId>) {
+        for id in fronts {
+            if !self.topmost.hears_inferred() {
+                debug!("pid {} became 0, but a higher claim is in force", id.pid);
+                continue;
+            }
+            // The kernel let the writer write, so this is the owner's claim.
+            let Some(uid) = self.doors.same_process(id).and_then(|p| p.owner_uid().ok()) else {
+                continue;
+            };
+            let others = self.topmost.held_by_other_user(uid);
+            let app = trust::may_speak(&self.doors, uid, others)
+                .and_then(|()| identify::app_of_pid(&self.doors, id.pid));
+            match app {
+                Ok(app) => {
+                    let app = trust::confine(&self.doors, uid, app);
+                    let claim = Claim {
+                        app: Some(app),
+                        source: "oom_score_adj".to_owned(),
+                        uid,
+                    };
+                    let shift = self.topmost.claim_inferred(claim, now());
+                    self.after(shift);
+                }
+                Err(refusal) => debug!("oom_score_adj of {} became 0: {}", id.pid, refusal.message),
+            }
+        }
+    }
+
+    /// Demotes the app in front if it has ended, and forgets the one before it likewise.
+    pub(crate) fn check_front(&mut self) {
+        let front = self.topmost.front().map(|front| front.app.clone());
+        let previous = self.topmost.previous().cloned();
+        for app in front.into_iter().chain(previous) {
+            if !identify::is_alive(&self.doors, &app) {
+                debug!("{} has ended", app.name);
+                let shift = self.topmost.vanished(app.key, now());
+                self.after(shift);
+            }
+        }
+    }
+
+    /// Acts on what a claim came to.
+    pub(crate) fn after(&mut self, shift: Shift) {
+        if shift == Shift::Unchanged {
+            return;
+        }
+        match self.topmost.front() {
+            Some(front) => info!("topmost: {} (by {})", front.app.name, front.source),
+            None => info!("topmost: none"),
+        }
+        self.watch_front();
+        self.refresh(Event::Topmost);
+        self.next_tick = now() + self.config.settings.protect.interval;
+    }
+
+    fn watch_front(&mut self) {
+        if let Some((_, pidfd)) = self.front_process.take() {
+            self.reactor.remove(&pidfd);
+        }
+        let Some(AppKey::Tree(root)) = self.topmost.front().map(|front| front.app.key) else {
+            return;
+        };
+        // Without a pidfd the next tick notices the end.
+        if let Ok(pidfd) = Pidfd::open(root.pid) {
+            if self
+                .reactor
+                .add(&pidfd, Token::Front, EventFlags::IN)
+                .is_ok()
+            {
+                self.front_process = Some((root, pidfd));
+            }
+        }
+    }
+
+    /// Measures, plans, and carries the plan out.
+    pub(crate) fn refresh(&mut self, event: Event) {
+        for _ in 0..ROUNDS {
+            let snapshot = self.snapshot();
+            let actions = plan(&event, &snapshot);
+            let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.clone());
+            self.last = snapshot;
+            if self.options.dry_run && front.is_none() {
+                self.actuators.changes.drop_where(|_, _| true);
+            }
+            let mut again = false;
+            for action in &actions {
+                let context = Context {
+                    doors: &self.doors,
+                    now: now(),
+                    front: front.as_ref(),
+                };
+                if self.options.dry_run {
+                    self.actuators.plan_only(action, context);
+                    continue;
+                }
+                match self.actuators.apply(action, context) {
+                    Effect::None => {}
+                    Effect::Measurable => again = true,
+                    Effect::Moved(app) => {
+                        self.topmost.update_app(&app);
+                        again = true;
+                    }
+                    Effect::NotAdopted => {
+                        self.not_adoptable.extend(front.as_ref().map(|app| app.key));
+                    }
+                }
+            }
+            self.tell_own_writes(&actions);
+            self.last.in_force = self.actuators.in_force.clone();
+            if !again {
+                return;
+            }
+        }
+    }
+
+    /// A scan would take our own writes for somebody else's.
+    fn tell_own_writes(&mut self, actions: &[Action]) {
+        let wrote = actions.iter().any(|action| {
+            matches!(
+                action,
+                Action::Protect(Step::Shield { .. } | Step::Unshield { .. })
+            )
+        });
+        if wrote && self.oom_score_adj.sees_own_writes() {
+            let lowered: Vec<_> = self.actuators.lowered_scores().collect();
+            self.oom_score_adj.resync(&self.doors, &lowered);
+        }
+    }
+
+    fn snapshot(&mut self) -> Snapshot {
+        let memory = pressure::memory(&self.doors);
+        let lru = pressure::lru(&self.doors);
+        let topmost = self
+            .topmost
+            .front()
+            .map(|front| front.app.clone())
+            .map(|app| {
+                let members = identify::members(&self.doors, &app);
+                let usage = identify::usage(&self.doors, &app);
+                match (&mut self.footprint, usage) {
+                    (Some((key, footprint)), Some(usage)) if *key == app.key => {
+                        footprint.observe(usage);
+                    }
+                    (slot, usage) => *slot = usage.map(|usage| (app.key, Footprint::new(usage))),
+                }
+                let footprint = self.footprint.as_ref().map(|(_, footprint)| *footprint);
+                Measured {
+                    app,
+                    members,
+                    footprint,
+                }
+            });
+        let cache = topmost.as_ref().and_then(|topmost| {
+            let usage = topmost.footprint?.usage;
+            Some(identify::protected_cache(&self.doors, &topmost.app, &usage))
+        });
+        let reading = pressure::reading(&self.doors, now(), memory, cache.unwrap_or(0));
+        self.pressure.observe(reading);
+        let not_adoptable = topmost
+            .as_ref()
+            .is_some_and(|topmost| self.not_adoptable.contains(&topmost.app.key));
+        let device = self.actuators.device.device().is_some();
+        Snapshot {
+            settings: self.config.settings.clone(),
+            memory,
+            lru,
+            memory_controller: self.doors.has_memory_controller(),
+            device,
+            may_adopt: self.may_adopt() && !not_adoptable,
+            topmost,
+            lowered_steps: self.pressure.steps(),
+            protected_by_others: protected_by_others(
+                &self.doors,
+                &self.actuators.ledger,
+                lru.knob(),
+            ),
+            in_force: self.actuators.in_force.clone(),
+        }
+    }
+
+    fn may_adopt(&self) -> bool {
+        match self.config.adopt {
+            Adopt::Never => false,
+            Adopt::Always => true,
+            Adopt::Auto => {
+                self.actuators.device.device().is_none() && !self.doors.roots.systemd.exists()
+            }
+        }
+    }
+}

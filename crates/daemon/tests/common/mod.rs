@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! A machine made of plain files, and the real daemon on it, driven turn by turn in this thread.
+//!
+//! Processes are real ones (`sleep`), because a pidfd cannot be faked; what `/proc` and the cgroup
+//! tree say about them is written here.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use limelight_core::control::{Explain, Response, Status};
+use limelight_daemon::config::Origin;
+use limelight_daemon::daemon::{Daemon, Options};
+use limelight_daemon::doors::Roots;
+
+/// Long enough for anything; what takes longer has failed.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A real process with an entry in the fake `/proc`.
+pub struct App {
+    child: Child,
+    pub pid: i32,
+}
+
+impl Drop for App {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The machine.
+pub struct Machine {
+    temp: tempfile::TempDir,
+}
+
+impl Machine {
+    /// 1000 MiB of memory, no swap, MGLRU, an empty cgroup tree with the memory controller.
+    pub fn new() -> Machine {
+        let machine = Machine {
+            temp: tempfile::tempdir().unwrap(),
+        };
+        for directory in [
+            "proc/pressure",
+            "sys/kernel/mm/lru_gen",
+            "cgroup",
+            "sessions",
+        ] {
+            fs::create_dir_all(machine.path(directory)).unwrap();
+        }
+        machine.write(
+            "proc/meminfo",
+            "MemTotal: 1024000 kB\nMemAvailable: 900000 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n",
+        );
+        machine.write("proc/vmstat", "oom_kill 0\n");
+        machine.write("proc/pressure/memory", "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n");
+        machine.write("sys/kernel/mm/lru_gen/enabled", "0x0007\n");
+        machine.write("limelight.toml", "[protect]\ninterval_ms = 100\n[sources]\nscan_interval_ms = 100\n[topmost]\ngap_ms = 300\n");
+        machine.make_cgroup("");
+        machine
+    }
+
+    /// A path inside the machine.
+    pub fn path(&self, relative: &str) -> PathBuf {
+        self.temp.path().join(relative)
+    }
+
+    /// Writes a file.
+    pub fn write(&self, relative: &str, text: &str) {
+        fs::write(self.path(relative), text).unwrap();
+    }
+
+    /// Reads a file, trimmed.
+    pub fn read(&self, relative: &str) -> String {
+        fs::read_to_string(self.path(relative))
+            .unwrap()
+            .trim()
+            .to_owned()
+    }
+
+    /// Makes a cgroup that uses no memory.
+    pub fn make_cgroup(&self, path: &str) {
+        let directory = format!("cgroup/{path}");
+        fs::create_dir_all(self.path(&directory)).unwrap();
+        for (file, text) in [
+            ("cgroup.procs", ""),
+            ("cgroup.controllers", "cpu memory\n"),
+            ("cgroup.subtree_control", "memory\n"),
+            ("memory.min", "0\n"),
+            ("memory.low", "0\n"),
+            ("memory.high", "max\n"),
+            ("memory.max", "max\n"),
+            ("memory.current", "0\n"),
+            ("memory.stat", "anon 0\nfile 0\n"),
+        ] {
+            self.write(&format!("{directory}/{file}"), text);
+        }
+    }
+
+    /// Starts a process in a cgroup.
+    pub fn spawn(&self, cgroup: &str) -> App {
+        let child = Command::new("sleep").arg("600").spawn().unwrap();
+        let app = App {
+            pid: child.id() as i32,
+            child,
+        };
+        self.enter(app.pid, 1, cgroup);
+        app
+    }
+
+    fn enter(&self, pid: i32, ppid: i32, cgroup: &str) {
+        let directory = format!("proc/{pid}");
+        fs::create_dir_all(self.path(&directory)).unwrap();
+        let stat =
+            format!("{pid} (app{pid}) S {ppid} 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 {pid}00 0 0\n");
+        let status = format!("Tgid:\t{pid}\nUid:\t0\t0\t0\t0\n");
+        self.write(&format!("{directory}/stat"), &stat);
+        self.write(&format!("{directory}/status"), &status);
+        self.write(&format!("{directory}/comm"), &format!("app{pid}\n"));
+        self.write(&format!("{directory}/cgroup"), &format!("0::/{cgroup}\n"));
+        self.write(&format!("{directory}/oom_score_adj"), "0\n");
+        let procs = format!("cgroup/{cgroup}/cgroup.procs");
+        let known = self.read(&procs);
+        self.write(&procs, &format!("{known}\n{pid}\n"));
+    }
+
+    /// Kills a process and takes its entry away.
+    pub fn end(&self, app: App, cgroup: &str) {
+        let pid = app.pid;
+        fs::remove_dir_all(self.path(&format!("proc/{pid}"))).unwrap();
+        self.write(&format!("cgroup/{cgroup}/cgroup.procs"), "");
+        drop(app);
+    }
+
+    /// Sets what a cgroup's memory controller counts.
+    pub fn use_memory(&self, cgroup: &str, anon_mib: u64) {
+        let bytes = anon_mib << 20;
+        self.write(
+            &format!("cgroup/{cgroup}/memory.current"),
+            &format!("{bytes}\n"),
+        );
+        self.write(
+            &format!("cgroup/{cgroup}/memory.stat"),
+            &format!("anon {bytes}\nfile 0\n"),
+        );
+    }
+
+    /// A cgroup's value in MiB.
+    pub fn mib(&self, file: &str) -> u64 {
+        self.read(&format!("cgroup/{file}")).parse::<u64>().unwrap() >> 20
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            config: Origin::File(self.path("limelight.toml")),
+            dry_run: false,
+            roots: Roots {
+                proc: self.path("proc"),
+                sys: self.path("sys"),
+                cgroup: Some(self.path("cgroup")),
+                tracefs: None,
+                device: self.path("dev-limelight"),
+                sessions: self.path("no-sessions"),
+                systemd: self.path(""),
+                runtime: self.path("run"),
+            },
+        }
+    }
+
+    /// Starts the daemon.
+    pub fn start(&self) -> Running<'_> {
+        self.start_with(|_| {})
+    }
+
+    /// Starts the daemon with other options.
+    pub fn start_with(&self, change: impl FnOnce(&mut Options)) -> Running<'_> {
+        let mut options = self.options();
+        change(&mut options);
+        let daemon = Daemon::start(options).unwrap();
+        Running {
+            daemon,
+            socket: self.path("run/control.sock"),
+            _machine: self,
+        }
+    }
+}
+
+/// The daemon on the machine.
+pub struct Running<'a> {
+    pub daemon: Daemon,
+    socket: PathBuf,
+    _machine: &'a Machine,
+}
+
+/// A connection to it.
+pub struct Client {
+    stream: UnixStream,
+}
+
+impl Running<'_> {
+    /// Connects.
+    pub fn connect(&self) -> Client {
+        Client {
+            stream: UnixStream::connect(&self.socket).unwrap(),
+        }
+    }
+
+    /// Sends a request and turns the loop until its answer is there.
+    pub fn ask_over(&mut self, client: &mut Client, request: &str) -> Response {
+        client
+            .stream
+            .write_all(format!("{request}\n").as_bytes())
+            .unwrap();
+        client.stream.set_nonblocking(true).unwrap();
+        let mut line = String::new();
+        let mut reader = BufReader::new(client.stream.try_clone().unwrap());
+        self.until("an answer", |_| reader.read_line(&mut line).is_ok());
+        serde_json::from_str(&line).unwrap()
+    }
+
+    /// Asks over a connection of its own.
+    pub fn ask(&mut self, request: &str) -> Response {
+        let mut client = self.connect();
+        self.ask_over(&mut client, request)
+    }
+
+    /// Claims a process explicitly.
+    pub fn focus(&mut self, pid: i32) {
+        let answer = self.ask(&format!(
+            r#"{{"op":"focus","target":{{"pid":{pid}}},"source":"test"}}"#
+        ));
+        assert!(matches!(answer, Response::Ok { .. }), "{answer:?}");
+    }
+
+    /// Withdraws the claim.
+    pub fn focus_none(&mut self) {
+        let answer = self.ask(r#"{"op":"focus","target":"none","source":"test"}"#);
+        assert!(matches!(answer, Response::Ok { .. }), "{answer:?}");
+    }
+
+    /// Asks for the state.
+    pub fn status(&mut self) -> Status {
+        match self.ask(r#"{"op":"status"}"#) {
+            Response::Status(status) => *status,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Pid of the app in front.
+    pub fn topmost(&mut self) -> Option<i32> {
+        self.status().topmost.and_then(|topmost| topmost.app.pid)
+    }
+
+    /// Asks about a process.
+    pub fn explain(&mut self, pid: i32) -> Explain {
+        match self.ask(&format!(r#"{{"op":"explain","pid":{pid}}}"#)) {
+            Response::Explain(explain) => *explain,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Turns the loop until something holds.
+    pub fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Daemon) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !holds(&mut self.daemon) {
+            assert!(Instant::now() < deadline, "never: {what}");
+            self.daemon.turn(Some(Duration::from_millis(20))).unwrap();
+        }
+    }
+
+    /// Stops as SIGTERM would.
+    pub fn stop(self) {
+        self.daemon.stop();
+    }
+
+    /// Ends as SIGKILL would: nothing is put back.
+    pub fn crash(self) {
+        drop(self.daemon);
+    }
+}
+
+/// Names in a directory.
+pub fn names(path: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(path)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}

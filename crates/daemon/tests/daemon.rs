@@ -1,0 +1,458 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The real loop on a machine of plain files: socket in, knobs out.
+
+mod common;
+
+use common::{names, Machine};
+use limelight_core::control::{ErrorCode, Outcome, Response, Role, State};
+
+/// Two apps with cgroups of their own, two levels deep.
+fn two_apps() -> (Machine, common::App, common::App) {
+    let machine = Machine::new();
+    for cgroup in ["u", "u/app-a-1.scope", "u/app-b-2.scope"] {
+        machine.make_cgroup(cgroup);
+    }
+    machine.use_memory("u/app-a-1.scope", 100);
+    machine.use_memory("u/app-b-2.scope", 40);
+    let a = machine.spawn("u/app-a-1.scope");
+    let b = machine.spawn("u/app-b-2.scope");
+    (machine, a, b)
+}
+
+const A: &str = "u/app-a-1.scope";
+const B: &str = "u/app-b-2.scope";
+
+#[test]
+fn focus_reserves_along_the_chain_and_none_puts_it_back() {
+    let (machine, a, _b) = two_apps();
+    machine.write("cgroup/u/memory.min", "4096\n");
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    assert_eq!(machine.mib(&format!("{A}/memory.min")), 125);
+    assert_eq!(machine.mib("u/memory.min"), 125);
+    assert_eq!(machine.read(&format!("cgroup/{A}/memory.low")), "0");
+    assert_eq!(
+        machine.read(&format!("proc/{}/oom_score_adj", a.pid)),
+        "-500"
+    );
+
+    let explain = daemon.explain(a.pid);
+    assert_eq!(explain.role, Role::Topmost);
+    assert_eq!(explain.changes.len(), 3, "{explain:?}");
+    let chain = explain
+        .changes
+        .iter()
+        .find(|change| change.knob.ends_with("/u/memory.min"))
+        .unwrap();
+    assert_eq!(
+        (chain.from.as_str(), &chain.outcome),
+        ("4096", &Outcome::Applied)
+    );
+
+    daemon.focus_none();
+    assert_eq!(machine.read(&format!("cgroup/{A}/memory.min")), "0");
+    assert_eq!(machine.read("cgroup/u/memory.min"), "4096");
+    assert_eq!(machine.read(&format!("proc/{}/oom_score_adj", a.pid)), "0");
+    assert_eq!(daemon.explain(a.pid).changes, []);
+    daemon.stop();
+    assert_eq!(names(&machine.path("run")), ["lock"]);
+}
+
+#[test]
+fn another_app_takes_over_with_everything() {
+    let (machine, a, b) = two_apps();
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    daemon.focus(b.pid);
+    assert_eq!(machine.read(&format!("cgroup/{A}/memory.min")), "0");
+    assert_eq!(machine.mib(&format!("{B}/memory.min")), 50);
+    assert_eq!(machine.mib("u/memory.min"), 50);
+    assert_eq!(machine.read(&format!("proc/{}/oom_score_adj", a.pid)), "0");
+    assert_eq!(
+        machine.read(&format!("proc/{}/oom_score_adj", b.pid)),
+        "-500"
+    );
+    let status = daemon.status();
+    assert_eq!(status.topmost.unwrap().app.pid, Some(b.pid));
+    assert_eq!(status.previous.unwrap().pid, Some(a.pid));
+    assert_eq!(status.memory.protected, 50 << 20);
+    assert_eq!(daemon.explain(a.pid).role, Role::Previous);
+    daemon.stop();
+    assert_eq!(machine.read("cgroup/u/memory.min"), "0");
+}
+
+#[test]
+fn the_reservation_grows_with_the_app_and_stops_at_the_budget() {
+    let (machine, a, _b) = two_apps();
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    machine.use_memory(A, 300);
+    daemon.until("growth", |_| machine.mib(&format!("{A}/memory.min")) > 300);
+    machine.use_memory(A, 900);
+    daemon.until("the budget", |_| {
+        machine.mib(&format!("{A}/memory.min")) == 600
+    });
+    assert_eq!(machine.mib("u/memory.min"), 600);
+    // Others' reservations come out of the budget.
+    machine.make_cgroup("other");
+    machine.use_memory("other", 100);
+    machine.write("cgroup/other/memory.min", "max\n");
+    daemon.until("others", |_| machine.mib(&format!("{A}/memory.min")) == 500);
+    daemon.stop();
+    assert_eq!(machine.read("cgroup/other/memory.min"), "max");
+}
+
+#[test]
+fn siblings_keep_their_share_of_the_ancestor() {
+    let (machine, a, _b) = two_apps();
+    machine.write(
+        &format!("cgroup/{B}/memory.min"),
+        &format!("{}\n", 30 << 20),
+    );
+    machine.write("cgroup/u/memory.min", &format!("{}\n", 30 << 20));
+    machine.use_memory("u", 140);
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    assert_eq!(machine.mib(&format!("{A}/memory.min")), 125);
+    assert_eq!(machine.mib("u/memory.min"), 155);
+    daemon.stop();
+    assert_eq!(machine.mib("u/memory.min"), 30);
+    assert_eq!(machine.mib(&format!("{B}/memory.min")), 30);
+}
+
+#[test]
+fn the_knob_follows_the_lru() {
+    let (machine, a, _b) = two_apps();
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    machine.write("sys/kernel/mm/lru_gen/enabled", "0x0000\n");
+    daemon.until("memory.low", |_| {
+        machine.mib(&format!("{A}/memory.low")) == 125
+    });
+    assert_eq!(machine.read(&format!("cgroup/{A}/memory.min")), "0");
+    assert_eq!(machine.read("cgroup/u/memory.min"), "0");
+    assert_eq!(machine.mib("u/memory.low"), 125);
+    daemon.stop();
+    assert_eq!(machine.read(&format!("cgroup/{A}/memory.low")), "0");
+}
+
+#[test]
+fn a_crash_is_undone_by_the_next_start_and_what_others_changed_is_theirs() {
+    let (machine, a, _b) = two_apps();
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    daemon.crash();
+    assert_eq!(machine.mib(&format!("{A}/memory.min")), 125);
+    machine.write("cgroup/u/memory.min", "777\n");
+    let daemon = machine.start();
+    assert_eq!(machine.read(&format!("cgroup/{A}/memory.min")), "0");
+    assert_eq!(machine.read("cgroup/u/memory.min"), "777");
+    assert_eq!(machine.read(&format!("proc/{}/oom_score_adj", a.pid)), "0");
+    daemon.stop();
+}
+
+#[test]
+fn restore_alone_puts_everything_back() {
+    let (machine, a, _b) = two_apps();
+    let mut daemon = machine.start();
+    let mut roots = None;
+    daemon.focus(a.pid);
+    let record = machine.read("run/restore.json");
+    daemon.crash();
+    machine
+        .start_with(|options| roots = Some(options.roots.clone()))
+        .stop();
+    // As if the service manager ran the stop hook instead.
+    machine.write("run/restore.json", &record);
+    machine.write(
+        &format!("cgroup/{A}/memory.min"),
+        &format!("{}\n", 125 << 20),
+    );
+    limelight_daemon::daemon::restore(roots.unwrap()).unwrap();
+    assert_eq!(machine.read(&format!("cgroup/{A}/memory.min")), "0");
+    assert_eq!(names(&machine.path("run")), ["lock"]);
+}
+
+#[test]
+fn a_corrupt_record_does_not_stop_the_start() {
+    let (machine, a, _b) = two_apps();
+    std::fs::create_dir(machine.path("run")).unwrap();
+    machine.write("run/restore.json", "{\"version\":1,");
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    assert_eq!(machine.read("run/restore.json.corrupt"), "{\"version\":1,");
+    daemon.stop();
+}
+
+#[test]
+fn a_value_that_somebody_else_sets_meanwhile_is_left_alone() {
+    let (machine, a, _b) = two_apps();
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    machine.write("cgroup/u/memory.min", "12345\n");
+    machine.use_memory(A, 200);
+    daemon.until("growth", |_| machine.mib(&format!("{A}/memory.min")) >= 250);
+    assert_eq!(machine.read("cgroup/u/memory.min"), "12345");
+    let explain = daemon.explain(a.pid);
+    let leaf = explain
+        .changes
+        .iter()
+        .find(|c| c.knob.ends_with("scope/memory.min"))
+        .unwrap();
+    assert!(
+        matches!(&leaf.outcome, Outcome::Inert { why } if why.contains("/u holds only 12345")),
+        "{leaf:?}"
+    );
+    daemon.focus_none();
+    assert_eq!(machine.read("cgroup/u/memory.min"), "12345");
+    assert_eq!(machine.read(&format!("cgroup/{A}/memory.min")), "0");
+    daemon.stop();
+}
+
+#[test]
+fn an_app_that_ends_leaves_nothing() {
+    let (machine, a, _b) = two_apps();
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    machine.end(a, A);
+    daemon.until("the end", |_| machine.read("cgroup/u/memory.min") == "0");
+    assert_eq!(machine.read(&format!("cgroup/{A}/memory.min")), "0");
+    assert_eq!(daemon.topmost(), None);
+    assert!(daemon.status().changes.is_empty());
+    daemon.stop();
+}
+
+#[test]
+fn a_session_s_word_counts_until_its_connection_closes() {
+    let (machine, a, b) = two_apps();
+    let mut daemon = machine.start();
+    let mut agent = daemon.connect();
+    let claim = |pid: i32| {
+        format!(r#"{{"op":"focus","target":{{"pid":{pid}}},"source":"x11","hold":true}}"#)
+    };
+    daemon.ask_over(&mut agent, &claim(a.pid));
+    assert_eq!(daemon.topmost(), Some(a.pid));
+    daemon.ask_over(
+        &mut agent,
+        r#"{"op":"focus","target":"none","source":"x11","hold":true}"#,
+    );
+    assert_eq!(daemon.topmost(), Some(a.pid), "the gap");
+    daemon.ask_over(&mut agent, &claim(b.pid));
+    assert_eq!(daemon.topmost(), Some(b.pid));
+    drop(agent);
+    daemon.until("the agent's end", |_| {
+        machine.read("cgroup/u/memory.min") == "0"
+    });
+    assert_eq!(daemon.topmost(), None);
+    daemon.stop();
+}
+
+#[test]
+fn a_value_that_becomes_0_is_topmost_and_our_own_writes_are_not_heard() {
+    let (machine, a, b) = two_apps();
+    let score = |pid: i32, value: &str| machine.write(&format!("proc/{pid}/oom_score_adj"), value);
+    score(a.pid, "7");
+    score(b.pid, "7");
+    let mut daemon = machine.start();
+    score(a.pid, "0");
+    daemon.until("a", |_| machine.mib(&format!("{A}/memory.min")) > 0);
+    assert_eq!(daemon.status().topmost.unwrap().source, "oom_score_adj");
+    score(b.pid, "0");
+    daemon.until("b", |_| machine.mib(&format!("{B}/memory.min")) > 0);
+    // Restoring a's 0 was our own write: b stays.
+    assert_eq!(machine.read(&format!("proc/{}/oom_score_adj", a.pid)), "0");
+    for _ in 0..20 {
+        daemon
+            .daemon
+            .turn(Some(std::time::Duration::from_millis(30)))
+            .unwrap();
+    }
+    assert_eq!(daemon.topmost(), Some(b.pid));
+    // A claim of a person is heard, and outranks what is inferred.
+    daemon.focus(a.pid);
+    score(b.pid, "7");
+    daemon
+        .daemon
+        .turn(Some(std::time::Duration::from_millis(150)))
+        .unwrap();
+    score(b.pid, "0");
+    for _ in 0..20 {
+        daemon
+            .daemon
+            .turn(Some(std::time::Duration::from_millis(30)))
+            .unwrap();
+    }
+    assert_eq!(daemon.topmost(), Some(a.pid));
+    daemon.stop();
+}
+
+#[test]
+fn children_that_inherited_a_lowered_value_are_put_back_too() {
+    let (machine, a, _b) = two_apps();
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    let child = machine.spawn(A);
+    machine.write(&format!("proc/{}/oom_score_adj", child.pid), "-500");
+    let late = std::cell::Cell::new(0);
+    daemon.until("the child is a member", |_| {
+        late.set(late.get() + 1);
+        machine
+            .read("run/restore.json")
+            .contains(&format!("\"pid\": {}", child.pid))
+    });
+    daemon.focus_none();
+    assert_eq!(
+        machine.read(&format!("proc/{}/oom_score_adj", child.pid)),
+        "0"
+    );
+    assert_eq!(machine.read(&format!("proc/{}/oom_score_adj", a.pid)), "0");
+    daemon.stop();
+}
+
+#[test]
+fn a_dry_run_says_everything_and_does_nothing() {
+    let (machine, a, _b) = two_apps();
+    let mut daemon = machine.start_with(|options| options.dry_run = true);
+    daemon.focus(a.pid);
+    let status = daemon.status();
+    assert!(status.dry_run);
+    assert_eq!(status.changes.len(), 3, "{:?}", status.changes);
+    assert!(status
+        .changes
+        .iter()
+        .all(|change| change.outcome == Outcome::Planned));
+    assert_eq!(machine.read(&format!("cgroup/{A}/memory.min")), "0");
+    assert_eq!(machine.read(&format!("proc/{}/oom_score_adj", a.pid)), "0");
+    daemon.focus_none();
+    assert!(daemon.status().changes.is_empty());
+    daemon.stop();
+}
+
+#[test]
+fn a_cgroup_may_be_named_and_a_session_may_not() {
+    let (machine, _a, _b) = two_apps();
+    machine.make_cgroup("u/session-2.scope");
+    let mut daemon = machine.start();
+    let claim =
+        |path: &str| format!(r#"{{"op":"focus","target":{{"cgroup":"{path}"}},"source":"test"}}"#);
+    let full = machine.path("cgroup").join(A);
+    for path in [A, "/u/app-a-1.scope", full.to_str().unwrap()] {
+        assert!(
+            matches!(daemon.ask(&claim(path)), Response::Ok { .. }),
+            "{path}"
+        );
+        assert_eq!(machine.mib(&format!("{A}/memory.min")), 125);
+    }
+    for (path, expected) in [
+        ("/", ErrorCode::NotAnApp),
+        ("u/session-2.scope", ErrorCode::NotAnApp),
+        ("u/none", ErrorCode::NotFound),
+        ("../../etc", ErrorCode::NotFound),
+    ] {
+        match daemon.ask(&claim(path)) {
+            Response::Error { code, cure, .. } => {
+                assert_eq!(code, expected, "{path}");
+                assert!(!cure.is_empty());
+            }
+            other => panic!("{path}: {other:?}"),
+        }
+    }
+    daemon.stop();
+}
+
+#[test]
+fn nonsense_is_refused_and_the_connection_stays() {
+    let (machine, a, _b) = two_apps();
+    let mut daemon = machine.start();
+    let mut client = daemon.connect();
+    for line in [
+        "",
+        "{}",
+        "[1]",
+        "\u{0}",
+        r#"{"op":"focus","target":{"pid":-5},"source":"x"}"#,
+        r#"{"op":"focus","target":{"pid":1},"source":"x"}"#,
+        r#"{"op":"focus","target":"none","source":""}"#,
+        r#"{"op":"explain","pid":999999999}"#,
+    ] {
+        let answer = daemon.ask_over(&mut client, line);
+        assert!(
+            matches!(answer, Response::Error { .. }),
+            "{line}: {answer:?}"
+        );
+    }
+    let answer = daemon.ask_over(&mut client, r#"{"op":"status"}"#);
+    assert!(matches!(answer, Response::Status(_)));
+    assert_eq!(daemon.explain(a.pid).role, Role::Background);
+    daemon.stop();
+}
+
+#[test]
+fn a_wrong_configuration_leaves_the_old_one_in_force() {
+    let (machine, a, _b) = two_apps();
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    machine.write("limelight.toml", "[protect]\nbudget_percent = 900\n");
+    daemon.daemon.reload();
+    assert_eq!(daemon.status().memory.budget, 600 << 20);
+    machine.write("limelight.toml", "[protect]\nenabled = false\n");
+    daemon.daemon.reload();
+    assert_eq!(daemon.status().mechanisms[0].state, State::Off);
+    assert_eq!(machine.read("cgroup/u/memory.min"), "0");
+    assert_eq!(machine.read(&format!("proc/{}/oom_score_adj", a.pid)), "0");
+    daemon.stop();
+}
+
+#[test]
+fn with_nothing_else_left_protection_gives_way() {
+    let (machine, a, _b) = two_apps();
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    machine.write(
+        "proc/meminfo",
+        "MemTotal: 1024000 kB\nMemAvailable: 1000 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n",
+    );
+    let mut stalled = 0u64;
+    daemon.until("no reservation left", |_| {
+        stalled += 1_000_000;
+        machine.write(
+            "proc/pressure/memory",
+            &format!("some avg10=90.00 avg60=0.00 avg300=0.00 total={stalled}\nfull avg10=90.00 avg60=0.00 avg300=0.00 total={stalled}\n"),
+        );
+        machine.read(&format!("cgroup/{A}/memory.min")) == "0"
+    });
+    assert_eq!(daemon.status().memory.lowered_steps, 4);
+    let notes = daemon.explain(a.pid).notes;
+    assert!(
+        notes.iter().any(|note| note.contains("lowered by 4/4")),
+        "{notes:?}"
+    );
+    assert_eq!(
+        machine.read(&format!("proc/{}/oom_score_adj", a.pid)),
+        "-500",
+        "the shield stays"
+    );
+    daemon.stop();
+}
+
+#[test]
+fn without_a_cgroup_of_its_own_the_reason_is_told() {
+    let machine = Machine::new();
+    machine.make_cgroup("session-1.scope");
+    let a = machine.spawn("session-1.scope");
+    // systemd runs here, so nothing is moved.
+    let mut daemon = machine.start_with(|options| options.roots.systemd = machine.path("proc"));
+    daemon.focus(a.pid);
+    let explain = daemon.explain(a.pid);
+    assert!(!explain.app.unwrap().own_cgroup);
+    assert_eq!(explain.changes.len(), 1, "oom_score_adj only");
+    assert!(
+        explain
+            .notes
+            .iter()
+            .any(|note| note.contains("[protect] adopt")),
+        "{:?}",
+        explain.notes
+    );
+    daemon.stop();
+}
