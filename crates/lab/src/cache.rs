@@ -99,7 +99,7 @@ impl Shelf {
             let lock = File::create(&lock_path)
                 .with_context(|| format!("cannot create {}", lock_path.display()))?;
             if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-                eprintln!("{name}: somebody else is making it, waiting");
+                eprintln!("{name}: already being made, waiting for it");
                 flock(&lock, FlockOperation::LockExclusive)
                     .with_context(|| format!("cannot lock {}", lock_path.display()))?;
             }

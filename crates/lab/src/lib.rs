@@ -3,12 +3,14 @@
 
 pub mod cache;
 pub mod cli;
+pub mod demo;
 pub mod image;
 pub mod kernel;
 pub mod ktap;
 pub mod paths;
 pub mod progress;
 pub mod qemu;
+pub mod report;
 pub mod results;
 pub mod run;
 pub mod scenario;

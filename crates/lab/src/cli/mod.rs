@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The lab's commands.
 
+mod demo;
 mod measure;
+mod report;
 mod tests;
 
 use anyhow::{bail, Result};
@@ -61,6 +63,20 @@ pub enum Command {
         /// How.
         #[command(flatten)]
         how: How,
+    },
+    /// Show an image viewer under load, without and with Limelight.
+    Demo {
+        /// How.
+        #[command(flatten)]
+        how: How,
+    },
+    /// Make target/lab/report.html from the newest results.
+    Report {
+        /// Print tables in Markdown instead.
+        #[arg(long)]
+        markdown: bool,
+        /// Only these scenarios.
+        scenarios: Vec<String>,
     },
 }
 
@@ -144,6 +160,11 @@ pub fn run(paths: &Paths, command: Command) -> Result<bool> {
         Command::Test { how } => tests::run(paths, &how),
         Command::Bench { how } => measure::run(paths, &of_kind(Kind::Benchmark), &how),
         Command::Soak { how } => measure::run(paths, &of_kind(Kind::Soak), &how),
+        Command::Demo { how } => demo::run(paths, &how),
+        Command::Report {
+            markdown,
+            scenarios,
+        } => report::run(paths, markdown, &scenarios).map(|()| true),
     }
 }
 

@@ -17,7 +17,7 @@ use crate::scenario::Kernel;
 use crate::shell;
 
 /// Object files of a first build, for the progress line; later builds know their own number.
-const ESTIMATED_OBJECTS: usize = 2000;
+const ESTIMATED_OBJECTS: usize = 1600;
 /// How many lines of a failed build an error shows.
 const ERROR_LINES: usize = 40;
 

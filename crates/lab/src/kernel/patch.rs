@@ -67,21 +67,18 @@ pub fn apply(patch: &Path, tree: &Path) -> Result<()> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stdout);
-    let complaints: Vec<&str> = said
-        .lines()
-        .filter(|l| {
-            [
-                "FAILED",
-                "can't find",
-                "No file",
-                "malformed",
-                "Reversed",
-                "patching file",
-            ]
-            .iter()
-            .any(|w| l.contains(w))
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    // What went well is of no interest, but the name of the file comes before its complaints.
+    let lines: Vec<&str> = said.lines().collect();
+    let is_heading = |line: &str| line.starts_with("patching file");
+    let complaints: Vec<&str> = lines
+        .iter()
+        .enumerate()
+        .filter(|(at, line)| {
+            !is_heading(line) || lines.get(at + 1).is_some_and(|next| !is_heading(next))
         })
+        .map(|(_, line)| *line)
         .collect();
     let hunk = paths::read_lossy(&rejected).unwrap_or_default();
     let hunk = hunk
