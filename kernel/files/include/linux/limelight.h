@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Limelight: what the rest of mm asks about the app the user looks at.
+ *
+ * Everything here is an inline behind a static key: as long as /dev/limelight
+ * is closed it costs a NOP. The design is told in mm/limelight/core.c (who is
+ * topmost) and mm/limelight/protect.c (what reclaim does about it).
+ */
+#ifndef _LINUX_LIMELIGHT_H
+#define _LINUX_LIMELIGHT_H
+
+#include <linux/jump_label.h>
+#include <linux/mm_types.h>
+
+struct mem_cgroup;
+struct pglist_data;
+
+#ifdef CONFIG_LIMELIGHT
+
+/* On while /dev/limelight is open. */
+DECLARE_STATIC_KEY_FALSE(limelight_key);
+
+/* Number of the topmost set in force, 0 when there is none. */
+extern u64 limelight_generation;
+
+/*
+ * Whether @mm belongs to the topmost app. No lock: an answer that a concurrent
+ * SET_TOPMOST makes outdated is as good as one given a moment earlier.
+ */
+static inline bool limelight_mm(const struct mm_struct *mm)
+{
+	u64 generation;
+
+	if (!static_branch_unlikely(&limelight_key))
+		return false;
+	generation = READ_ONCE(limelight_generation);
+	return generation && READ_ONCE(mm->limelight_generation) == generation;
+}
+
+void limelight_mm_init(struct mm_struct *mm);
+
+#else /* !CONFIG_LIMELIGHT */
+
+static inline void limelight_mm_init(struct mm_struct *mm)
+{
+}
+
+#endif /* CONFIG_LIMELIGHT */
+
+/* What reclaim does with a folio of the topmost app. */
+enum limelight_mode {
+	LIMELIGHT_OFF,		/* as if there were no topmost app */
+	LIMELIGHT_KEEP,		/* pass it over and remember that it was there */
+	LIMELIGHT_TAKE,		/* nothing else is left: take it, and count it */
+};
+
+/* What folio_referenced() saw of the topmost app, bits. */
+#define LIMELIGHT_MAPPED	1	/* mapped for use */
+#define LIMELIGHT_STREAMED	2	/* mapped to be read once */
+
+/*
+ * struct limelight_reclaim - protect's part of a scan_control
+ * @mode: enum limelight_mode, settled once for each node and cgroup visited
+ * @cached: ask the page identifier about folios that no page table tells about
+ * @last_resort: the pass that may take the topmost app's folios
+ * @skipped: the pass left at least one folio alone for the topmost app's sake
+ * @seen: LIMELIGHT_MAPPED, LIMELIGHT_STREAMED: the folio at hand
+ * @topmost: the folio at hand belongs to the topmost app
+ *
+ * All zeroes is reclaim without protection.
+ */
+struct limelight_reclaim {
+	u8 mode;
+	u8 seen;
+	bool cached;
+	bool last_resort;
+	bool skipped;
+	bool topmost;
+};
+
+/*
+ * struct limelight_suspend - memory of an exhausted target (a node, a cgroup)
+ * @until: jiffies, end of the last suspension
+ * @generation: low bits of the topmost set it was about
+ * @level: the last suspension lasted 500 ms << (level - 1); 0: none yet
+ */
+struct limelight_suspend {
+	unsigned long until;
+	u32 generation;
+	u8 level;
+};
+
+#ifdef CONFIG_LIMELIGHT_PROTECT
+
+/* On while the mechanism is switched on through /dev/limelight. */
+DECLARE_STATIC_KEY_FALSE(limelight_protect_key);
+
+static inline bool limelight_protecting(void)
+{
+	return static_branch_unlikely(&limelight_protect_key);
+}
+
+void __limelight_reclaim_begin(struct limelight_reclaim *reclaim,
+			       struct pglist_data *pgdat,
+			       struct mem_cgroup *memcg, gfp_t gfp_mask);
+bool __limelight_reclaim_again(struct limelight_reclaim *reclaim,
+			       struct mem_cgroup *memcg, int order);
+void __limelight_saw_vma(struct limelight_reclaim *reclaim,
+			 const struct vm_area_struct *vma);
+bool __limelight_keep(struct limelight_reclaim *reclaim, struct folio *folio);
+bool __limelight_rotate(struct limelight_reclaim *reclaim, struct folio *folio);
+void __limelight_taken(unsigned long nr_pages);
+bool __limelight_migrate_instead(struct folio *folio);
+void __limelight_cache_add(struct folio *folio);
+void __limelight_cache_touch(struct folio *folio);
+void __limelight_cache_remove(struct folio *folio);
+void __limelight_cache_move(struct folio *to, struct folio *from);
+
+/* Reclaim turns to @pgdat, for @memcg's limit or (NULL) for the machine. */
+static inline void limelight_reclaim_begin(struct limelight_reclaim *reclaim,
+					   struct pglist_data *pgdat,
+					   struct mem_cgroup *memcg,
+					   gfp_t gfp_mask)
+{
+	if (limelight_protecting())
+		__limelight_reclaim_begin(reclaim, pgdat, memcg, gfp_mask);
+	else
+		reclaim->mode = LIMELIGHT_OFF;
+}
+
+/*
+ * A pass has found nothing to reclaim. True when that is because of us: the
+ * next pass is the last resort.
+ */
+static inline bool limelight_reclaim_again(struct limelight_reclaim *reclaim,
+					   struct mem_cgroup *memcg, int order)
+{
+	return limelight_protecting() &&
+	       __limelight_reclaim_again(reclaim, memcg, order);
+}
+
+/* A new folio is looked at. */
+static inline void limelight_forget(struct limelight_reclaim *reclaim)
+{
+	reclaim->seen = 0;
+	reclaim->topmost = false;
+}
+
+/* Whether an rmap walk has to report @vma to limelight_saw_vma(). */
+static inline bool limelight_wants_vma(const struct limelight_reclaim *reclaim,
+				       const struct vm_area_struct *vma)
+{
+	return limelight_protecting() && reclaim->mode != LIMELIGHT_OFF &&
+	       limelight_mm(vma->vm_mm);
+}
+
+/* The folio at hand is mapped by @vma, which limelight_wants_vma(). */
+static inline void limelight_saw_vma(struct limelight_reclaim *reclaim,
+				     const struct vm_area_struct *vma)
+{
+	__limelight_saw_vma(reclaim, vma);
+}
+
+/* The folio will be kept whatever other mappings say: end the rmap walk. */
+static inline bool limelight_settled(const struct limelight_reclaim *reclaim)
+{
+	return limelight_protecting() && reclaim->mode == LIMELIGHT_KEEP &&
+	       (reclaim->seen & LIMELIGHT_MAPPED);
+}
+
+/* After folio_referenced(): whether @folio must not be evicted in this pass. */
+static inline bool limelight_keep(struct limelight_reclaim *reclaim,
+				  struct folio *folio)
+{
+	return limelight_protecting() && reclaim->mode != LIMELIGHT_OFF &&
+	       __limelight_keep(reclaim, folio);
+}
+
+/* After folio_referenced(): whether @folio must stay on the active list. */
+static inline bool limelight_rotate(struct limelight_reclaim *reclaim,
+				    struct folio *folio)
+{
+	return limelight_protecting() && reclaim->mode == LIMELIGHT_KEEP &&
+	       __limelight_rotate(reclaim, folio);
+}
+
+/* The folio that limelight_keep() was last asked about is gone. */
+static inline void limelight_taken(const struct limelight_reclaim *reclaim,
+				   unsigned long nr_pages)
+{
+	if (limelight_protecting() && reclaim->topmost)
+		__limelight_taken(nr_pages);
+}
+
+/* Whether a clean file folio in the way of a contiguous range must survive. */
+static inline bool limelight_migrate_instead(struct folio *folio)
+{
+	return limelight_protecting() && __limelight_migrate_instead(folio);
+}
+
+/* @folio has entered the page cache; the caller holds its lock. */
+static inline void limelight_cache_add(struct folio *folio)
+{
+	if (limelight_protecting())
+		__limelight_cache_add(folio);
+}
+
+/* current uses @folio, which may be in the page cache. */
+static inline void limelight_cache_touch(struct folio *folio)
+{
+	if (limelight_protecting())
+		__limelight_cache_touch(folio);
+}
+
+/* @folio has left the page cache: its ->mapping is NULL by now. */
+static inline void limelight_cache_remove(struct folio *folio)
+{
+	if (limelight_protecting())
+		__limelight_cache_remove(folio);
+}
+
+/* @to takes @from's place in the page cache. */
+static inline void limelight_cache_move(struct folio *to, struct folio *from)
+{
+	if (limelight_protecting())
+		__limelight_cache_move(to, from);
+}
+
+#else /* !CONFIG_LIMELIGHT_PROTECT */
+
+static inline void limelight_reclaim_begin(struct limelight_reclaim *reclaim,
+					   struct pglist_data *pgdat,
+					   struct mem_cgroup *memcg,
+					   gfp_t gfp_mask)
+{
+}
+
+static inline bool limelight_reclaim_again(struct limelight_reclaim *reclaim,
+					   struct mem_cgroup *memcg, int order)
+{
+	return false;
+}
+
+static inline void limelight_forget(struct limelight_reclaim *reclaim)
+{
+}
+
+static inline bool limelight_wants_vma(const struct limelight_reclaim *reclaim,
+				       const struct vm_area_struct *vma)
+{
+	return false;
+}
+
+static inline void limelight_saw_vma(struct limelight_reclaim *reclaim,
+				     const struct vm_area_struct *vma)
+{
+}
+
+static inline bool limelight_settled(const struct limelight_reclaim *reclaim)
+{
+	return false;
+}
+
+static inline bool limelight_keep(struct limelight_reclaim *reclaim,
+				  struct folio *folio)
+{
+	return false;
+}
+
+static inline bool limelight_rotate(struct limelight_reclaim *reclaim,
+				    struct folio *folio)
+{
+	return false;
+}
+
+static inline void limelight_taken(const struct limelight_reclaim *reclaim,
+				   unsigned long nr_pages)
+{
+}
+
+static inline bool limelight_migrate_instead(struct folio *folio)
+{
+	return false;
+}
+
+static inline void limelight_cache_add(struct folio *folio)
+{
+}
+
+static inline void limelight_cache_touch(struct folio *folio)
+{
+}
+
+static inline void limelight_cache_remove(struct folio *folio)
+{
+}
+
+static inline void limelight_cache_move(struct folio *to, struct folio *from)
+{
+}
+
+#endif /* CONFIG_LIMELIGHT_PROTECT */
+
+#endif /* _LINUX_LIMELIGHT_H */

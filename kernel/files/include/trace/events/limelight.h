@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#undef TRACE_SYSTEM
+#define TRACE_SYSTEM limelight
+
+#if !defined(_TRACE_LIMELIGHT_H) || defined(TRACE_HEADER_MULTI_READ)
+#define _TRACE_LIMELIGHT_H
+
+#include <linux/limelight.h>
+#include <linux/mm.h>
+#include <linux/tracepoint.h>
+
+TRACE_EVENT(limelight_topmost,
+
+	TP_PROTO(u64 generation, unsigned int members),
+
+	TP_ARGS(generation, members),
+
+	TP_STRUCT__entry(
+		__field(u64, generation)
+		__field(unsigned int, members)
+	),
+
+	TP_fast_assign(
+		__entry->generation = generation;
+		__entry->members = members;
+	),
+
+	TP_printk("generation=%llu members=%u", __entry->generation,
+		  __entry->members)
+);
+
+#ifdef CONFIG_LIMELIGHT_PROTECT
+
+TRACE_EVENT(limelight_protect_keep,
+
+	TP_PROTO(struct folio *folio, u8 seen),
+
+	TP_ARGS(folio, seen),
+
+	TP_STRUCT__entry(
+		__field(unsigned long, pfn)
+		__field(unsigned long, nr_pages)
+		__field(bool, anon)
+		__field(u8, seen)
+	),
+
+	TP_fast_assign(
+		__entry->pfn = folio_pfn(folio);
+		__entry->nr_pages = folio_nr_pages(folio);
+		__entry->anon = folio_test_anon(folio);
+		__entry->seen = seen;
+	),
+
+	TP_printk("pfn=0x%lx nr_pages=%lu type=%s because=%s", __entry->pfn,
+		  __entry->nr_pages, __entry->anon ? "anon" : "file",
+		  __entry->seen & LIMELIGHT_MAPPED ? "mapped" : "cached")
+);
+
+TRACE_EVENT(limelight_protect_fallback,
+
+	TP_PROTO(u64 cgroup, int order),
+
+	TP_ARGS(cgroup, order),
+
+	TP_STRUCT__entry(
+		__field(u64, cgroup)
+		__field(int, order)
+	),
+
+	TP_fast_assign(
+		__entry->cgroup = cgroup;
+		__entry->order = order;
+	),
+
+	TP_printk("cgroup=%llu order=%d", __entry->cgroup, __entry->order)
+);
+
+TRACE_EVENT(limelight_protect_suspend,
+
+	TP_PROTO(int nid, u64 cgroup, unsigned int ms),
+
+	TP_ARGS(nid, cgroup, ms),
+
+	TP_STRUCT__entry(
+		__field(u64, cgroup)
+		__field(int, nid)
+		__field(unsigned int, ms)
+	),
+
+	TP_fast_assign(
+		__entry->cgroup = cgroup;
+		__entry->nid = nid;
+		__entry->ms = ms;
+	),
+
+	TP_printk("nid=%d cgroup=%llu ms=%u", __entry->nid, __entry->cgroup,
+		  __entry->ms)
+);
+
+TRACE_EVENT(limelight_protect_budget,
+
+	TP_PROTO(unsigned long mapped, unsigned long cached,
+		 unsigned long budget, bool over_mapped, bool over_cached),
+
+	TP_ARGS(mapped, cached, budget, over_mapped, over_cached),
+
+	TP_STRUCT__entry(
+		__field(unsigned long, mapped)
+		__field(unsigned long, cached)
+		__field(unsigned long, budget)
+		__field(bool, over_mapped)
+		__field(bool, over_cached)
+	),
+
+	TP_fast_assign(
+		__entry->mapped = mapped;
+		__entry->cached = cached;
+		__entry->budget = budget;
+		__entry->over_mapped = over_mapped;
+		__entry->over_cached = over_cached;
+	),
+
+	TP_printk("mapped=%lu cached=%lu budget=%lu protects=%s",
+		  __entry->mapped, __entry->cached, __entry->budget,
+		  __entry->over_mapped ? "nothing" :
+		  __entry->over_cached ? "mapped" : "all")
+);
+
+#endif /* CONFIG_LIMELIGHT_PROTECT */
+
+#endif /* _TRACE_LIMELIGHT_H */
+
+/* This part must be outside protection */
+#include <trace/define_trace.h>

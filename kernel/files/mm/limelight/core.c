@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Limelight core: which processes make up the topmost app.
+ *
+ * Membership is a number. Each mm carries the number of the last topmost set
+ * it was put into, and belongs to the topmost app as long as that number is
+ * the one in force. Replacing or dropping the whole set is therefore one
+ * store: no list is kept, no reference is held, nothing has to be undone for a
+ * process that exits, and a set that was dropped can never come back, because
+ * numbers are not used twice. The identity is the mm's, not the pid's: a pid
+ * that is reused says nothing about the new process.
+ *
+ * fork, vfork and exec copy the number (limelight_mm_init()), so what a member
+ * starts is a member.
+ *
+ * A new set is put together in two steps. The device resolves every pidfd
+ * first, which may fail and then leaves the set in force alone. Stamping the
+ * processes and publishing the number cannot fail.
+ *
+ * Writers are serialized by the device's mutex. Readers take no lock.
+ */
+#include <linux/limelight.h>
+#include <linux/mm.h>
+#include <linux/oom.h>
+#include <linux/sched/signal.h>
+#include <linux/sched/task.h>
+
+#define CREATE_TRACE_POINTS
+#include <trace/events/limelight.h>
+
+#include "internal.h"
+
+DEFINE_STATIC_KEY_FALSE(limelight_key);
+u64 limelight_generation __read_mostly;
+
+/* The last number handed out, whether it is in force or not. */
+static u64 limelight_last_generation;
+/* The number that is being stamped, 0 when none is. */
+static u64 limelight_next_generation;
+
+static void inherit(struct mm_struct *mm, const struct mm_struct *parent)
+{
+	u64 generation = 0;
+
+	/*
+	 * A number that is not in force is copied as well. It means nothing,
+	 * unless it is just being stamped: then the child is a member too.
+	 */
+	if (parent)
+		generation = smp_load_acquire(&parent->limelight_generation);
+	mm->limelight_generation = generation;
+
+	if (generation && (generation == READ_ONCE(limelight_generation) ||
+			   generation == READ_ONCE(limelight_next_generation)))
+		limelight_tag_inherit(mm, parent);
+	else
+		limelight_tag_inherit(mm, NULL);
+}
+
+/* A new mm comes to life; current is its parent, or execs into it. */
+void limelight_mm_init(struct mm_struct *mm)
+{
+	inherit(mm, current->mm);
+}
+
+/*
+ * Puts @nr processes in front, in place of those that were. Processes without
+ * a memory of their own by now (exited) are skipped.
+ *
+ * Return: the number of members, or -ENOMEM with the old set still in force.
+ */
+int limelight_topmost_set(struct task_struct **tasks, unsigned int nr)
+{
+	u64 generation = ++limelight_last_generation;
+	struct limelight_tags *tags = NULL;
+	int members = 0;
+	unsigned int i;
+
+	if (IS_ENABLED(CONFIG_LIMELIGHT_PROTECT)) {
+		tags = limelight_tags_alloc(nr);
+		if (!tags)
+			return -ENOMEM;
+	}
+
+	WRITE_ONCE(limelight_next_generation, generation);
+	for (i = 0; i < nr; i++) {
+		struct task_struct *task = find_lock_task_mm(tasks[i]);
+
+		if (!task)
+			continue;
+		limelight_tags_add(tags, limelight_tag_of(task->mm));
+		/* Pairs with limelight_mm_init(): tag first. */
+		smp_store_release(&task->mm->limelight_generation, generation);
+		task_unlock(task);
+		members++;
+	}
+
+	limelight_protect_topmost(tags);
+	WRITE_ONCE(limelight_generation, members ? generation : 0);
+	WRITE_ONCE(limelight_next_generation, 0);
+	trace_limelight_topmost(limelight_generation, members);
+	return members;
+}
+
+/* Nobody is topmost any more. Cannot fail. */
+void limelight_topmost_clear(void)
+{
+	WRITE_ONCE(limelight_generation, 0);
+	limelight_protect_topmost(NULL);
+	trace_limelight_topmost(0, 0);
+}
+
+/*
+ * Adds up what the live members hold. The set is not written down anywhere, so
+ * this looks at every process; it takes no lock that reclaim could not take.
+ */
+void limelight_usage(struct limelight_usage *usage)
+{
+	struct task_struct *process;
+
+	*usage = (struct limelight_usage) {};
+	if (!READ_ONCE(limelight_generation))
+		return;
+
+	rcu_read_lock();
+	for_each_process(process) {
+		struct task_struct *task;
+
+		if (process->flags & PF_KTHREAD)
+			continue;
+		task = find_lock_task_mm(process);
+		if (!task)
+			continue;
+		if (limelight_mm(task->mm)) {
+			usage->members++;
+			/* A vfork child borrows its parent's mm. */
+			if (!task->vfork_done) {
+				usage->anon += get_mm_counter(task->mm,
+							      MM_ANONPAGES);
+				usage->file += get_mm_counter(task->mm,
+							      MM_FILEPAGES);
+				usage->file += get_mm_counter(task->mm,
+							      MM_SHMEMPAGES);
+			}
+		}
+		task_unlock(task);
+	}
+	rcu_read_unlock();
+}
+
+#ifdef CONFIG_LIMELIGHT_KUNIT_TEST
+#include "tests/core-kunit.h"
+#endif

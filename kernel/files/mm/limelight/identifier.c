@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Limelight: the page identifier. Whose is a page that nobody maps?
+ *
+ * A mapped page tells by its page tables. A page that was only read() does
+ * not, so it is written down: one u32 for each page of memory, in a table
+ * beside struct page that exists only while protect is switched on (vmalloc'ed
+ * in chunks of a memory section; 4 bytes per page, 0.1 % of memory).
+ *
+ * The value is a tag that each mm gets when it first brings something into the
+ * page cache. A member's children share its tag, as they share its place in
+ * the topmost set; all others get their own. The tag is
+ *
+ *   - recorded when a folio enters the page cache, for whoever brought it in,
+ *     topmost or not: its app may become topmost later;
+ *   - replaced when a member of the topmost app uses the folio, whoever
+ *     brought it in. Background work takes no page over, so an app finds its
+ *     pages still marked when it becomes topmost again;
+ *   - moved along when the folio is migrated, replaced or collapsed. Every page
+ *     of a large folio carries it, so a split needs nothing;
+ *   - cleared when the folio leaves the page cache, so that no later owner of
+ *     the page inherits it.
+ *
+ * SET_TOPMOST collects the tags of the members in a sorted array. A folio is
+ * the topmost app's if the tag of its first page is in there.
+ *
+ * Locking: chunks are found and used under RCU. Tags are plain words: insertion,
+ * removal and migration hold the folio's lock, a touch holds only a reference
+ * and looks again afterwards whether the folio is still in the page cache.
+ */
+#include <linux/atomic.h>
+#include <linux/limelight.h>
+#include <linux/memory.h>
+#include <linux/memory_hotplug.h>
+#include <linux/mm.h>
+#include <linux/mmzone.h>
+#include <linux/mutex.h>
+#include <linux/pagemap.h>
+#include <linux/rcupdate.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+#include <linux/sort.h>
+#include <linux/string.h>
+#include <linux/vmalloc.h>
+#include <linux/xarray.h>
+
+#include "internal.h"
+
+/* A chunk never is smaller than a folio, and never straddles hotplug's unit. */
+#ifdef CONFIG_SPARSEMEM
+#define CHUNK_SHIFT	PFN_SECTION_SHIFT
+#else
+#define CHUNK_SHIFT	(MAX_PAGE_ORDER > 15 ? MAX_PAGE_ORDER : 15)
+#endif
+#define CHUNK_PAGES	(1UL << CHUNK_SHIFT)
+
+/* pfn >> CHUNK_SHIFT -> u32[CHUNK_PAGES] */
+static DEFINE_XARRAY(chunks);
+/* Serializes everything that adds or frees chunks, and the count. */
+static DEFINE_MUTEX(chunks_lock);
+static bool chunks_wanted;
+
+/* The tags of the topmost app. Writers hold the device's mutex. */
+static struct limelight_tags __rcu *topmost_tags;
+
+/* ------------------------------------------------------------- tags of mms */
+
+/* The tag of @mm. The first call gives it one. */
+u32 limelight_tag_of(struct mm_struct *mm)
+{
+	static atomic_t last = ATOMIC_INIT(0);
+	u32 tag = READ_ONCE(mm->limelight_tag);
+	u32 fresh;
+
+	if (likely(tag))
+		return tag;
+
+	/* 0 means none. After 2^32 mms two may share a tag; nothing breaks. */
+	do {
+		fresh = atomic_inc_return(&last);
+	} while (!fresh);
+	tag = cmpxchg(&mm->limelight_tag, 0, fresh);
+	return tag ?: fresh;
+}
+
+/* @mm is new. @parent: the member of the topmost app it comes from, if any. */
+void limelight_tag_inherit(struct mm_struct *mm, const struct mm_struct *parent)
+{
+	mm->limelight_tag = parent ? READ_ONCE(parent->limelight_tag) : 0;
+}
+
+/* ------------------------------------------------- the set of topmost tags */
+
+/* Room for @nr tags. */
+struct limelight_tags *limelight_tags_alloc(unsigned int nr)
+{
+	struct limelight_tags *tags;
+
+	tags = kvmalloc(struct_size(tags, tag, nr), GFP_KERNEL);
+	if (tags)
+		tags->nr = 0;
+	return tags;
+}
+
+/* In any order; the caller sees to it that there is room. */
+void limelight_tags_add(struct limelight_tags *tags, u32 tag)
+{
+	tags->nr++;
+	tags->tag[tags->nr - 1] = tag;
+}
+
+static int compare_tags(const void *a, const void *b)
+{
+	u32 x = *(const u32 *)a;
+	u32 y = *(const u32 *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* All tags are in: makes them searchable. */
+void limelight_tags_finish(struct limelight_tags *tags)
+{
+	unsigned int i, nr = 0;
+
+	sort(tags->tag, tags->nr, sizeof(tags->tag[0]), compare_tags, NULL);
+	for (i = 0; i < tags->nr; i++) {
+		if (!nr || tags->tag[nr - 1] != tags->tag[i])
+			tags->tag[nr++] = tags->tag[i];
+	}
+	tags->nr = nr;
+}
+
+bool limelight_tags_has(const struct limelight_tags *tags, u32 tag)
+{
+	unsigned int low = 0;
+	unsigned int high = tags->nr;
+
+	while (low < high) {
+		unsigned int middle = low + (high - low) / 2;
+
+		if (tags->tag[middle] == tag)
+			return true;
+		if (tags->tag[middle] < tag)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return false;
+}
+
+/* Takes over @tags, which is NULL when nobody is topmost. */
+void limelight_tags_publish(struct limelight_tags *tags)
+{
+	struct limelight_tags *old;
+
+	if (tags)
+		limelight_tags_finish(tags);
+	old = rcu_replace_pointer(topmost_tags, tags, true);
+	if (old)
+		kvfree_rcu(old, rcu);
+}
+
+static bool tag_is_topmost(u32 tag)
+{
+	const struct limelight_tags *tags;
+	bool topmost;
+
+	if (!tag)
+		return false;
+	rcu_read_lock();
+	tags = rcu_dereference(topmost_tags);
+	topmost = tags && limelight_tags_has(tags, tag);
+	rcu_read_unlock();
+	return topmost;
+}
+
+/* ----------------------------------------------------------- tags of pages */
+
+/* The caller is in an RCU read section, or nothing can remove the chunk. */
+static u32 *tags_at(unsigned long pfn)
+{
+	u32 *tags = xa_load(&chunks, pfn >> CHUNK_SHIFT);
+
+	return tags ? tags + (pfn & (CHUNK_PAGES - 1)) : NULL;
+}
+
+static u32 read_tag(struct folio *folio)
+{
+	const u32 *at;
+	u32 tag;
+
+	rcu_read_lock();
+	at = tags_at(folio_pfn(folio));
+	tag = at ? READ_ONCE(*at) : 0;
+	rcu_read_unlock();
+	return tag;
+}
+
+/* Returns the tag that was there. */
+static u32 write_tag(struct folio *folio, u32 tag)
+{
+	unsigned long nr = folio_nr_pages(folio);
+	u32 old = 0;
+	u32 *at;
+
+	rcu_read_lock();
+	at = tags_at(folio_pfn(folio));
+	if (at) {
+		old = READ_ONCE(*at);
+		if (old != tag || nr > 1) {
+			while (nr--)
+				WRITE_ONCE(at[nr], tag);
+		}
+	}
+	rcu_read_unlock();
+	return old;
+}
+
+void __limelight_cache_add(struct folio *folio)
+{
+	write_tag(folio, current->mm ? limelight_tag_of(current->mm) : 0);
+}
+
+void __limelight_cache_touch(struct folio *folio)
+{
+	u32 tag;
+
+	if (!current->mm || !limelight_mm(current->mm) ||
+	    folio_test_anon(folio))
+		return;
+	tag = limelight_tag_of(current->mm);
+	if (read_tag(folio) == tag)
+		return;
+
+	write_tag(folio, tag);
+	/*
+	 * Only a reference is held. Either this sees that the folio has left
+	 * the page cache, or __limelight_cache_remove() sees the tag.
+	 */
+	smp_mb();
+	if (!READ_ONCE(folio->mapping))
+		write_tag(folio, 0);
+}
+
+void __limelight_cache_remove(struct folio *folio)
+{
+	/* Pairs with __limelight_cache_touch(). */
+	smp_mb();
+	write_tag(folio, 0);
+}
+
+void __limelight_cache_move(struct folio *to, struct folio *from)
+{
+	u32 tag = write_tag(from, 0);
+
+	/* Collapsing moves many folios into one; any of the tags will do. */
+	if (tag)
+		write_tag(to, tag);
+}
+
+/* Whether the topmost app brought @folio into the page cache, or used it. */
+bool limelight_folio_tagged(struct folio *folio)
+{
+	return tag_is_topmost(read_tag(folio));
+}
+
+/* --------------------------------------------------------------- the table */
+
+static int add_chunk(unsigned long index)
+{
+	u32 *tags;
+	int ret;
+
+	if (xa_load(&chunks, index))
+		return 0;
+	tags = vzalloc(array_size(CHUNK_PAGES, sizeof(*tags)));
+	if (!tags)
+		return -ENOMEM;
+	ret = xa_err(xa_store(&chunks, index, tags, GFP_KERNEL));
+	if (ret)
+		vfree(tags);
+	return ret;
+}
+
+/* For walk_system_ram_range(). */
+static int add_chunks(unsigned long start_pfn, unsigned long nr_pages, void *arg)
+{
+	unsigned long last = (start_pfn + nr_pages - 1) >> CHUNK_SHIFT;
+	unsigned long index;
+	int ret = 0;
+
+	for (index = start_pfn >> CHUNK_SHIFT; index <= last && !ret; index++)
+		ret = add_chunk(index);
+	return ret;
+}
+
+static void remove_chunks(unsigned long first, unsigned long last)
+{
+	unsigned long index;
+	u32 *tags;
+
+	xa_for_each_range(&chunks, index, tags, first, last) {
+		xa_erase(&chunks, index);
+		kvfree_rcu_mightsleep(tags);
+	}
+}
+
+/* Gives every page of memory a tag, 0. The static key is still off. */
+int limelight_identifier_start(void)
+{
+	int ret;
+
+	mutex_lock(&chunks_lock);
+	ret = walk_system_ram_range(0, max_pfn, NULL, add_chunks);
+	if (ret)
+		remove_chunks(0, ULONG_MAX);
+	else
+		chunks_wanted = true;
+	mutex_unlock(&chunks_lock);
+	return ret;
+}
+
+/* The static key is off already. */
+void limelight_identifier_stop(void)
+{
+	mutex_lock(&chunks_lock);
+	chunks_wanted = false;
+	remove_chunks(0, ULONG_MAX);
+	mutex_unlock(&chunks_lock);
+}
+
+/* Pages of @pfn's folio if it is in the page cache and nobody maps it, else 0. */
+static unsigned long count_unmapped(unsigned long pfn)
+{
+	struct page *page = pfn_to_online_page(pfn);
+	unsigned long nr = 0;
+	struct folio *folio;
+
+	if (!page)
+		return 0;
+	/* A large folio is counted at its first page. */
+	folio = page_folio(page);
+	if (folio_pfn(folio) != pfn || !folio_test_lru(folio) ||
+	    !folio_try_get(folio))
+		return 0;
+	/* It may have become part of another before the reference. */
+	if (page_folio(page) == folio && !folio_mapped(folio) &&
+	    folio_mapping(folio))
+		nr = folio_nr_pages(folio);
+	folio_put(folio);
+	return nr;
+}
+
+/* How many pages the topmost app has cached but not mapped. Sleeps. */
+unsigned long limelight_identifier_count(void)
+{
+	u32 last = 0;
+	bool last_is_topmost = false;
+	unsigned long index, nr = 0;
+	u32 *tags;
+
+	mutex_lock(&chunks_lock);
+	xa_for_each(&chunks, index, tags) {
+		unsigned long i;
+
+		for (i = 0; i < CHUNK_PAGES; i++) {
+			u32 tag = READ_ONCE(tags[i]);
+
+			if (!tag)
+				continue;
+			if (tag != last) {
+				last = tag;
+				last_is_topmost = tag_is_topmost(tag);
+			}
+			if (last_is_topmost)
+				nr += count_unmapped((index << CHUNK_SHIFT) + i);
+		}
+		cond_resched();
+	}
+	mutex_unlock(&chunks_lock);
+	return nr;
+}
+
+static int __meminit hotplug_event(struct notifier_block *self,
+				   unsigned long action, void *arg)
+{
+	struct memory_notify *notify = arg;
+	unsigned long first = notify->start_pfn >> CHUNK_SHIFT;
+	unsigned long last = (notify->start_pfn + notify->nr_pages - 1) >>
+			     CHUNK_SHIFT;
+	int ret = 0;
+
+	mutex_lock(&chunks_lock);
+	switch (action) {
+	case MEM_GOING_ONLINE:
+		if (chunks_wanted)
+			ret = add_chunks(notify->start_pfn, notify->nr_pages,
+					 NULL);
+		break;
+	case MEM_CANCEL_ONLINE:
+	case MEM_OFFLINE:
+		remove_chunks(first, last);
+		break;
+	}
+	mutex_unlock(&chunks_lock);
+	return notifier_from_errno(ret);
+}
+
+static int __init limelight_identifier_init(void)
+{
+	hotplug_memory_notifier(hotplug_event, DEFAULT_CALLBACK_PRI);
+	return 0;
+}
+subsys_initcall(limelight_identifier_init);
+
+#ifdef CONFIG_LIMELIGHT_KUNIT_TEST
+#include "tests/identifier-kunit.h"
+#endif

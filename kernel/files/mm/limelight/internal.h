@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef _MM_LIMELIGHT_INTERNAL_H
+#define _MM_LIMELIGHT_INTERNAL_H
+
+#include <linux/limelight.h>
+#include <linux/sched.h>
+#include <uapi/linux/limelight.h>
+
+/* Share of memory that protect defends when nobody says otherwise, percent. */
+#define LIMELIGHT_BUDGET_DEFAULT	60
+#define LIMELIGHT_BUDGET_MAX		90
+
+/*
+ * struct limelight_usage - what the live members hold, in pages
+ * @members: live processes of the topmost set
+ * @anon: anonymous memory, summed over the members
+ * @file: file and shared memory, summed over the members
+ */
+struct limelight_usage {
+	unsigned int members;
+	unsigned long anon;
+	unsigned long file;
+};
+
+/*
+ * struct limelight_tags - the page identifiers of the topmost app
+ * @rcu: to free it
+ * @nr: entries of @tag
+ * @tag: ascending, no duplicates, never 0
+ */
+struct limelight_tags {
+	struct rcu_head rcu;
+	unsigned int nr;
+	u32 tag[] __counted_by(nr);
+};
+
+/* core.c */
+int limelight_topmost_set(struct task_struct **tasks, unsigned int nr);
+void limelight_topmost_clear(void);
+void limelight_usage(struct limelight_usage *usage);
+
+/* sysfs.c */
+int limelight_sysfs_init(void);
+
+/*
+ * Whether @now lies before @until, for a deadline that was set at most @longest
+ * jiffies ahead. A deadline that is further away than that was left behind by
+ * a wrap of jiffies, and has passed.
+ */
+static inline bool limelight_pending(unsigned long until, unsigned long now,
+				     unsigned long longest)
+{
+	return until - now - 1 < longest;
+}
+
+#ifdef CONFIG_LIMELIGHT_PROTECT
+
+/* protect.c */
+int limelight_protect_configure(bool on, u32 budget_percent);
+bool limelight_protect_enabled(void);
+void limelight_protect_topmost(struct limelight_tags *tags);
+void limelight_protect_reset(void);
+unsigned int limelight_protect_suspended_ms(void);
+bool limelight_suspended(const struct limelight_suspend *suspend,
+			 unsigned long now, u32 generation);
+unsigned int limelight_exhausted(struct limelight_suspend *suspend,
+				 unsigned long now, u32 generation);
+
+/* footprint.c */
+extern unsigned int limelight_budget_percent;
+int limelight_budget_set(unsigned int percent, bool remember);
+void limelight_budget_reset(void);
+unsigned long limelight_budget_pages(void);
+bool limelight_over(bool was_over, unsigned long pages, unsigned long budget);
+enum limelight_mode limelight_footprint_mode(bool *cached);
+void limelight_footprint_renew(void);
+void limelight_footprint_stop(void);
+unsigned long limelight_footprint_mapped(void);
+unsigned long limelight_footprint_cached(void);
+
+/* identifier.c */
+u32 limelight_tag_of(struct mm_struct *mm);
+void limelight_tag_inherit(struct mm_struct *mm, const struct mm_struct *parent);
+struct limelight_tags *limelight_tags_alloc(unsigned int nr);
+void limelight_tags_add(struct limelight_tags *tags, u32 tag);
+void limelight_tags_finish(struct limelight_tags *tags);
+bool limelight_tags_has(const struct limelight_tags *tags, u32 tag);
+void limelight_tags_publish(struct limelight_tags *tags);
+bool limelight_folio_tagged(struct folio *folio);
+int limelight_identifier_start(void);
+void limelight_identifier_stop(void);
+unsigned long limelight_identifier_count(void);
+
+#else /* !CONFIG_LIMELIGHT_PROTECT */
+
+static inline u32 limelight_tag_of(struct mm_struct *mm)
+{
+	return 0;
+}
+
+static inline void limelight_tag_inherit(struct mm_struct *mm,
+					 const struct mm_struct *parent)
+{
+}
+
+static inline struct limelight_tags *limelight_tags_alloc(unsigned int nr)
+{
+	return NULL;
+}
+
+static inline void limelight_tags_add(struct limelight_tags *tags, u32 tag)
+{
+}
+
+static inline void limelight_protect_topmost(struct limelight_tags *tags)
+{
+}
+
+static inline int limelight_protect_configure(bool on, u32 budget_percent)
+{
+	return -EOPNOTSUPP;
+}
+
+static inline bool limelight_protect_enabled(void)
+{
+	return false;
+}
+
+static inline void limelight_protect_reset(void)
+{
+}
+
+#endif /* CONFIG_LIMELIGHT_PROTECT */
+
+#endif /* _MM_LIMELIGHT_INTERNAL_H */

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * /sys/kernel/mm/limelight: state for people, and the one tunable.
+ *
+ * Programs change things through the device, where they are undone when the
+ * program dies. What is written here stays.
+ */
+#include <linux/kobject.h>
+#include <linux/kstrtox.h>
+#include <linux/limelight.h>
+#include <linux/mm.h>
+#include <linux/slab.h>
+#include <linux/sysfs.h>
+
+#include "internal.h"
+
+static ssize_t generation_show(struct kobject *kobj,
+			       struct kobj_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%llu\n", READ_ONCE(limelight_generation));
+}
+static struct kobj_attribute generation_attr = __ATTR_RO(generation);
+
+static ssize_t members_show(struct kobject *kobj, struct kobj_attribute *attr,
+			    char *buf)
+{
+	struct limelight_usage usage;
+
+	limelight_usage(&usage);
+	return sysfs_emit(buf, "%u\n", usage.members);
+}
+static struct kobj_attribute members_attr = __ATTR_RO(members);
+
+static struct attribute *core_attrs[] = {
+	&generation_attr.attr,
+	&members_attr.attr,
+	NULL,
+};
+
+static const struct attribute_group core_group = {
+	.attrs = core_attrs,
+};
+
+#ifdef CONFIG_LIMELIGHT_PROTECT
+
+static unsigned long pages_to_kb(unsigned long pages)
+{
+	return pages << (PAGE_SHIFT - 10);
+}
+
+static ssize_t enabled_show(struct kobject *kobj, struct kobj_attribute *attr,
+			    char *buf)
+{
+	return sysfs_emit(buf, "%d\n", limelight_protect_enabled());
+}
+static struct kobj_attribute enabled_attr = __ATTR_RO(enabled);
+
+static ssize_t budget_percent_show(struct kobject *kobj,
+				   struct kobj_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%u\n", READ_ONCE(limelight_budget_percent));
+}
+
+static ssize_t budget_percent_store(struct kobject *kobj,
+				    struct kobj_attribute *attr,
+				    const char *buf, size_t count)
+{
+	unsigned int percent;
+	int ret;
+
+	ret = kstrtouint(buf, 0, &percent);
+	if (!ret)
+		ret = limelight_budget_set(percent, true);
+	return ret ?: count;
+}
+static struct kobj_attribute budget_percent_attr = __ATTR_RW(budget_percent);
+
+static ssize_t budget_kb_show(struct kobject *kobj, struct kobj_attribute *attr,
+			      char *buf)
+{
+	return sysfs_emit(buf, "%lu\n", pages_to_kb(limelight_budget_pages()));
+}
+static struct kobj_attribute budget_kb_attr = __ATTR_RO(budget_kb);
+
+static ssize_t footprint_kb_show(struct kobject *kobj,
+				 struct kobj_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%lu\n",
+			  pages_to_kb(limelight_footprint_mapped() +
+				      limelight_footprint_cached()));
+}
+static struct kobj_attribute footprint_kb_attr = __ATTR_RO(footprint_kb);
+
+static ssize_t cached_kb_show(struct kobject *kobj, struct kobj_attribute *attr,
+			      char *buf)
+{
+	return sysfs_emit(buf, "%lu\n",
+			  pages_to_kb(limelight_footprint_cached()));
+}
+static struct kobj_attribute cached_kb_attr = __ATTR_RO(cached_kb);
+
+static ssize_t suspended_ms_show(struct kobject *kobj,
+				 struct kobj_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%u\n", limelight_protect_suspended_ms());
+}
+static struct kobj_attribute suspended_ms_attr = __ATTR_RO(suspended_ms);
+
+static struct attribute *protect_attrs[] = {
+	&enabled_attr.attr,
+	&budget_percent_attr.attr,
+	&budget_kb_attr.attr,
+	&footprint_kb_attr.attr,
+	&cached_kb_attr.attr,
+	&suspended_ms_attr.attr,
+	NULL,
+};
+
+static const struct attribute_group protect_group = {
+	.name = "protect",
+	.attrs = protect_attrs,
+};
+
+#endif /* CONFIG_LIMELIGHT_PROTECT */
+
+static const struct attribute_group *groups[] = {
+	&core_group,
+#ifdef CONFIG_LIMELIGHT_PROTECT
+	&protect_group,
+#endif
+	NULL,
+};
+
+int __init limelight_sysfs_init(void)
+{
+	struct kobject *kobj = kobject_create_and_add("limelight", mm_kobj);
+	int ret;
+
+	if (!kobj)
+		return -ENOMEM;
+	ret = sysfs_create_groups(kobj, groups);
+	if (ret)
+		kobject_put(kobj);
+	return ret;
+}

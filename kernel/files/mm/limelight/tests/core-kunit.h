@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The numbers that make a process a member. Included by core.c.
+ */
+#include <kunit/test.h>
+#include <linux/slab.h>
+
+struct core_test_state {
+	u64 generation;
+	u64 last;
+};
+
+static int core_test_init(struct kunit *test)
+{
+	struct core_test_state *state;
+
+	/* The tests set the numbers that a daemon may be using. */
+	if (static_key_enabled(&limelight_key))
+		kunit_skip(test, "/dev/limelight is open");
+	state = kunit_kzalloc(test, sizeof(*state), GFP_KERNEL);
+	if (!state)
+		return -ENOMEM;
+	state->generation = limelight_generation;
+	state->last = limelight_last_generation;
+	test->priv = state;
+	static_branch_enable(&limelight_key);
+	return 0;
+}
+
+static void core_test_exit(struct kunit *test)
+{
+	struct core_test_state *state = test->priv;
+
+	if (!state)
+		return;
+	limelight_topmost_clear();
+	limelight_generation = state->generation;
+	/* Numbers that a test handed out stay used. */
+	limelight_last_generation = max(limelight_last_generation, state->last);
+	limelight_next_generation = 0;
+	static_branch_disable(&limelight_key);
+}
+
+static struct mm_struct *fake_mm(struct kunit *test, u64 generation)
+{
+	struct mm_struct *mm = kunit_kzalloc(test, sizeof(*mm), GFP_KERNEL);
+
+	KUNIT_ASSERT_NOT_NULL(test, mm);
+	mm->limelight_generation = generation;
+	return mm;
+}
+
+static void core_test_nobody_is_a_member_of_no_set(struct kunit *test)
+{
+	struct mm_struct *mm = fake_mm(test, 0);
+
+	limelight_generation = 0;
+	KUNIT_EXPECT_FALSE(test, limelight_mm(mm));
+	limelight_generation = 7;
+	KUNIT_EXPECT_FALSE(test, limelight_mm(mm));
+}
+
+static void core_test_only_the_set_in_force_counts(struct kunit *test)
+{
+	struct mm_struct *mm = fake_mm(test, 7);
+
+	limelight_generation = 7;
+	KUNIT_EXPECT_TRUE(test, limelight_mm(mm));
+	limelight_generation = 8;
+	KUNIT_EXPECT_FALSE(test, limelight_mm(mm));
+	limelight_topmost_clear();
+	KUNIT_EXPECT_FALSE(test, limelight_mm(mm));
+}
+
+static void core_test_a_closed_device_has_no_members(struct kunit *test)
+{
+	struct mm_struct *mm = fake_mm(test, 7);
+
+	limelight_generation = 7;
+	static_branch_disable(&limelight_key);
+	KUNIT_EXPECT_FALSE(test, limelight_mm(mm));
+	static_branch_enable(&limelight_key);
+}
+
+static void core_test_a_set_of_nobody_is_no_set(struct kunit *test)
+{
+	u64 last = limelight_last_generation;
+
+	KUNIT_EXPECT_EQ(test, limelight_topmost_set(NULL, 0), 0);
+	KUNIT_EXPECT_EQ(test, limelight_generation, 0);
+	KUNIT_EXPECT_EQ(test, limelight_last_generation, last + 1);
+}
+
+static void core_test_numbers_are_not_used_twice(struct kunit *test)
+{
+	u64 first, second;
+
+	limelight_topmost_set(NULL, 0);
+	first = limelight_last_generation;
+	limelight_topmost_clear();
+	limelight_topmost_set(NULL, 0);
+	second = limelight_last_generation;
+	KUNIT_EXPECT_GT(test, second, first);
+}
+
+static void core_test_kernel_threads_are_skipped(struct kunit *test)
+{
+	/* Without an mm there is nothing to stamp. */
+	struct task_struct *self = current;
+
+	if (self->mm)
+		kunit_skip(test, "does not run in a kernel thread");
+	KUNIT_EXPECT_EQ(test, limelight_topmost_set(&self, 1), 0);
+	KUNIT_EXPECT_EQ(test, limelight_generation, 0);
+}
+
+static void core_test_an_mm_of_a_kernel_thread_is_no_member(struct kunit *test)
+{
+	struct mm_struct *mm = fake_mm(test, 7);
+
+	limelight_generation = 7;
+	inherit(mm, NULL);
+	KUNIT_EXPECT_FALSE(test, limelight_mm(mm));
+}
+
+static void core_test_children_of_members_are_members(struct kunit *test)
+{
+	struct mm_struct *parent = fake_mm(test, 7);
+	struct mm_struct *child = fake_mm(test, 0);
+
+	limelight_generation = 7;
+	limelight_tag_of(parent);
+
+	inherit(child, parent);
+
+	KUNIT_EXPECT_TRUE(test, limelight_mm(child));
+#ifdef CONFIG_LIMELIGHT_PROTECT
+	KUNIT_EXPECT_NE(test, parent->limelight_tag, 0);
+	KUNIT_EXPECT_EQ(test, child->limelight_tag, parent->limelight_tag);
+#endif
+}
+
+static void core_test_children_of_others_are_others(struct kunit *test)
+{
+	struct mm_struct *parent = fake_mm(test, 6);
+	struct mm_struct *child = fake_mm(test, 7);
+
+	limelight_generation = 7;
+	limelight_tag_of(parent);
+
+	inherit(child, parent);
+
+	KUNIT_EXPECT_FALSE(test, limelight_mm(child));
+#ifdef CONFIG_LIMELIGHT_PROTECT
+	KUNIT_EXPECT_EQ(test, child->limelight_tag, 0);
+#endif
+}
+
+static void core_test_a_child_born_while_stamping_is_a_member(struct kunit *test)
+{
+	struct mm_struct *parent = fake_mm(test, 8);
+	struct mm_struct *child = fake_mm(test, 0);
+
+	limelight_generation = 7;
+	limelight_next_generation = 8;
+	limelight_tag_of(parent);
+
+	inherit(child, parent);
+
+	limelight_generation = 8;
+	limelight_next_generation = 0;
+	KUNIT_EXPECT_TRUE(test, limelight_mm(child));
+#ifdef CONFIG_LIMELIGHT_PROTECT
+	KUNIT_EXPECT_EQ(test, child->limelight_tag, parent->limelight_tag);
+#endif
+}
+
+static struct kunit_case core_test_cases[] = {
+	KUNIT_CASE(core_test_nobody_is_a_member_of_no_set),
+	KUNIT_CASE(core_test_only_the_set_in_force_counts),
+	KUNIT_CASE(core_test_a_closed_device_has_no_members),
+	KUNIT_CASE(core_test_a_set_of_nobody_is_no_set),
+	KUNIT_CASE(core_test_numbers_are_not_used_twice),
+	KUNIT_CASE(core_test_kernel_threads_are_skipped),
+	KUNIT_CASE(core_test_an_mm_of_a_kernel_thread_is_no_member),
+	KUNIT_CASE(core_test_children_of_members_are_members),
+	KUNIT_CASE(core_test_children_of_others_are_others),
+	KUNIT_CASE(core_test_a_child_born_while_stamping_is_a_member),
+	{}
+};
+
+static struct kunit_suite core_test_suite = {
+	.name = "limelight-core",
+	.init = core_test_init,
+	.exit = core_test_exit,
+	.test_cases = core_test_cases,
+};
+kunit_test_suite(core_test_suite);

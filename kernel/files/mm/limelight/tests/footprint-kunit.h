@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The arithmetic of the budget. Included by footprint.c.
+ */
+#include <kunit/test.h>
+
+static void footprint_test_over_needs_more_than_the_budget(struct kunit *test)
+{
+	KUNIT_EXPECT_FALSE(test, limelight_over(false, 0, 800));
+	KUNIT_EXPECT_FALSE(test, limelight_over(false, 800, 800));
+	KUNIT_EXPECT_TRUE(test, limelight_over(false, 801, 800));
+}
+
+static void footprint_test_back_needs_an_eighth_less(struct kunit *test)
+{
+	KUNIT_EXPECT_TRUE(test, limelight_over(true, 800, 800));
+	KUNIT_EXPECT_TRUE(test, limelight_over(true, 701, 800));
+	KUNIT_EXPECT_FALSE(test, limelight_over(true, 700, 800));
+}
+
+static void footprint_test_budget_is_a_share_of_memory(struct kunit *test)
+{
+	unsigned int saved = limelight_budget_percent;
+	unsigned long all = totalram_pages();
+
+	limelight_budget_percent = 50;
+	KUNIT_EXPECT_EQ(test, limelight_budget_pages(), all / 2);
+	limelight_budget_percent = 1;
+	KUNIT_EXPECT_EQ(test, limelight_budget_pages(), all / 100);
+	limelight_budget_percent = saved;
+}
+
+static void footprint_test_budget_is_refused_outside_its_range(struct kunit *test)
+{
+	unsigned int saved = limelight_budget_percent;
+
+	KUNIT_EXPECT_EQ(test, limelight_budget_set(0, false), -EINVAL);
+	KUNIT_EXPECT_EQ(test, limelight_budget_set(LIMELIGHT_BUDGET_MAX + 1, false),
+			-EINVAL);
+	KUNIT_EXPECT_EQ(test, limelight_budget_percent, saved);
+}
+
+static void footprint_test_reset_forgets_only_the_devices_budget(struct kunit *test)
+{
+	unsigned int saved = limelight_budget_percent;
+	unsigned int saved_configured = budget_configured;
+
+	KUNIT_EXPECT_EQ(test, limelight_budget_set(40, true), 0);
+	KUNIT_EXPECT_EQ(test, limelight_budget_set(30, false), 0);
+	KUNIT_EXPECT_EQ(test, limelight_budget_percent, 30);
+	limelight_budget_reset();
+	KUNIT_EXPECT_EQ(test, limelight_budget_percent, 40);
+
+	limelight_budget_percent = saved;
+	budget_configured = saved_configured;
+}
+
+static void footprint_test_pending_survives_a_wrap_of_jiffies(struct kunit *test)
+{
+	unsigned long now = ULONG_MAX - 10;
+	unsigned long until = now + 100;
+
+	KUNIT_EXPECT_LT(test, until, now);
+	KUNIT_EXPECT_TRUE(test, limelight_pending(until, now, 100));
+	KUNIT_EXPECT_TRUE(test, limelight_pending(until, now + 99, 100));
+	KUNIT_EXPECT_FALSE(test, limelight_pending(until, now + 100, 100));
+	KUNIT_EXPECT_FALSE(test, limelight_pending(until, now + 5000, 100));
+}
+
+static void footprint_test_an_old_deadline_has_passed(struct kunit *test)
+{
+	/* More than half of the range ago: time_before() would say "ahead". */
+	unsigned long until = 1000;
+	unsigned long now = until + ULONG_MAX / 2 + 1000;
+
+	KUNIT_EXPECT_FALSE(test, limelight_pending(until, now, 100));
+	/* Never set. */
+	KUNIT_EXPECT_FALSE(test, limelight_pending(0, INITIAL_JIFFIES, 100));
+}
+
+static struct kunit_case footprint_test_cases[] = {
+	KUNIT_CASE(footprint_test_over_needs_more_than_the_budget),
+	KUNIT_CASE(footprint_test_back_needs_an_eighth_less),
+	KUNIT_CASE(footprint_test_budget_is_a_share_of_memory),
+	KUNIT_CASE(footprint_test_budget_is_refused_outside_its_range),
+	KUNIT_CASE(footprint_test_reset_forgets_only_the_devices_budget),
+	KUNIT_CASE(footprint_test_pending_survives_a_wrap_of_jiffies),
+	KUNIT_CASE(footprint_test_an_old_deadline_has_passed),
+	{}
+};
+
+static struct kunit_suite footprint_test_suite = {
+	.name = "limelight-footprint",
+	.test_cases = footprint_test_cases,
+};
+kunit_test_suite(footprint_test_suite);

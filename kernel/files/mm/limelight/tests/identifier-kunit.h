@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Tags of processes and pages. Included by identifier.c.
+ */
+#include <kunit/test.h>
+#include <linux/gfp.h>
+
+static void identifier_test_set_is_sorted_and_unique(struct kunit *test)
+{
+	static const u32 in[] = { 9, 3, 9, 1, U32_MAX, 3, 3 };
+	static const u32 out[] = { 1, 3, 9, U32_MAX };
+	struct limelight_tags *tags = limelight_tags_alloc(ARRAY_SIZE(in));
+	int i;
+
+	KUNIT_ASSERT_NOT_NULL(test, tags);
+	for (i = 0; i < ARRAY_SIZE(in); i++)
+		limelight_tags_add(tags, in[i]);
+	limelight_tags_finish(tags);
+
+	KUNIT_EXPECT_EQ(test, tags->nr, ARRAY_SIZE(out));
+	for (i = 0; i < ARRAY_SIZE(out); i++)
+		KUNIT_EXPECT_EQ(test, tags->tag[i], out[i]);
+	kvfree(tags);
+}
+
+static void identifier_test_set_finds_what_is_in_it(struct kunit *test)
+{
+	unsigned int nr;
+
+	for (nr = 0; nr <= 9; nr++) {
+		struct limelight_tags *tags = limelight_tags_alloc(nr);
+		unsigned int i;
+
+		KUNIT_ASSERT_NOT_NULL(test, tags);
+		for (i = 0; i < nr; i++)
+			limelight_tags_add(tags, 10 * (nr - i));
+		limelight_tags_finish(tags);
+
+		for (i = 0; i <= 10 * nr + 10; i++)
+			KUNIT_EXPECT_EQ_MSG(test, limelight_tags_has(tags, i),
+					    i && i % 10 == 0 && i <= 10 * nr,
+					    "tag %u of %u", i, nr);
+		kvfree(tags);
+	}
+}
+
+static void identifier_test_an_mm_keeps_its_tag(struct kunit *test)
+{
+	struct mm_struct *one = kunit_kzalloc(test, sizeof(*one), GFP_KERNEL);
+	struct mm_struct *two = kunit_kzalloc(test, sizeof(*two), GFP_KERNEL);
+	u32 tag;
+
+	KUNIT_ASSERT_NOT_NULL(test, one);
+	KUNIT_ASSERT_NOT_NULL(test, two);
+
+	tag = limelight_tag_of(one);
+	KUNIT_EXPECT_NE(test, tag, 0);
+	KUNIT_EXPECT_EQ(test, limelight_tag_of(one), tag);
+	KUNIT_EXPECT_NE(test, limelight_tag_of(two), tag);
+
+	limelight_tag_inherit(two, one);
+	KUNIT_EXPECT_EQ(test, limelight_tag_of(two), tag);
+	limelight_tag_inherit(two, NULL);
+	KUNIT_EXPECT_NE(test, limelight_tag_of(two), tag);
+}
+
+/* Starts the table unless a daemon is using it. */
+static int identifier_test_init(struct kunit *test)
+{
+	if (limelight_protecting())
+		kunit_skip(test, "protect is switched on");
+	return limelight_identifier_start();
+}
+
+static void identifier_test_exit(struct kunit *test)
+{
+	if (!limelight_protecting())
+		limelight_identifier_stop();
+}
+
+static struct folio *test_folio(struct kunit *test, unsigned int order)
+{
+	struct folio *folio = folio_alloc(GFP_KERNEL, order);
+
+	KUNIT_ASSERT_NOT_NULL(test, folio);
+	return folio;
+}
+
+static void identifier_test_every_page_has_a_place(struct kunit *test)
+{
+	unsigned long pfn;
+
+	rcu_read_lock();
+	for (pfn = 0; pfn < max_pfn; pfn += CHUNK_PAGES / 4) {
+		struct page *page = pfn_to_online_page(pfn);
+
+		if (page && !PageReserved(page))
+			KUNIT_EXPECT_NOT_NULL(test, tags_at(pfn));
+	}
+	rcu_read_unlock();
+}
+
+static void identifier_test_a_tag_is_set_and_cleared(struct kunit *test)
+{
+	struct folio *folio = test_folio(test, 0);
+
+	write_tag(folio, 0);
+	KUNIT_EXPECT_EQ(test, read_tag(folio), 0);
+	KUNIT_EXPECT_EQ(test, write_tag(folio, 77), 0);
+	KUNIT_EXPECT_EQ(test, read_tag(folio), 77);
+	__limelight_cache_remove(folio);
+	KUNIT_EXPECT_EQ(test, read_tag(folio), 0);
+	folio_put(folio);
+}
+
+static void identifier_test_every_page_of_a_large_folio_is_tagged(struct kunit *test)
+{
+	struct folio *folio = test_folio(test, 3);
+	unsigned long pfn = folio_pfn(folio);
+	unsigned long i;
+
+	write_tag(folio, 77);
+	rcu_read_lock();
+	for (i = 0; i < 8; i++)
+		KUNIT_EXPECT_EQ(test, *tags_at(pfn + i), 77);
+	rcu_read_unlock();
+
+	__limelight_cache_remove(folio);
+	rcu_read_lock();
+	for (i = 0; i < 8; i++)
+		KUNIT_EXPECT_EQ(test, *tags_at(pfn + i), 0);
+	rcu_read_unlock();
+	folio_put(folio);
+}
+
+static void identifier_test_a_tag_moves(struct kunit *test)
+{
+	struct folio *from = test_folio(test, 0);
+	struct folio *to = test_folio(test, 2);
+
+	write_tag(from, 77);
+	write_tag(to, 0);
+	__limelight_cache_move(to, from);
+	KUNIT_EXPECT_EQ(test, read_tag(from), 0);
+	KUNIT_EXPECT_EQ(test, read_tag(to), 77);
+
+	/* What carries no tag does not wipe one out. */
+	__limelight_cache_move(to, from);
+	KUNIT_EXPECT_EQ(test, read_tag(to), 77);
+
+	write_tag(to, 0);
+	folio_put(from);
+	folio_put(to);
+}
+
+static void identifier_test_only_tags_of_the_set_protect(struct kunit *test)
+{
+	struct folio *folio = test_folio(test, 0);
+	struct limelight_tags *tags = limelight_tags_alloc(1);
+
+	KUNIT_ASSERT_NOT_NULL(test, tags);
+	limelight_tags_add(tags, 77);
+	limelight_tags_publish(tags);
+
+	write_tag(folio, 0);
+	KUNIT_EXPECT_FALSE(test, limelight_folio_tagged(folio));
+	write_tag(folio, 78);
+	KUNIT_EXPECT_FALSE(test, limelight_folio_tagged(folio));
+	write_tag(folio, 77);
+	KUNIT_EXPECT_TRUE(test, limelight_folio_tagged(folio));
+
+	limelight_tags_publish(NULL);
+	KUNIT_EXPECT_FALSE(test, limelight_folio_tagged(folio));
+	write_tag(folio, 0);
+	folio_put(folio);
+}
+
+static void identifier_test_no_table_no_tags(struct kunit *test)
+{
+	struct folio *folio = test_folio(test, 0);
+
+	write_tag(folio, 77);
+	limelight_identifier_stop();
+	KUNIT_EXPECT_EQ(test, read_tag(folio), 0);
+	write_tag(folio, 77);
+	KUNIT_EXPECT_EQ(test, read_tag(folio), 0);
+	folio_put(folio);
+}
+
+static struct kunit_case identifier_test_cases[] = {
+	KUNIT_CASE(identifier_test_set_is_sorted_and_unique),
+	KUNIT_CASE(identifier_test_set_finds_what_is_in_it),
+	KUNIT_CASE(identifier_test_an_mm_keeps_its_tag),
+	KUNIT_CASE(identifier_test_every_page_has_a_place),
+	KUNIT_CASE(identifier_test_a_tag_is_set_and_cleared),
+	KUNIT_CASE(identifier_test_every_page_of_a_large_folio_is_tagged),
+	KUNIT_CASE(identifier_test_a_tag_moves),
+	KUNIT_CASE(identifier_test_only_tags_of_the_set_protect),
+	KUNIT_CASE(identifier_test_no_table_no_tags),
+	{}
+};
+
+static struct kunit_suite identifier_test_suite = {
+	.name = "limelight-identifier",
+	.init = identifier_test_init,
+	.exit = identifier_test_exit,
+	.test_cases = identifier_test_cases,
+};
+kunit_test_suite(identifier_test_suite);

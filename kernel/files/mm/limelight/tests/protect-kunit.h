@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Suspension, and the two passes. Included by protect.c.
+ */
+#include <kunit/test.h>
+
+#define TEST_GENERATION	5
+
+static void protect_test_a_fresh_target_is_not_suspended(struct kunit *test)
+{
+	struct limelight_suspend suspend = {};
+
+	KUNIT_EXPECT_FALSE(test, limelight_suspended(&suspend, INITIAL_JIFFIES,
+						     TEST_GENERATION));
+	KUNIT_EXPECT_FALSE(test, limelight_suspended(&suspend, 0, 0));
+}
+
+static void protect_test_suspension_ends(struct kunit *test)
+{
+	struct limelight_suspend suspend = {};
+	unsigned long now = 1000;
+	unsigned long span = msecs_to_jiffies(SUSPEND_MS);
+
+	KUNIT_EXPECT_EQ(test, limelight_exhausted(&suspend, now, TEST_GENERATION),
+			SUSPEND_MS);
+	KUNIT_EXPECT_TRUE(test, limelight_suspended(&suspend, now,
+						    TEST_GENERATION));
+	KUNIT_EXPECT_TRUE(test, limelight_suspended(&suspend, now + span - 1,
+						    TEST_GENERATION));
+	KUNIT_EXPECT_FALSE(test, limelight_suspended(&suspend, now + span,
+						     TEST_GENERATION));
+}
+
+static void protect_test_suspensions_double_up_to_8_s(struct kunit *test)
+{
+	static const unsigned int expected[] = { 500, 1000, 2000, 4000, 8000, 8000 };
+	struct limelight_suspend suspend = {};
+	unsigned long now = 1000;
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(expected); i++) {
+		KUNIT_EXPECT_EQ(test, limelight_exhausted(&suspend, now,
+							  TEST_GENERATION),
+				expected[i]);
+		now = suspend.until + 1;
+	}
+}
+
+static void protect_test_a_suspended_target_is_not_suspended_longer(struct kunit *test)
+{
+	struct limelight_suspend suspend = {};
+	unsigned long until;
+
+	limelight_exhausted(&suspend, 1000, TEST_GENERATION);
+	until = suspend.until;
+	KUNIT_EXPECT_EQ(test, limelight_exhausted(&suspend, 1001, TEST_GENERATION),
+			0);
+	KUNIT_EXPECT_EQ(test, suspend.until, until);
+	KUNIT_EXPECT_EQ(test, suspend.level, 1);
+}
+
+static void protect_test_calm_lowers_the_level(struct kunit *test)
+{
+	struct limelight_suspend suspend = {};
+	unsigned long now = 1000;
+	int i;
+
+	for (i = 0; i < 4; i++) {
+		limelight_exhausted(&suspend, now, TEST_GENERATION);
+		now = suspend.until + 1;
+	}
+	KUNIT_EXPECT_EQ(test, suspend.level, 4);
+
+	/* Two levels down, and one up again. */
+	limelight_exhausted(&suspend, suspend.until + 2 * SUSPEND_CALM,
+			    TEST_GENERATION);
+	KUNIT_EXPECT_EQ(test, suspend.level, 3);
+
+	limelight_exhausted(&suspend, suspend.until + 100 * SUSPEND_CALM,
+			    TEST_GENERATION);
+	KUNIT_EXPECT_EQ(test, suspend.level, 1);
+}
+
+static void protect_test_another_app_starts_afresh(struct kunit *test)
+{
+	struct limelight_suspend suspend = {};
+
+	limelight_exhausted(&suspend, 1000, TEST_GENERATION);
+	limelight_exhausted(&suspend, suspend.until + 1, TEST_GENERATION);
+	KUNIT_EXPECT_FALSE(test, limelight_suspended(&suspend, suspend.until - 1,
+						     TEST_GENERATION + 1));
+	KUNIT_EXPECT_EQ(test, limelight_exhausted(&suspend, suspend.until - 1,
+						  TEST_GENERATION + 1),
+			SUSPEND_MS);
+}
+
+static void protect_test_suspension_survives_a_wrap_of_jiffies(struct kunit *test)
+{
+	struct limelight_suspend suspend = {};
+	unsigned long now = ULONG_MAX - 1;
+	unsigned long span = msecs_to_jiffies(SUSPEND_MS);
+
+	limelight_exhausted(&suspend, now, TEST_GENERATION);
+	KUNIT_EXPECT_LT(test, suspend.until, now);
+	KUNIT_EXPECT_TRUE(test, limelight_suspended(&suspend, now + span - 1,
+						    TEST_GENERATION));
+	KUNIT_EXPECT_FALSE(test, limelight_suspended(&suspend, now + span,
+						     TEST_GENERATION));
+	/* Half of the range later, where time_before() turns round. */
+	KUNIT_EXPECT_FALSE(test,
+			   limelight_suspended(&suspend,
+					       now + ULONG_MAX / 2 + 2 * span,
+					       TEST_GENERATION));
+}
+
+static void protect_test_only_a_pass_that_skipped_is_repeated_once(struct kunit *test)
+{
+	struct limelight_reclaim reclaim = {};
+
+	KUNIT_EXPECT_FALSE(test, __limelight_reclaim_again(&reclaim, NULL, 0));
+	reclaim.skipped = true;
+	KUNIT_EXPECT_TRUE(test, __limelight_reclaim_again(&reclaim, NULL, 0));
+	KUNIT_EXPECT_TRUE(test, reclaim.last_resort);
+	reclaim.skipped = true;
+	KUNIT_EXPECT_FALSE(test, __limelight_reclaim_again(&reclaim, NULL, 0));
+}
+
+static void protect_test_what_a_mapping_says(struct kunit *test)
+{
+	struct limelight_reclaim reclaim = {};
+	struct vm_area_struct *vma = kunit_kzalloc(test, sizeof(*vma), GFP_KERNEL);
+	struct file *file = kunit_kzalloc(test, sizeof(*file), GFP_KERNEL);
+
+	KUNIT_ASSERT_NOT_NULL(test, vma);
+	KUNIT_ASSERT_NOT_NULL(test, file);
+
+	__limelight_saw_vma(&reclaim, vma);
+	KUNIT_EXPECT_EQ(test, reclaim.seen, LIMELIGHT_MAPPED);
+
+	limelight_forget(&reclaim);
+	vm_flags_init(vma, VM_RAND_READ);
+	__limelight_saw_vma(&reclaim, vma);
+	KUNIT_EXPECT_EQ(test, reclaim.seen, LIMELIGHT_MAPPED);
+
+	limelight_forget(&reclaim);
+	vm_flags_init(vma, VM_SEQ_READ);
+	__limelight_saw_vma(&reclaim, vma);
+	KUNIT_EXPECT_EQ(test, reclaim.seen, LIMELIGHT_STREAMED);
+
+	limelight_forget(&reclaim);
+	vm_flags_init(vma, 0);
+	vma->vm_file = file;
+	file->f_mode = FMODE_NOREUSE;
+	__limelight_saw_vma(&reclaim, vma);
+	KUNIT_EXPECT_EQ(test, reclaim.seen, LIMELIGHT_STREAMED);
+}
+
+static struct kunit_case protect_test_cases[] = {
+	KUNIT_CASE(protect_test_a_fresh_target_is_not_suspended),
+	KUNIT_CASE(protect_test_suspension_ends),
+	KUNIT_CASE(protect_test_suspensions_double_up_to_8_s),
+	KUNIT_CASE(protect_test_a_suspended_target_is_not_suspended_longer),
+	KUNIT_CASE(protect_test_calm_lowers_the_level),
+	KUNIT_CASE(protect_test_another_app_starts_afresh),
+	KUNIT_CASE(protect_test_suspension_survives_a_wrap_of_jiffies),
+	KUNIT_CASE(protect_test_only_a_pass_that_skipped_is_repeated_once),
+	KUNIT_CASE(protect_test_what_a_mapping_says),
+	{}
+};
+
+static struct kunit_suite protect_test_suite = {
+	.name = "limelight-protect",
+	.test_cases = protect_test_cases,
+};
+kunit_test_suite(protect_test_suite);
