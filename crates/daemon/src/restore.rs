@@ -375,7 +375,7 @@ mod tests {
         /// The file always equals the memory, and there is one entry a thing.
         #[test]
         fn the_file_is_the_memory(
-            steps in prop::collection::vec((0u64..6, any::<bool>(), "[0-9]{1,4}"), 1..24),
+            steps in prop::collection::vec((0u64..6, any::<bool>(), "[0-9]{1,4}"), 1..12),
         ) {
             let temp = tempfile::tempdir().unwrap();
             let mut ledger = Ledger::open(temp.path(), "b".into());

@@ -123,3 +123,7 @@ pub fn confine(doors: &Doors, uid: u32, app: App) -> App {
         ..app
     }
 }
+
+#[cfg(test)]
+#[path = "trust_tests.rs"]
+mod tests;

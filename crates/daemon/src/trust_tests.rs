@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+use super::*;
+use crate::doors::Roots;
+use limelight_core::model::{AppKey, Home, ProcessId};
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::Path;
+use std::process::{Child, Command};
+
+const USER: u32 = 12_345;
+const STRANGER: u32 = 12_346;
+
+struct Sleeper(Child);
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Sleeper {
+    fn pid(&self) -> i32 {
+        self.0.id() as i32
+    }
+}
+
+/// A system whose `/proc` says what the test wrote about real processes. `None`, said loudly,
+/// without the right to give files away.
+fn fixture() -> Option<(tempfile::TempDir, Doors)> {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: giving files to other users takes root");
+        return None;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    for directory in ["proc", "sys", "cgroup", "sessions"] {
+        fs::create_dir(temp.path().join(directory)).unwrap();
+    }
+    let roots = Roots {
+        proc: temp.path().join("proc"),
+        sys: temp.path().join("sys"),
+        cgroup: Some(temp.path().join("cgroup")),
+        sessions: temp.path().join("sessions"),
+        ..Roots::default()
+    };
+    let doors = Doors::open(roots).unwrap();
+    Some((temp, doors))
+}
+
+fn process(root: &Path, owner: u32, real: u32, effective: u32) -> Sleeper {
+    let child = Sleeper(Command::new("sleep").arg("600").spawn().unwrap());
+    let pid = child.pid();
+    let directory = root.join(format!("proc/{pid}"));
+    fs::create_dir(&directory).unwrap();
+    let stat = format!("{pid} (x) S 1 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 700 0 0\n");
+    fs::write(directory.join("stat"), stat).unwrap();
+    let status = format!("Tgid:\t{pid}\nUid:\t{real}\t{effective}\t{effective}\t{effective}\n");
+    fs::write(directory.join("status"), status).unwrap();
+    chown(&directory, Some(owner), None).unwrap();
+    child
+}
+
+fn session(root: &Path, name: &str, uid: u32, active: bool) {
+    let text = format!(
+        "# private\nUID={uid}\nUSER=x\nACTIVE={}\nSTATE=online\n",
+        u8::from(active)
+    );
+    fs::write(root.join("sessions").join(name), text).unwrap();
+}
+
+#[test]
+fn a_process_is_claimed_by_its_owner_or_by_root() {
+    let Some((temp, doors)) = fixture() else {
+        return;
+    };
+    let own = process(temp.path(), USER, USER, USER);
+    assert_eq!(owns_process(&doors, USER, own.pid()), Ok(()));
+    assert_eq!(owns_process(&doors, 0, own.pid()), Ok(()));
+    let refusal = owns_process(&doors, STRANGER, own.pid()).unwrap_err();
+    assert_eq!(refusal.code, ErrorCode::NotAllowed);
+    assert!(refusal.message.contains(&own.pid().to_string()));
+}
+
+#[test]
+fn a_set_user_id_program_is_not_its_starter_s() {
+    let Some((temp, doors)) = fixture() else {
+        return;
+    };
+    for (owner, real, effective) in [
+        (0, USER, 0),
+        (0, USER, USER),
+        (USER, 0, USER),
+        (USER, USER, 0),
+    ] {
+        let program = process(temp.path(), owner, real, effective);
+        let refusal = owns_process(&doors, USER, program.pid()).unwrap_err();
+        assert_eq!(
+            refusal.code,
+            ErrorCode::NotAllowed,
+            "{owner} {real} {effective}"
+        );
+    }
+}
+
+#[test]
+fn an_ended_process_is_not_found() {
+    let Some((temp, doors)) = fixture() else {
+        return;
+    };
+    let mut own = process(temp.path(), USER, USER, USER);
+    own.0.kill().unwrap();
+    own.0.wait().unwrap();
+    let refusal = owns_process(&doors, USER, own.pid()).unwrap_err();
+    assert_eq!(refusal.code, ErrorCode::NotFound);
+}
+
+#[test]
+fn only_the_active_session_speaks_where_logind_tells() {
+    let Some((temp, doors)) = fixture() else {
+        return;
+    };
+    assert_eq!(
+        may_speak(&doors, USER, false),
+        Ok(()),
+        "no logind, nobody else"
+    );
+    assert!(
+        may_speak(&doors, USER, true).is_err(),
+        "no logind, somebody else's claim"
+    );
+    session(temp.path(), "1", USER, true);
+    session(temp.path(), "2", STRANGER, false);
+    assert_eq!(may_speak(&doors, USER, true), Ok(()));
+    assert_eq!(
+        may_speak(&doors, STRANGER, false).unwrap_err().code,
+        ErrorCode::NotAllowed
+    );
+    assert_eq!(may_speak(&doors, 0, true), Ok(()));
+    session(temp.path(), "1", USER, false);
+    assert!(
+        may_speak(&doors, USER, false).is_err(),
+        "the screen went to somebody else"
+    );
+}
+
+#[test]
+fn a_cgroup_with_a_stranger_in_it_is_not_used_in_a_user_s_name() {
+    let Some((temp, doors)) = fixture() else {
+        return;
+    };
+    let own = process(temp.path(), USER, USER, USER);
+    let other = process(temp.path(), STRANGER, STRANGER, STRANGER);
+    let group = temp.path().join("cgroup/app-x-1.scope");
+    fs::create_dir(&group).unwrap();
+    let procs = |pids: &[i32]| {
+        let text: String = pids.iter().map(|pid| format!("{pid}\n")).collect();
+        fs::write(group.join("cgroup.procs"), text).unwrap();
+    };
+    let id = ProcessId {
+        pid: own.pid(),
+        starttime: 700,
+    };
+    let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(&group).unwrap());
+    let app = App {
+        key: AppKey::Cgroup { inode },
+        name: "x".into(),
+        process: Some(id),
+        home: Some(Home {
+            path: "/app-x-1.scope".into(),
+            inode,
+            own: true,
+            adopted: false,
+        }),
+    };
+    procs(&[own.pid()]);
+    assert_eq!(confine(&doors, USER, app.clone()), app);
+    procs(&[own.pid(), other.pid()]);
+    let confined = confine(&doors, USER, app.clone());
+    assert_eq!(confined.key, AppKey::Tree(id));
+    assert_eq!(confined.own_home(), None);
+    assert_eq!(confine(&doors, 0, app.clone()), app, "root may");
+}
