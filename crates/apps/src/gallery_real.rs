@@ -135,6 +135,7 @@ impl Session {
         )?;
         let mut user = User::connect(DISPLAY)?;
         let manager = start(desktop.as_ref(), "openbox", &[])?;
+        user.wait_for_window_manager().with_context(session_logs)?;
         let photos = format!("{INSIDE}/photos");
         // No cache in the viewer: what it showed before comes from the page cache.
         let viewer = start(
@@ -148,7 +149,7 @@ impl Session {
                 &photos,
             ],
         )?;
-        user.watch_active_window()?;
+        user.watch_active_window().with_context(session_logs)?;
         user.wait_until_quiet()?;
         Ok(Session {
             user,
@@ -160,10 +161,26 @@ impl Session {
     }
 }
 
+/// What the session's programs complained about.
+fn session_logs() -> String {
+    ["Xvfb", "openbox", "feh"]
+        .into_iter()
+        .map(|program| {
+            let text = fs::read_to_string(log_path(program)).unwrap_or_default();
+            format!("{program} wrote: {}", text.trim())
+        })
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn log_path(program: &str) -> String {
+    format!("/run/{program}.log")
+}
+
 /// A program of the root file system, in it.
 fn start(cgroup: Option<&Cgroup>, program: &str, arguments: &[&str]) -> Result<Process> {
     let root = std::ffi::CString::new(ROOTFS)?;
-    let log = File::create(format!("/run/{program}.log"))?;
+    let log = File::create(log_path(program))?;
     let mut command = Command::new(program);
     command
         .args(arguments)

@@ -25,7 +25,7 @@ pub const QUIET: Duration = Duration::from_millis(150);
 /// How long an answer may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// How long the server, the window manager and the viewer may take to come up.
-const START_LIMIT: Duration = Duration::from_secs(120);
+const START_LIMIT: Duration = Duration::from_secs(90);
 
 /// A connection to the display, and the window that the user looks at.
 pub struct User {
@@ -59,9 +59,28 @@ impl User {
         })
     }
 
+    /// Waits until a window manager is there: one that finds a window already mapped when it starts
+    /// manages it, but does not make it active.
+    pub fn wait_for_window_manager(&self) -> Result<()> {
+        self.wait_for_window(b"_NET_SUPPORTING_WM_CHECK")
+            .context("no window manager")?;
+        Ok(())
+    }
+
     /// Waits until the window manager says that a window is active, and watches that one.
     pub fn watch_active_window(&mut self) -> Result<()> {
-        let name = b"_NET_ACTIVE_WINDOW";
+        self.window = self
+            .wait_for_window(b"_NET_ACTIVE_WINDOW")
+            .context("no active window")?;
+        let damage = self.connection.generate_id()?;
+        self.connection
+            .damage_create(damage, self.window, ReportLevel::RAW_RECTANGLES)?
+            .check()?;
+        Ok(())
+    }
+
+    /// Waits until a property of the root window names a window.
+    fn wait_for_window(&self, name: &[u8]) -> Result<Window> {
         let property = self.connection.intern_atom(false, name)?.reply()?.atom;
         let deadline = Instant::now() + START_LIMIT;
         loop {
@@ -69,24 +88,18 @@ impl User {
                 .connection
                 .get_property(false, self.root, property, AtomEnum::WINDOW, 0, 1)?
                 .reply()?;
-            if let Some(window) = value
-                .value32()
-                .and_then(|mut v| v.next())
-                .filter(|&w| w != 0)
-            {
-                self.window = window;
-                break;
+            let window = value.value32().and_then(|mut windows| windows.next());
+            if let Some(window) = window.filter(|&window| window != 0) {
+                return Ok(window);
             }
             if Instant::now() > deadline {
-                bail!("no window has become active after {START_LIMIT:?}");
+                bail!(
+                    "{} names no window after {START_LIMIT:?}",
+                    String::from_utf8_lossy(name)
+                );
             }
             sleep(Duration::from_millis(100));
         }
-        let damage = self.connection.generate_id()?;
-        self.connection
-            .damage_create(damage, self.window, ReportLevel::RAW_RECTANGLES)?
-            .check()?;
-        Ok(())
     }
 
     /// Presses and releases a key, and waits for the window's answer: its response time, or none
