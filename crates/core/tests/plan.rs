@@ -23,9 +23,13 @@ impl Machine {
         let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.key);
         let in_force = &mut self.in_force;
         match action {
-            Action::Mark { members } => {
+            Action::Mark { app } => {
                 assert!(snapshot.device, "no device to mark through");
-                in_force.marked.clone_from(members);
+                assert_eq!(
+                    app.as_ref().map(|(key, _)| *key),
+                    front.filter(|_| app.is_some())
+                );
+                in_force.marked.clone_from(app);
             }
             Action::Protect(step) => match step {
                 Step::Switch { budget_percent } => in_force.device_protect = *budget_percent,
@@ -136,6 +140,8 @@ prop_compose! {
         oom_points in prop_oneof![Just(0u16), 1..=1000u16],
         flags in any::<[bool; 5]>(),
         lowered_steps in 0..=STEPS,
+        device_members in 0..6u32,
+        ceiling in prop::option::of(0..512 * MIB),
     ) -> Snapshot {
         let [enabled, mglru, memory_controller, device, may_adopt] = flags;
         let mut settings = Settings::default();
@@ -148,6 +154,8 @@ prop_compose! {
             lru: if mglru { Lru::MultiGen } else { Lru::TwoList },
             memory_controller,
             device,
+            device_members,
+            ceiling,
             may_adopt,
             topmost,
             lowered_steps,
@@ -364,4 +372,40 @@ fn taking_comes_before_giving() {
     let unreserve = at(|action| matches!(action, Action::Protect(Step::Unreserve { .. })));
     let reserve = at(|action| matches!(action, Action::Protect(Step::Reserve { .. })));
     assert!(unreserve < reserve, "{actions:?}");
+}
+
+#[test]
+fn a_limit_around_the_app_leaves_reclaim_something_to_take() {
+    let mut snapshot = viewer(
+        Usage {
+            current: 99 * MIB,
+            ..Usage::default()
+        },
+        0,
+    );
+    snapshot.ceiling = Some(100 * MIB);
+    assert_eq!(reserve_of(&plan(&Event::Topmost, &snapshot)), 60 * MIB);
+}
+
+#[test]
+fn the_kernel_is_told_of_joiners_and_not_of_children() {
+    let mut snapshot = viewer(Usage::default(), 0);
+    snapshot.device = true;
+    let mut machine = Machine::default();
+    for action in plan(&Event::Topmost, &snapshot) {
+        machine.apply(&action, &snapshot);
+    }
+    snapshot.in_force = machine.in_force;
+    snapshot.topmost.as_mut().unwrap().members.push(process(2));
+    let marks = |snapshot: &Snapshot| {
+        let actions = plan(&Event::Tick, snapshot);
+        actions
+            .iter()
+            .filter(|action| matches!(action, Action::Mark { .. }))
+            .count()
+    };
+    snapshot.device_members = 2;
+    assert_eq!(marks(&snapshot), 0, "a child was born as a member");
+    snapshot.device_members = 1;
+    assert_eq!(marks(&snapshot), 1, "a process came from elsewhere");
 }

@@ -4,7 +4,7 @@
 use limelight_core::control::ErrorCode;
 use limelight_core::model::footprint::Usage;
 use limelight_core::model::{App, AppKey, Home, ProcessId};
-use limelight_sys::cgroup::{Cgroup, CgroupPath, MemoryKnob};
+use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob};
 use limelight_sys::meminfo::page_bytes;
 use limelight_sys::pidfd::Pidfd;
 
@@ -255,14 +255,30 @@ pub fn usage(doors: &Doors, app: &App) -> Option<Usage> {
     })
 }
 
+/// The smallest limit of the cgroups around the app's own, in bytes. Its own does not count: what
+/// reclaim takes on its behalf disregards the reservation.
+pub fn ceiling(doors: &Doors, app: &App) -> Option<u64> {
+    let path = CgroupPath::parse(&app.own_home()?.path)?;
+    let ancestors = path.parent()?.chain();
+    let limits = ancestors.iter().flat_map(|path| {
+        let cgroup = doors.cgroups.open(path).ok();
+        let limit = move |knob| match cgroup.as_ref()?.limit(knob) {
+            Ok(Limit::Bytes(bytes)) => Some(bytes),
+            _ => None,
+        };
+        [limit(MemoryKnob::Max), limit(MemoryKnob::High)]
+    });
+    limits.flatten().min()
+}
+
 /// Page cache in the app's cgroup that its reservation keeps from reclaim, in bytes.
 pub fn protected_cache(doors: &Doors, app: &App, usage: &Usage) -> u64 {
     let Some(cgroup) = open_home(doors, app) else {
         return 0;
     };
     let bytes = |knob| match cgroup.limit(knob) {
-        Ok(limelight_sys::cgroup::Limit::Bytes(bytes)) => bytes,
-        Ok(limelight_sys::cgroup::Limit::Max) => u64::MAX,
+        Ok(Limit::Bytes(bytes)) => bytes,
+        Ok(Limit::Max) => u64::MAX,
         Err(_) => 0,
     };
     let protected = bytes(MemoryKnob::Min).max(bytes(MemoryKnob::Low));

@@ -197,6 +197,13 @@ impl Daemon {
             lru,
             memory_controller: self.doors.has_memory_controller(),
             device,
+            device_members: match topmost {
+                Some(_) => self.actuators.device.members(),
+                None => 0,
+            },
+            ceiling: topmost
+                .as_ref()
+                .and_then(|topmost| identify::ceiling(&self.doors, &topmost.app)),
             may_adopt: self.may_adopt() && !not_adoptable,
             topmost,
             lowered_steps: self.pressure.steps(),

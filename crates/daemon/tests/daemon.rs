@@ -121,6 +121,16 @@ fn siblings_keep_their_share_of_the_ancestor() {
 }
 
 #[test]
+fn a_limit_around_the_app_bounds_its_reservation() {
+    let (machine, a, _b) = two_apps();
+    machine.write("cgroup/u/memory.max", &format!("{}\n", 120 << 20));
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    assert_eq!(machine.mib(&format!("{A}/memory.min")), 72);
+    daemon.stop();
+}
+
+#[test]
 fn the_knob_follows_the_lru() {
     let (machine, a, _b) = two_apps();
     let mut daemon = machine.start();

@@ -61,8 +61,8 @@ pub struct Reserved {
 pub struct InForce {
     /// Budget in percent with which the device's `protect` is on.
     pub device_protect: Option<u8>,
-    /// The device's topmost set, ascending; empty: none.
-    pub marked: Vec<ProcessId>,
+    /// The app whose processes the device was given, and those processes, ascending.
+    pub marked: Option<(AppKey, Vec<ProcessId>)>,
     /// The reservation in force.
     pub reserved: Option<Reserved>,
     /// The app whose processes have a lowered `oom_score_adj`, and those seen to, ascending.
@@ -96,6 +96,9 @@ pub struct Snapshot {
     pub memory_controller: bool,
     /// `/dev/limelight` is open and offers `protect`.
     pub device: bool,
+    /// Live processes that the device counts as the topmost app's, children that were born as
+    /// members included.
+    pub device_members: u32,
     /// An app without a cgroup of its own may be moved into one.
     pub may_adopt: bool,
     /// The app in front.
@@ -104,6 +107,9 @@ pub struct Snapshot {
     pub lowered_steps: u8,
     /// Bytes that others protect with the same knobs, already in use by them.
     pub protected_by_others: u64,
+    /// The smallest limit (`memory.max`, `memory.high`) of the app's ancestors, in bytes. Inside
+    /// it the app's reservation is as hard as in the machine as a whole.
+    pub ceiling: Option<u64>,
     /// What is in force.
     pub in_force: InForce,
 }
@@ -112,6 +118,9 @@ impl Snapshot {
     /// Most that may be reserved for the topmost app, in bytes.
     pub fn budget(&self) -> u64 {
         let percent = u64::from(self.settings.protect.budget_percent);
-        (self.memory.total / 100 * percent).saturating_sub(self.protected_by_others)
+        let share = |bytes: u64| bytes / 100 * percent + bytes % 100 * percent / 100;
+        let machine = share(self.memory.total).saturating_sub(self.protected_by_others);
+        self.ceiling
+            .map_or(machine, |ceiling| machine.min(share(ceiling)))
     }
 }

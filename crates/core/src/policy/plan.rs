@@ -6,8 +6,8 @@
 //! again at the next event, and an event that is delivered twice does nothing the second time.
 
 use super::protect;
-use crate::model::app::ProcessId;
-use crate::model::snapshot::Snapshot;
+use crate::model::app::{AppKey, ProcessId};
+use crate::model::snapshot::{Measured, Snapshot};
 
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,11 +27,11 @@ pub enum Event {
 /// One thing to do, by mechanism. The actuator of that name carries it out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Tell the kernel which processes are the topmost app's; an empty set: none are. All of the
-    /// kernel's mechanisms share this set.
+    /// Tell the kernel which processes are the topmost app's. All of the kernel's mechanisms share
+    /// this set.
     Mark {
-        /// The processes, ascending.
-        members: Vec<ProcessId>,
+        /// The app and its processes, ascending; `None`: no app is topmost.
+        app: Option<(AppKey, Vec<ProcessId>)>,
     },
     /// A step of `protect`.
     Protect(protect::Step),
@@ -53,17 +53,32 @@ pub fn plan(event: &Event, snapshot: &Snapshot) -> Vec<Action> {
     actions
 }
 
+/// Which processes the kernel should know.
+///
+/// Children of members are members without being told, and each new set makes the kernel forget
+/// how hard the old one was to protect. So the set is replaced when another app is in front, and
+/// otherwise only for a process that joined from elsewhere: one that was not given to the kernel,
+/// while the kernel counts fewer processes than there are.
 fn mark(event: &Event, snapshot: &Snapshot) -> Option<Action> {
     if !snapshot.device {
         return None;
     }
-    let wanted = match (&snapshot.topmost, event) {
-        (Some(topmost), Event::Topmost | Event::Pressure | Event::Tick | Event::Settings) => {
-            topmost.members.as_slice()
+    let wanted = snapshot.topmost.as_ref().filter(|_| *event != Event::Stop);
+    match (wanted, &snapshot.in_force.marked) {
+        (None, None) => None,
+        (None, Some(_)) => Some(Action::Mark { app: None }),
+        (Some(topmost), Some((app, marked))) if *app == topmost.app.key => {
+            let known = |id: &ProcessId| marked.binary_search(id).is_ok();
+            let counted = snapshot.device_members as usize >= topmost.members.len();
+            let joined = !counted && !topmost.members.iter().all(known);
+            joined.then(|| give(topmost))
         }
-        _ => &[],
-    };
-    (wanted != snapshot.in_force.marked).then(|| Action::Mark {
-        members: wanted.to_vec(),
-    })
+        (Some(topmost), _) => Some(give(topmost)),
+    }
+}
+
+fn give(topmost: &Measured) -> Action {
+    Action::Mark {
+        app: Some((topmost.app.key, topmost.members.clone())),
+    }
 }

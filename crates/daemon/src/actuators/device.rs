@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use limelight_core::control::{Change, DeviceStatus, Outcome};
-use limelight_core::model::ProcessId;
+use limelight_core::model::{AppKey, ProcessId};
 use limelight_sys::device::{Device, DeviceError, Mechanism, ABI_VERSION, TOPMOST_MAX};
 use limelight_sys::pidfd::Pidfd;
 use tracing::{info, warn};
@@ -86,6 +86,12 @@ impl DeviceDoor {
         }
     }
 
+    /// Live processes that the kernel counts as the topmost app's.
+    pub fn members(&self) -> u32 {
+        let info = self.device().and_then(|device| device.info().ok());
+        info.map_or(0, |info| info.members)
+    }
+
     /// For `status`.
     pub fn status(&self) -> DeviceStatus {
         let device = match self {
@@ -115,17 +121,17 @@ impl DeviceDoor {
 }
 
 impl Actuators {
-    pub(super) fn mark(&mut self, members: &[ProcessId], context: Context<'_>) {
+    pub(super) fn mark(&mut self, app: Option<&(AppKey, Vec<ProcessId>)>, context: Context<'_>) {
         let Some(device) = self.device.device() else {
             return;
         };
-        let result = set_topmost(device, members, context);
-        let outcome = outcome(result);
+        let members = app.map_or(&[][..], |(_, members)| members);
+        let outcome = outcome(set_topmost(device, members, context));
         let failed = matches!(outcome, Outcome::Failed { .. });
         if !failed {
-            self.in_force.marked = members.to_vec();
+            self.in_force.marked = app.cloned();
         }
-        if members.is_empty() && !failed {
+        if app.is_none() && !failed {
             self.changes.drop_knob(&topmost_knob(context));
         } else {
             self.changes
@@ -133,7 +139,12 @@ impl Actuators {
         }
     }
 
-    pub(super) fn plan_mark(&mut self, members: &[ProcessId], context: Context<'_>) {
+    pub(super) fn plan_mark(
+        &mut self,
+        app: Option<&(AppKey, Vec<ProcessId>)>,
+        context: Context<'_>,
+    ) {
+        let members = app.map_or(&[][..], |(_, members)| members);
         let change = mark_change(members, context, Outcome::Planned);
         self.changes.note(Reach::Machine, change);
     }

@@ -75,7 +75,7 @@ impl Actuators {
     /// Carries one action out.
     pub fn apply(&mut self, action: &Action, context: Context<'_>) -> Effect {
         match action {
-            Action::Mark { members } => self.mark(members, context),
+            Action::Mark { app } => self.mark(app.as_ref(), context),
             Action::Protect(step) => match step {
                 Step::Switch { budget_percent } => self.switch_protect(*budget_percent, context),
                 Step::Adopt { app } => return self.adopt(*app, context),
@@ -98,7 +98,7 @@ impl Actuators {
     /// Says what an action would do, without doing it.
     pub fn plan_only(&mut self, action: &Action, context: Context<'_>) {
         match action {
-            Action::Mark { members } => self.plan_mark(members, context),
+            Action::Mark { app } => self.plan_mark(app.as_ref(), context),
             Action::Protect(step) => match step {
                 Step::Switch { budget_percent } => self.plan_switch(*budget_percent, context),
                 Step::Adopt { app } => self.plan_adopt(*app, context),
