@@ -2,7 +2,6 @@
 //! `limelightd` and `limelight` as a cell uses them.
 
 use std::fs::{self, File};
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -66,9 +65,9 @@ impl Before {
                 changes.join("; ")
             },
         )?;
-        let left: Vec<&str> = RESTORE_RECORDS
+        let left: Vec<String> = RESTORE_RECORDS
             .into_iter()
-            .filter(|path| Path::new(path).exists())
+            .filter_map(|path| Some(format!("{path}: {}", fs::read_to_string(path).ok()?)))
             .collect();
         reporter.check(
             format!("{when}, the restore record is gone"),

@@ -149,7 +149,7 @@ impl Session {
                 &photos,
             ],
         )?;
-        user.watch_active_window().with_context(session_logs)?;
+        user.watch_first_window().with_context(session_logs)?;
         user.wait_until_quiet()?;
         Ok(Session {
             user,

@@ -15,7 +15,7 @@ use crate::cell::Stage;
 use crate::cgroup::ROOT;
 use crate::daemon::{limelight, Daemon, CONFIG, LIMELIGHTD};
 use crate::machine::mount;
-use crate::process::Start;
+use crate::process::{Process, Start};
 use crate::record::Reporter;
 
 /// A daemon that refuses to start does so within this time.
@@ -112,10 +112,21 @@ fn start_and_wait(user: Option<u32>) -> Result<(i32, String)> {
         .stdin(Stdio::null())
         .stdout(output.try_clone()?)
         .stderr(output);
+    Start::PLAIN.prepare(&mut command)?;
     if let Some(user) = user {
-        command.uid(user).gid(user);
+        // Last of all: what `prepare` does needs root.
+        // SAFETY: the closure runs between fork and exec of a single-threaded child and makes only
+        // async-signal-safe calls.
+        unsafe {
+            command.pre_exec(move || {
+                if libc::setgid(user) != 0 || libc::setuid(user) != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                Ok(())
+            });
+        }
     }
-    let mut process = Start::PLAIN.program(command, "limelightd")?;
+    let mut process = Process::spawn(command, "limelightd")?;
     let code = process.wait(LIMIT).unwrap_or(-1);
     Ok((code, fs::read_to_string(OUTPUT)?))
 }

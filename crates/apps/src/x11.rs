@@ -14,7 +14,8 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use x11rb::connection::Connection;
 use x11rb::protocol::damage::{ConnectionExt as _, ReportLevel};
 use x11rb::protocol::xproto::{
-    AtomEnum, ConnectionExt as _, Keycode, Window, KEY_PRESS_EVENT, KEY_RELEASE_EVENT,
+    AtomEnum, ClientMessageEvent, ConnectionExt as _, EventMask, Keycode, Window, KEY_PRESS_EVENT,
+    KEY_RELEASE_EVENT,
 };
 use x11rb::protocol::xtest::ConnectionExt as _;
 use x11rb::protocol::Event;
@@ -26,6 +27,9 @@ pub const QUIET: Duration = Duration::from_millis(150);
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// How long the server, the window manager and the viewer may take to come up.
 const START_LIMIT: Duration = Duration::from_secs(90);
+
+/// Who asks for a window to be activated, in EWMH's terms: the user, through a pager or task bar.
+const PAGER: u32 = 2;
 
 /// A connection to the display, and the window that the user looks at.
 pub struct User {
@@ -67,11 +71,29 @@ impl User {
         Ok(())
     }
 
-    /// Waits until the window manager says that a window is active, and watches that one.
-    pub fn watch_active_window(&mut self) -> Result<()> {
+    /// Waits for a window of the window manager's, activates it as a task bar would, and watches it.
+    pub fn watch_first_window(&mut self) -> Result<()> {
         self.window = self
-            .wait_for_window(b"_NET_ACTIVE_WINDOW")
-            .context("no active window")?;
+            .wait_for_window(b"_NET_CLIENT_LIST")
+            .context("no window")?;
+        // openbox does not give the focus to a window whose program took long to show it.
+        let name = b"_NET_ACTIVE_WINDOW";
+        let activate = self.connection.intern_atom(false, name)?.reply()?.atom;
+        let message = ClientMessageEvent::new(32, self.window, activate, [PAGER, 0, 0, 0, 0]);
+        self.connection.send_event(
+            false,
+            self.root,
+            EventMask::SUBSTRUCTURE_REDIRECT | EventMask::SUBSTRUCTURE_NOTIFY,
+            message,
+        )?;
+        self.connection.flush()?;
+        let active = self.wait_for_window(name).context("no active window")?;
+        if active != self.window {
+            bail!(
+                "window {active:#x} became active, not the viewer's {:#x}",
+                self.window
+            );
+        }
         let damage = self.connection.generate_id()?;
         self.connection
             .damage_create(damage, self.window, ReportLevel::RAW_RECTANGLES)?
