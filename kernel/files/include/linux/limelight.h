@@ -66,6 +66,7 @@ enum limelight_mode {
  * @skipped: the pass left at least one folio alone for the topmost app's sake
  * @seen: LIMELIGHT_MAPPED, LIMELIGHT_STREAMED: the folio at hand
  * @topmost: the folio at hand belongs to the topmost app
+ * @tag: page identifier of a member that maps it, with LIMELIGHT_MAPPED
  *
  * All zeroes is reclaim without protection.
  */
@@ -76,6 +77,7 @@ struct limelight_reclaim {
 	bool last_resort;
 	bool skipped;
 	bool topmost;
+	u32 tag;
 };
 
 /*
@@ -109,8 +111,11 @@ void __limelight_saw_vma(struct limelight_reclaim *reclaim,
 			 const struct vm_area_struct *vma);
 bool __limelight_keep(struct limelight_reclaim *reclaim, struct folio *folio);
 bool __limelight_rotate(struct limelight_reclaim *reclaim, struct folio *folio);
+bool __limelight_known(struct limelight_reclaim *reclaim, struct folio *folio,
+		       bool active);
 void __limelight_taken(unsigned long nr_pages);
 bool __limelight_migrate_instead(struct folio *folio);
+void __limelight_anon_add(struct folio *folio, struct mm_struct *mm);
 void __limelight_cache_add(struct folio *folio);
 void __limelight_cache_touch(struct folio *folio);
 void __limelight_cache_remove(struct folio *folio);
@@ -184,6 +189,19 @@ static inline bool limelight_rotate(struct limelight_reclaim *reclaim,
 	       __limelight_rotate(reclaim, folio);
 }
 
+/*
+ * Before anything is done about @folio: whether it is known to be the topmost
+ * app's. That only saves work, it may be false for folios that
+ * limelight_keep() would keep. @active: it is on the active list. The caller
+ * holds the lru_lock, and moves the folio out of the way.
+ */
+static inline bool limelight_known(struct limelight_reclaim *reclaim,
+				   struct folio *folio, bool active)
+{
+	return limelight_protecting() && reclaim->mode == LIMELIGHT_KEEP &&
+	       __limelight_known(reclaim, folio, active);
+}
+
 /* The folio that limelight_keep() was last asked about is gone. */
 static inline void limelight_taken(const struct limelight_reclaim *reclaim,
 				   unsigned long nr_pages)
@@ -196,6 +214,13 @@ static inline void limelight_taken(const struct limelight_reclaim *reclaim,
 static inline bool limelight_migrate_instead(struct folio *folio)
 {
 	return limelight_protecting() && __limelight_migrate_instead(folio);
+}
+
+/* @folio is new anonymous memory of @mm. */
+static inline void limelight_anon_add(struct folio *folio, struct mm_struct *mm)
+{
+	if (limelight_protecting())
+		__limelight_anon_add(folio, mm);
 }
 
 /* @folio has entered the page cache; the caller holds its lock. */
@@ -273,6 +298,12 @@ static inline bool limelight_rotate(struct limelight_reclaim *reclaim,
 	return false;
 }
 
+static inline bool limelight_known(struct limelight_reclaim *reclaim,
+				   struct folio *folio, bool active)
+{
+	return false;
+}
+
 static inline void limelight_taken(const struct limelight_reclaim *reclaim,
 				   unsigned long nr_pages)
 {
@@ -281,6 +312,10 @@ static inline void limelight_taken(const struct limelight_reclaim *reclaim,
 static inline bool limelight_migrate_instead(struct folio *folio)
 {
 	return false;
+}
+
+static inline void limelight_anon_add(struct folio *folio, struct mm_struct *mm)
+{
 }
 
 static inline void limelight_cache_add(struct folio *folio)

@@ -46,7 +46,7 @@ static void inherit(struct mm_struct *mm, const struct mm_struct *parent)
 	 * A number that is not in force is copied as well. It means nothing,
 	 * unless it is just being stamped: then the child is a member too.
 	 */
-	if (parent)
+	if (parent)	/* pairs with limelight_topmost_set(): then the tag */
 		generation = smp_load_acquire(&parent->limelight_generation);
 	mm->limelight_generation = generation;
 
@@ -89,7 +89,7 @@ int limelight_topmost_set(struct task_struct **tasks, unsigned int nr)
 		if (!task)
 			continue;
 		limelight_tags_add(tags, limelight_tag_of(task->mm));
-		/* Pairs with limelight_mm_init(): tag first. */
+		/* Pairs with inherit(): the tag first. */
 		smp_store_release(&task->mm->limelight_generation, generation);
 		task_unlock(task);
 		members++;

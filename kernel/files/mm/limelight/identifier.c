@@ -1,28 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Limelight: the page identifier. Whose is a page that nobody maps?
+ * Limelight: the page identifier. Whose is a page?
  *
- * A mapped page tells by its page tables. A page that was only read() does
- * not, so it is written down: one u32 for each page of memory, in a table
- * beside struct page that exists only while protect is switched on (vmalloc'ed
- * in chunks of a memory section; 4 bytes per page, 0.1 % of memory).
+ * A mapped page tells by its page tables, at the price of walking them. A page
+ * that was only read() tells nothing. So it is written down: one u32 for each
+ * page of memory, in a table beside struct page that exists only while protect
+ * is switched on (vmalloc'ed in chunks of a memory section; 4 bytes per page,
+ * 0.1 % of memory).
  *
- * The value is a tag that each mm gets when it first brings something into the
- * page cache. A member's children share its tag, as they share its place in
- * the topmost set; all others get their own. The tag is
+ * The value is a tag that each mm gets when it first brings something in. A
+ * member's children share its tag, as they share its place in the topmost set;
+ * all others get their own. The tag is
  *
- *   - recorded when a folio enters the page cache, for whoever brought it in,
- *     topmost or not: its app may become topmost later;
+ *   - recorded when a folio enters the page cache, and for new anonymous
+ *     memory, for whoever brought it in, topmost or not: its app may become
+ *     topmost later;
  *   - replaced when a member of the topmost app uses the folio, whoever
  *     brought it in. Background work takes no page over, so an app finds its
  *     pages still marked when it becomes topmost again;
  *   - moved along when the folio is migrated, replaced or collapsed. Every page
  *     of a large folio carries it, so a split needs nothing;
  *   - cleared when the folio leaves the page cache, so that no later owner of
- *     the page inherits it.
+ *     the page inherits it. Anonymous memory begins with a tag of its own.
  *
  * SET_TOPMOST collects the tags of the members in a sorted array. A folio is
- * the topmost app's if the tag of its first page is in there.
+ * the topmost app's if the tag of its first page is in there. That decides for
+ * anonymous memory and for what nobody maps. A mapped file folio has to be
+ * found in the app's page tables first, because the app may only be streaming
+ * through it; that it was found is noted as well (TAG_CONFIRMED), and from then
+ * on it is known for good without an rmap walk.
  *
  * Locking: chunks are found and used under RCU. Tags are plain words: insertion,
  * removal and migration hold the folio's lock, a touch holds only a reference
@@ -52,7 +58,10 @@
 #else
 #define CHUNK_SHIFT	(MAX_PAGE_ORDER > 15 ? MAX_PAGE_ORDER : 15)
 #endif
-#define CHUNK_PAGES	(1UL << CHUNK_SHIFT)
+#define CHUNK_PAGES	BIT(CHUNK_SHIFT)
+
+/* Beside a tag: a member of its app maps the folio, and not to stream it. */
+#define TAG_CONFIRMED	BIT(31)
 
 /* pfn >> CHUNK_SHIFT -> u32[CHUNK_PAGES] */
 static DEFINE_XARRAY(chunks);
@@ -75,9 +84,9 @@ u32 limelight_tag_of(struct mm_struct *mm)
 	if (likely(tag))
 		return tag;
 
-	/* 0 means none. After 2^32 mms two may share a tag; nothing breaks. */
+	/* 0 means none. After 2^31 mms two may share a tag; nothing breaks. */
 	do {
-		fresh = atomic_inc_return(&last);
+		fresh = atomic_inc_return(&last) & ~TAG_CONFIRMED;
 	} while (!fresh);
 	tag = cmpxchg(&mm->limelight_tag, 0, fresh);
 	return tag ?: fresh;
@@ -216,9 +225,27 @@ static u32 write_tag(struct folio *folio, u32 tag)
 	return old;
 }
 
+void __limelight_anon_add(struct folio *folio, struct mm_struct *mm)
+{
+	write_tag(folio, limelight_tag_of(mm));
+}
+
 void __limelight_cache_add(struct folio *folio)
 {
 	write_tag(folio, current->mm ? limelight_tag_of(current->mm) : 0);
+}
+
+/* A reference is all that holds @folio. */
+static void replace_tag(struct folio *folio, u32 tag)
+{
+	write_tag(folio, tag);
+	/*
+	 * Either this sees that the folio has left the page cache, or
+	 * __limelight_cache_remove() sees the tag.
+	 */
+	smp_mb();
+	if (!READ_ONCE(folio->mapping))
+		write_tag(folio, 0);
 }
 
 void __limelight_cache_touch(struct folio *folio)
@@ -229,39 +256,53 @@ void __limelight_cache_touch(struct folio *folio)
 	    folio_test_anon(folio))
 		return;
 	tag = limelight_tag_of(current->mm);
-	if (read_tag(folio) == tag)
-		return;
-
-	write_tag(folio, tag);
-	/*
-	 * Only a reference is held. Either this sees that the folio has left
-	 * the page cache, or __limelight_cache_remove() sees the tag.
-	 */
-	smp_mb();
-	if (!READ_ONCE(folio->mapping))
-		write_tag(folio, 0);
+	if ((read_tag(folio) & ~TAG_CONFIRMED) != tag)
+		replace_tag(folio, tag);
 }
 
 void __limelight_cache_remove(struct folio *folio)
 {
-	/* Pairs with __limelight_cache_touch(). */
+	/* Pairs with replace_tag(). */
 	smp_mb();
 	write_tag(folio, 0);
 }
 
 void __limelight_cache_move(struct folio *to, struct folio *from)
 {
-	u32 tag = write_tag(from, 0);
-
 	/* Collapsing moves many folios into one; any of the tags will do. */
-	if (tag)
-		write_tag(to, tag);
+	write_tag(to, write_tag(from, 0));
 }
 
-/* Whether the topmost app brought @folio into the page cache, or used it. */
+/* Reclaim has found @folio in the page tables of a member, whose tag is @tag. */
+void limelight_folio_confirm(struct folio *folio, u32 tag)
+{
+	tag |= TAG_CONFIRMED;
+	if (read_tag(folio) != tag)
+		replace_tag(folio, tag);
+}
+
+/* Whether the topmost app brought @folio in, or used it. */
 bool limelight_folio_tagged(struct folio *folio)
 {
-	return tag_is_topmost(read_tag(folio));
+	return tag_is_topmost(read_tag(folio) & ~TAG_CONFIRMED);
+}
+
+/*
+ * Whether @folio is the topmost app's as far as one can tell without an rmap
+ * walk. @cached: folios that nobody maps count. Takes no lock and no reference.
+ */
+bool limelight_folio_known(struct folio *folio, bool cached)
+{
+	u32 tag = read_tag(folio);
+
+	if (!tag || !tag_is_topmost(tag & ~TAG_CONFIRMED))
+		return false;
+	if (folio_test_anon(folio))
+		return folio_test_swapbacked(folio);
+	/* Swap read ahead gets its tag when somebody maps it. */
+	if (folio_test_swapcache(folio))
+		return false;
+	return folio_mapped(folio) ? tag & TAG_CONFIRMED : cached;
 }
 
 /* --------------------------------------------------------------- the table */
@@ -364,7 +405,7 @@ unsigned long limelight_identifier_count(void)
 		unsigned long i;
 
 		for (i = 0; i < CHUNK_PAGES; i++) {
-			u32 tag = READ_ONCE(tags[i]);
+			u32 tag = READ_ONCE(tags[i]) & ~TAG_CONFIRMED;
 
 			if (!tag)
 				continue;

@@ -87,6 +87,8 @@ void limelight_tags_finish(struct limelight_tags *tags);
 bool limelight_tags_has(const struct limelight_tags *tags, u32 tag);
 void limelight_tags_publish(struct limelight_tags *tags);
 bool limelight_folio_tagged(struct folio *folio);
+bool limelight_folio_known(struct folio *folio, bool cached);
+void limelight_folio_confirm(struct folio *folio, u32 tag);
 int limelight_identifier_start(void);
 void limelight_identifier_stop(void);
 unsigned long limelight_identifier_count(void);

@@ -181,7 +181,12 @@ void __limelight_saw_vma(struct limelight_reclaim *reclaim,
 	bool once = vma->vm_flags & VM_SEQ_READ ||
 		    (vma->vm_file && vma->vm_file->f_mode & FMODE_NOREUSE);
 
-	reclaim->seen |= once ? LIMELIGHT_STREAMED : LIMELIGHT_MAPPED;
+	if (once) {
+		reclaim->seen |= LIMELIGHT_STREAMED;
+	} else {
+		reclaim->seen |= LIMELIGHT_MAPPED;
+		reclaim->tag = limelight_tag_of(vma->vm_mm);
+	}
 }
 
 static bool is_topmost(const struct limelight_reclaim *reclaim,
@@ -192,9 +197,23 @@ static bool is_topmost(const struct limelight_reclaim *reclaim,
 		       folio_test_swapbacked(folio);
 	if (reclaim->seen & LIMELIGHT_MAPPED)
 		return true;
-	if (reclaim->seen & LIMELIGHT_STREAMED)
+	if (reclaim->seen & LIMELIGHT_STREAMED || folio_test_swapcache(folio))
 		return false;
 	return reclaim->cached && limelight_folio_tagged(folio);
+}
+
+/* @active: on the active list, where it was not in danger yet. */
+static void passed_over(struct limelight_reclaim *reclaim, struct folio *folio,
+			bool active)
+{
+	reclaim->skipped = true;
+	/* The next time it is known without looking at its mappings. */
+	if (reclaim->seen & LIMELIGHT_MAPPED)
+		limelight_folio_confirm(folio, reclaim->tag);
+	count_vm_events(active ? LIMELIGHT_PROTECT_ROTATED :
+				 LIMELIGHT_PROTECT_KEPT,
+			folio_nr_pages(folio));
+	trace_limelight_protect_keep(folio, reclaim->seen, active);
 }
 
 bool __limelight_keep(struct limelight_reclaim *reclaim, struct folio *folio)
@@ -203,9 +222,7 @@ bool __limelight_keep(struct limelight_reclaim *reclaim, struct folio *folio)
 	if (!reclaim->topmost || reclaim->mode != LIMELIGHT_KEEP)
 		return false;
 
-	reclaim->skipped = true;
-	count_vm_events(LIMELIGHT_PROTECT_KEPT, folio_nr_pages(folio));
-	trace_limelight_protect_keep(folio, reclaim->seen);
+	passed_over(reclaim, folio, false);
 	return true;
 }
 
@@ -213,8 +230,17 @@ bool __limelight_rotate(struct limelight_reclaim *reclaim, struct folio *folio)
 {
 	if (!is_topmost(reclaim, folio))
 		return false;
-	reclaim->skipped = true;
-	count_vm_events(LIMELIGHT_PROTECT_ROTATED, folio_nr_pages(folio));
+	passed_over(reclaim, folio, true);
+	return true;
+}
+
+bool __limelight_known(struct limelight_reclaim *reclaim, struct folio *folio,
+		       bool active)
+{
+	if (!limelight_folio_known(folio, reclaim->cached))
+		return false;
+	limelight_forget(reclaim);
+	passed_over(reclaim, folio, active);
 	return true;
 }
 

@@ -19,6 +19,7 @@ static ssize_t generation_show(struct kobject *kobj,
 {
 	return sysfs_emit(buf, "%llu\n", READ_ONCE(limelight_generation));
 }
+
 static struct kobj_attribute generation_attr = __ATTR_RO(generation);
 
 static ssize_t members_show(struct kobject *kobj, struct kobj_attribute *attr,
@@ -29,6 +30,7 @@ static ssize_t members_show(struct kobject *kobj, struct kobj_attribute *attr,
 	limelight_usage(&usage);
 	return sysfs_emit(buf, "%u\n", usage.members);
 }
+
 static struct kobj_attribute members_attr = __ATTR_RO(members);
 
 static struct attribute *core_attrs[] = {
@@ -53,6 +55,7 @@ static ssize_t enabled_show(struct kobject *kobj, struct kobj_attribute *attr,
 {
 	return sysfs_emit(buf, "%d\n", limelight_protect_enabled());
 }
+
 static struct kobj_attribute enabled_attr = __ATTR_RO(enabled);
 
 static ssize_t budget_percent_show(struct kobject *kobj,
@@ -73,6 +76,7 @@ static ssize_t budget_percent_store(struct kobject *kobj,
 		ret = limelight_budget_set(percent, true);
 	return ret ?: count;
 }
+
 static struct kobj_attribute budget_percent_attr = __ATTR_RW(budget_percent);
 
 static ssize_t budget_kb_show(struct kobject *kobj, struct kobj_attribute *attr,
@@ -80,6 +84,7 @@ static ssize_t budget_kb_show(struct kobject *kobj, struct kobj_attribute *attr,
 {
 	return sysfs_emit(buf, "%lu\n", pages_to_kb(limelight_budget_pages()));
 }
+
 static struct kobj_attribute budget_kb_attr = __ATTR_RO(budget_kb);
 
 static ssize_t footprint_kb_show(struct kobject *kobj,
@@ -89,6 +94,7 @@ static ssize_t footprint_kb_show(struct kobject *kobj,
 			  pages_to_kb(limelight_footprint_mapped() +
 				      limelight_footprint_cached()));
 }
+
 static struct kobj_attribute footprint_kb_attr = __ATTR_RO(footprint_kb);
 
 static ssize_t cached_kb_show(struct kobject *kobj, struct kobj_attribute *attr,
@@ -97,6 +103,7 @@ static ssize_t cached_kb_show(struct kobject *kobj, struct kobj_attribute *attr,
 	return sysfs_emit(buf, "%lu\n",
 			  pages_to_kb(limelight_footprint_cached()));
 }
+
 static struct kobj_attribute cached_kb_attr = __ATTR_RO(cached_kb);
 
 static ssize_t suspended_ms_show(struct kobject *kobj,
@@ -104,6 +111,7 @@ static ssize_t suspended_ms_show(struct kobject *kobj,
 {
 	return sysfs_emit(buf, "%u\n", limelight_protect_suspended_ms());
 }
+
 static struct kobj_attribute suspended_ms_attr = __ATTR_RO(suspended_ms);
 
 static struct attribute *protect_attrs[] = {

@@ -33,15 +33,16 @@ TRACE_EVENT(limelight_topmost,
 
 TRACE_EVENT(limelight_protect_keep,
 
-	TP_PROTO(struct folio *folio, u8 seen),
+	TP_PROTO(struct folio *folio, u8 seen, bool active),
 
-	TP_ARGS(folio, seen),
+	TP_ARGS(folio, seen, active),
 
 	TP_STRUCT__entry(
 		__field(unsigned long, pfn)
 		__field(unsigned long, nr_pages)
 		__field(bool, anon)
 		__field(u8, seen)
+		__field(bool, active)
 	),
 
 	TP_fast_assign(
@@ -49,11 +50,14 @@ TRACE_EVENT(limelight_protect_keep,
 		__entry->nr_pages = folio_nr_pages(folio);
 		__entry->anon = folio_test_anon(folio);
 		__entry->seen = seen;
+		__entry->active = active;
 	),
 
-	TP_printk("pfn=0x%lx nr_pages=%lu type=%s because=%s", __entry->pfn,
-		  __entry->nr_pages, __entry->anon ? "anon" : "file",
-		  __entry->seen & LIMELIGHT_MAPPED ? "mapped" : "cached")
+	TP_printk("pfn=0x%lx nr_pages=%lu type=%s because=%s list=%s",
+		  __entry->pfn, __entry->nr_pages,
+		  __entry->anon ? "anon" : "file",
+		  __entry->seen & LIMELIGHT_MAPPED ? "mapped" : "tagged",
+		  __entry->active ? "active" : "inactive")
 );
 
 TRACE_EVENT(limelight_protect_fallback,

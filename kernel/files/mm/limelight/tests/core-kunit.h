@@ -195,4 +195,5 @@ static struct kunit_suite core_test_suite = {
 	.exit = core_test_exit,
 	.test_cases = core_test_cases,
 };
+
 kunit_test_suite(core_test_suite);

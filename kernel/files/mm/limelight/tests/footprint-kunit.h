@@ -93,4 +93,5 @@ static struct kunit_suite footprint_test_suite = {
 	.name = "limelight-footprint",
 	.test_cases = footprint_test_cases,
 };
+
 kunit_test_suite(footprint_test_suite);

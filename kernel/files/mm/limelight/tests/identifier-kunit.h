@@ -144,11 +144,9 @@ static void identifier_test_a_tag_moves(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, read_tag(from), 0);
 	KUNIT_EXPECT_EQ(test, read_tag(to), 77);
 
-	/* What carries no tag does not wipe one out. */
+	/* Nor does what the page was before stay behind. */
 	__limelight_cache_move(to, from);
-	KUNIT_EXPECT_EQ(test, read_tag(to), 77);
-
-	write_tag(to, 0);
+	KUNIT_EXPECT_EQ(test, read_tag(to), 0);
 	folio_put(from);
 	folio_put(to);
 }
@@ -175,6 +173,46 @@ static void identifier_test_only_tags_of_the_set_protect(struct kunit *test)
 	folio_put(folio);
 }
 
+static void identifier_test_mapped_files_need_confirmation(struct kunit *test)
+{
+	struct folio *folio = test_folio(test, 0);
+	struct limelight_tags *tags = limelight_tags_alloc(1);
+
+	KUNIT_ASSERT_NOT_NULL(test, tags);
+	limelight_tags_add(tags, 77);
+	limelight_tags_publish(tags);
+
+	/* Nobody maps it: the budget for cached pages decides. */
+	write_tag(folio, 77);
+	KUNIT_EXPECT_TRUE(test, limelight_folio_known(folio, true));
+	KUNIT_EXPECT_FALSE(test, limelight_folio_known(folio, false));
+
+	/* Mapped by whoever it may be. */
+	atomic_set(&folio->_mapcount, 0);
+	KUNIT_EXPECT_FALSE(test, limelight_folio_known(folio, true));
+	write_tag(folio, 77 | TAG_CONFIRMED);
+	KUNIT_EXPECT_TRUE(test, limelight_folio_known(folio, true));
+	KUNIT_EXPECT_TRUE(test, limelight_folio_tagged(folio));
+	write_tag(folio, 78 | TAG_CONFIRMED);
+	KUNIT_EXPECT_FALSE(test, limelight_folio_known(folio, true));
+	atomic_set(&folio->_mapcount, -1);
+
+	limelight_tags_publish(NULL);
+	write_tag(folio, 0);
+	folio_put(folio);
+}
+
+static void identifier_test_outside_the_page_cache_nothing_sticks(struct kunit *test)
+{
+	struct folio *folio = test_folio(test, 0);
+
+	/* As if it was removed while a process was using it. */
+	KUNIT_ASSERT_NULL(test, folio->mapping);
+	limelight_folio_confirm(folio, 77);
+	KUNIT_EXPECT_EQ(test, read_tag(folio), 0);
+	folio_put(folio);
+}
+
 static void identifier_test_no_table_no_tags(struct kunit *test)
 {
 	struct folio *folio = test_folio(test, 0);
@@ -196,6 +234,8 @@ static struct kunit_case identifier_test_cases[] = {
 	KUNIT_CASE(identifier_test_every_page_of_a_large_folio_is_tagged),
 	KUNIT_CASE(identifier_test_a_tag_moves),
 	KUNIT_CASE(identifier_test_only_tags_of_the_set_protect),
+	KUNIT_CASE(identifier_test_mapped_files_need_confirmation),
+	KUNIT_CASE(identifier_test_outside_the_page_cache_nothing_sticks),
 	KUNIT_CASE(identifier_test_no_table_no_tags),
 	{}
 };
@@ -206,4 +246,5 @@ static struct kunit_suite identifier_test_suite = {
 	.exit = identifier_test_exit,
 	.test_cases = identifier_test_cases,
 };
+
 kunit_test_suite(identifier_test_suite);

@@ -172,4 +172,5 @@ static struct kunit_suite protect_test_suite = {
 	.name = "limelight-protect",
 	.test_cases = protect_test_cases,
 };
+
 kunit_test_suite(protect_test_suite);
