@@ -106,6 +106,7 @@ impl Daemon {
         // Blocked before anything is changed: a stop in the middle of the start is a stop after it.
         let signals = Signals::block(&[Signal::TERM, Signal::INT, Signal::HUP])
             .map_err(|error| Failure::Broken(error.to_string()))?;
+        raise_descriptor_limit();
         let doors = Doors::open(options.roots.clone())?;
         let now = now();
         let mut ledger = Ledger::open(&options.roots.runtime, doors.boot_id());
@@ -408,6 +409,19 @@ impl Daemon {
         self.actuators.ledger.close();
         self.control.close();
         info!("stopped");
+    }
+}
+
+/// An app may have thousands of processes, and the device takes a descriptor of each.
+fn raise_descriptor_limit() {
+    use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    if let Err(errno) = setrlimit(Resource::Nofile, raised) {
+        debug!("the limit of open files stays: {errno}");
     }
 }
 

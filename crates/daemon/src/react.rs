@@ -105,6 +105,7 @@ impl Daemon {
 
     /// Measures, plans, and carries the plan out.
     pub(crate) fn refresh(&mut self, event: Event) {
+        self.actuators.check_reservation(&self.doors);
         for _ in 0..ROUNDS {
             let snapshot = self.snapshot();
             let actions = plan(&event, &snapshot);

@@ -78,13 +78,13 @@ impl Daemon {
         let peer = word.peer;
         let others = self.topmost.held_by_other_user(peer.uid);
         trust::may_speak(&self.doors, peer.uid, others)?;
+        if !hold {
+            self.may_override(peer)?;
+        }
         let app = match target {
             FocusTarget::Pid(pid) => Some(self.claimed_process(peer, pid)?),
             FocusTarget::Cgroup(path) => Some(self.claimed_cgroup(peer, &path)?),
-            FocusTarget::None => {
-                self.may_withdraw(peer)?;
-                None
-            }
+            FocusTarget::None => None,
         };
         let name = app.as_ref().map(describe);
         let claim = Claim {
@@ -105,13 +105,13 @@ impl Daemon {
         })
     }
 
-    /// An explicit `none` ends somebody's explicit claim: only his own, or as root.
-    fn may_withdraw(&self, peer: PeerCred) -> Result<(), Refusal> {
+    /// Root's explicit claim ends by root's word only.
+    fn may_override(&self, peer: PeerCred) -> Result<(), Refusal> {
         match self.topmost.explicit_uid() {
-            Some(uid) if peer.uid != 0 && uid != peer.uid => Err(Refusal::new(
+            Some(0) if peer.uid != 0 => Err(Refusal::new(
                 ErrorCode::NotAllowed,
-                format!("the claim in force is uid {uid}'s"),
-                "ask that user, or withdraw it as root",
+                "root's explicit claim is in force",
+                "withdraw it as root (limelight focus --none)",
             )),
             _ => Ok(()),
         }

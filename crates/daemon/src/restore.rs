@@ -9,6 +9,7 @@
 //! Things are identified by what cannot be given to a stranger: a cgroup by its inode number, a
 //! process by pid and start time, all of it by the boot.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -147,6 +148,42 @@ impl Entry {
                 starttime: *starttime,
             }),
             _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Entry::Limit {
+                cgroup,
+                knob,
+                original,
+                ..
+            } => {
+                write!(
+                    f,
+                    "{}/{knob} = {original}",
+                    cgroup.path.trim_end_matches('/')
+                )
+            }
+            Entry::Controller { cgroup, controller } => {
+                let path = cgroup.path.trim_end_matches('/');
+                write!(f, "{path}/cgroup.subtree_control without {controller}")
+            }
+            Entry::OomScoreAdj { pid, original, .. } => {
+                write!(f, "/proc/{pid}/oom_score_adj = {original}")
+            }
+            Entry::Slice { path } => write!(f, "no {path}"),
+            Entry::Scope { path, from, moved } => {
+                write!(
+                    f,
+                    "no {path}, its {} processes in {}",
+                    moved.len(),
+                    from.path
+                )
+            }
+            Entry::TraceInstance { path } => write!(f, "no {}", path.display()),
         }
     }
 }

@@ -80,14 +80,14 @@ pub fn undo_all(ledger: &mut Ledger, doors: &Doors) -> usize {
     let mut failed = 0;
     for (entry, undone) in &results {
         match undone {
-            Undone::Restored => info!("put back: {entry:?}"),
-            Undone::Gone => debug!("gone meanwhile: {entry:?}"),
+            Undone::Restored => info!("put back: {entry}"),
+            Undone::Gone => debug!("gone meanwhile: {entry}"),
             Undone::Theirs { found } => {
-                info!("left alone, it was changed to {found} since: {entry:?}");
+                info!("left alone, somebody changed it to {found} since: {entry}");
             }
             Undone::Failed { why } => {
                 failed += 1;
-                error!("cannot put back {entry:?}: {why}");
+                error!("cannot put back {entry}: {why}");
             }
         }
     }

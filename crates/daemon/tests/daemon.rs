@@ -220,6 +220,40 @@ fn a_value_that_somebody_else_sets_meanwhile_is_left_alone() {
 }
 
 #[test]
+fn a_reservation_that_a_reload_took_away_is_made_again_a_few_times() {
+    let (machine, a, _b) = two_apps();
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    let leaf = format!("cgroup/{A}/memory.min");
+    for _ in 0..3 {
+        machine.write(&leaf, "0\n");
+        daemon.until("the reservation", |_| {
+            machine.mib(&format!("{A}/memory.min")) == 125
+        });
+    }
+    // Whoever insists has his way.
+    machine.write(&leaf, "0\n");
+    daemon.until("the conflict is told", |daemon| {
+        daemon.turn(None).unwrap();
+        !machine
+            .read("run/restore.json")
+            .contains("app-a-1.scope\",")
+    });
+    assert_eq!(machine.read(&leaf), "0");
+    let explain = daemon.explain(a.pid);
+    let change = explain
+        .changes
+        .iter()
+        .find(|change| change.knob.ends_with("scope/memory.min"))
+        .unwrap();
+    assert!(
+        matches!(&change.outcome, Outcome::Inert { why } if why.contains("somebody else")),
+        "{change:?}"
+    );
+    daemon.stop();
+}
+
+#[test]
 fn an_app_that_ends_leaves_nothing() {
     let (machine, a, _b) = two_apps();
     let mut daemon = machine.start();

@@ -16,7 +16,10 @@ use super::changes::Reach;
 use super::{Actuators, Context, Effect};
 use crate::doors::Doors;
 use crate::restore::{Entry, Ledger, Place};
-use crate::undo::{undo, Undone};
+use crate::undo::{open_place, undo, Undone};
+
+/// Times that a reservation is made again after somebody else took it away.
+const DISTURBANCES_MAX: u8 = 3;
 
 const UNDONE_BY: &str = "another app in front, limelight focus --none, or limelightd stopping";
 
@@ -308,9 +311,35 @@ impl Actuators {
         effect
     }
 
+    /// Looks whether the reservation still stands. A service manager that loads its units anew sets
+    /// what it knows; then the reservation is made again, a few times.
+    pub fn check_reservation(&mut self, doors: &Doors) {
+        if self.in_force.reserved.is_none() {
+            return;
+        }
+        let disturbed = self.ledger.entries().iter().any(|entry| match entry {
+            Entry::Limit {
+                cgroup, knob, ours, ..
+            } => {
+                let knob = match knob.as_str() {
+                    "memory.low" => MemoryKnob::Low,
+                    _ => MemoryKnob::Min,
+                };
+                let found = open_place(doors, cgroup).and_then(|cgroup| cgroup.limit(knob).ok());
+                found.is_some_and(|found| !ours.contains(&found.to_string()))
+            }
+            _ => false,
+        });
+        if disturbed {
+            self.disturbances = self.disturbances.saturating_add(1);
+            self.in_force.reserved = None;
+        }
+    }
+
     fn write(&mut self, target: &Target, knob: Knob) -> Outcome {
         let conflict = (target.cgroup.id().0, knob.file());
-        if target.is_theirs() {
+        let reset = !target.ours.is_empty() && !target.ours.contains(&target.found.to_string());
+        if target.is_theirs() || (reset && self.disturbances > DISTURBANCES_MAX) {
             // Theirs from now on: neither fought over nor put back.
             if let Some(entry) = self.limit_entry(&target.cgroup, knob) {
                 self.ledger.forget(&entry);
@@ -383,6 +412,7 @@ impl Actuators {
             }
         }
         self.conflicts.clear();
+        self.disturbances = 0;
         // What could not be put back stays in the record and is tried again when the next app
         // leaves the front or the daemon stops; planning it every tick would only repeat the error.
         if failed {

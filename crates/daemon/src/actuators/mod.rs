@@ -34,6 +34,8 @@ pub struct Actuators {
     pub device: DeviceDoor,
     /// Cgroup values that somebody else changed under us; left alone until the reservation ends.
     conflicts: Vec<(u64, &'static str)>,
+    /// Times that somebody took the reservation away.
+    disturbances: u8,
 }
 
 /// What an action is carried out with.
@@ -69,6 +71,7 @@ impl Actuators {
             in_force: InForce::default(),
             device,
             conflicts: Vec::new(),
+            disturbances: 0,
         }
     }
 

@@ -3,7 +3,7 @@
 //!
 //! Anybody may connect, so nothing here waits for a client: reads and writes never block, a line,
 //! the answers that wait to be taken, the time without a word and the number of clients are
-//! bounded, and each client gets its turn after a few requests.
+//! bounded, and after each request the other clients have their turn.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -31,9 +31,6 @@ const IDLE: Duration = Duration::from_secs(60);
 
 /// A client that does not take its answers for this long is let go.
 const STUCK: Duration = Duration::from_secs(10);
-
-/// Requests that one client gets answered before the others have their turn.
-const TURN: usize = 8;
 
 /// Answers that may wait for a client, in bytes; beyond that nothing is read from it.
 const WAITING_MAX: usize = 256 * 1024;
@@ -183,26 +180,14 @@ impl ControlSource {
         client.send(now);
     }
 
-    /// The next requests, a few of each client; the rest waits for the next turn.
+    /// The next request of each client; the rest waits for the next turn.
     pub fn take_words(&mut self) -> Vec<Word> {
         let mut words = Vec::new();
         for (&id, client) in &mut self.clients {
-            for _ in 0..TURN {
-                if client.unsent.len() >= WAITING_MAX {
-                    break;
-                }
-                let Some(end) = client.unread.iter().position(|&byte| byte == b'\n') else {
-                    if client.unread.len() >= LINE_MAX {
-                        client.refuse_long_line();
-                    }
-                    break;
-                };
-                let mut line: Vec<u8> = client.unread.drain(..=end).collect();
-                if line.len() > LINE_MAX {
-                    client.refuse_long_line();
-                    break;
-                }
-                line.pop();
+            if client.unsent.len() >= WAITING_MAX {
+                continue;
+            }
+            if let Some(line) = client.take_line() {
                 words.push(Word {
                     client: id,
                     peer: client.peer,
@@ -321,6 +306,18 @@ impl Client {
                 Err(_) => return self.hang_up(),
             }
         }
+    }
+
+    /// The next line without its newline; a line that is too long ends the connection.
+    fn take_line(&mut self) -> Option<Vec<u8>> {
+        let end = self.unread.iter().position(|&byte| byte == b'\n');
+        if end.unwrap_or(self.unread.len()) >= LINE_MAX {
+            self.refuse_long_line();
+            return None;
+        }
+        let mut line: Vec<u8> = self.unread.drain(..=end?).collect();
+        line.pop();
+        Some(line)
     }
 
     fn refuse_long_line(&mut self) {

@@ -77,6 +77,8 @@ fn a_line_may_come_in_pieces_and_many_at_once() {
     fixture.turn();
     stream.write_all(b"de\nx\n").unwrap();
     fixture.turn();
+    assert!(fixture.source.has_words(), "others have their turn first");
+    fixture.turn();
     let mut reader = BufReader::new(&stream);
     let mut text = String::new();
     reader.read_line(&mut text).unwrap();
