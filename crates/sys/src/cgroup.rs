@@ -376,19 +376,28 @@ impl Cgroup {
     }
 
     /// Processes in this group and all its descendants, ascending. Groups that vanish meanwhile
-    /// are left out.
+    /// are left out, and those deeper than 64 levels: whoever owns a group can nest without end.
     pub fn procs_below(&self) -> Result<Vec<i32>> {
-        let mut pids = self.procs()?;
-        for child in self.children()? {
-            match child.procs_below() {
-                Ok(below) => pids.extend(below),
-                Err(error) if error.is_gone() => {}
-                Err(error) => return Err(error),
-            }
-        }
+        const LEVELS: u32 = 64;
+        let mut pids = Vec::new();
+        self.collect_procs(&mut pids, LEVELS)?;
         pids.sort_unstable();
         pids.dedup();
         Ok(pids)
+    }
+
+    fn collect_procs(&self, pids: &mut Vec<i32>, levels: u32) -> Result<()> {
+        pids.extend(self.procs()?);
+        if levels == 0 {
+            return Ok(());
+        }
+        for child in self.children()? {
+            match child.collect_procs(pids, levels - 1) {
+                Err(error) if !error.is_gone() => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Groups directly below this one.
