@@ -4,13 +4,12 @@
 # what is missing, otherwise it prints what to install and exits with 1.
 set -eu
 
-# The whole list, with what each is for.
+# The whole list: compilers; the kernel's build; guests and their images; the rest.
 packages="
-gcc libc6-dev make binutils
-flex bison bc libelf-dev libssl-dev kmod rsync
-patch xz-utils zstd cpio ccache
-qemu-system-x86 e2fsprogs busybox-static mmdebstrap
-git ca-certificates apt-utils
+gcc libc6-dev binutils
+flex bison bc libelf-dev libssl-dev patch xz-utils ccache
+qemu-system-x86 busybox-static e2fsprogs mmdebstrap uidmap zstd cpio
+make git ca-certificates
 "
 # A bare Debian 12 has no Rust that is new enough under its ordinary name; these are Debian's own
 # newer ones. They are taken only when no cargo of at least this version is found.

@@ -12,7 +12,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::kernel;
 use crate::paths::Paths;
 use crate::qemu::Accelerator;
-use crate::run::{self, Options, Selection};
+use crate::run::{self, boot, Options, Selection};
 use crate::scenario::{Kernel, Kind, Mode, Scenario};
 use crate::scenarios;
 
@@ -35,6 +35,11 @@ pub enum Command {
         /// debian, limelight, unpatched or debug.
         #[arg(default_value = "limelight")]
         name: Kernel,
+    },
+    /// Make the disk images of a scenario, so that running it starts at once.
+    Image {
+        /// Its name, as `list` shows it.
+        scenario: String,
     },
     /// Show kernels and scenarios.
     List,
@@ -150,6 +155,13 @@ pub fn run(paths: &Paths, command: Command) -> Result<bool> {
         Command::Kernel { name } => {
             let bootable = kernel::get(paths, name)?;
             println!("target/lab/kernels/{name}/bzImage ({})", bootable.hash);
+            Ok(true)
+        }
+        Command::Image { scenario } => {
+            let scenario = find(&scenario)?;
+            for variant in scenario.variants() {
+                boot::images(paths, &variant, &scenario.machine(&variant))?;
+            }
             Ok(true)
         }
         Command::List => {

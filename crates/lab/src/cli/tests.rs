@@ -2,6 +2,7 @@
 //! `test`: the kernel's own tests and every test scenario.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -16,8 +17,8 @@ use crate::qemu::{guest, Machine};
 use crate::run::Runner;
 use crate::scenario::{Kernel, Kind, Mode};
 
-/// How long the kernel's own tests may take, boot included.
-const KUNIT_LIMIT: Duration = Duration::from_secs(300);
+/// How long a boot that runs no cells may take, the kernel's own tests included.
+const BARE_LIMIT: Duration = Duration::from_secs(300);
 
 /// Counts of what was shown.
 #[derive(Default)]
@@ -43,6 +44,7 @@ pub fn run(paths: &Paths, how: &How) -> Result<bool> {
     let mut runner = Runner::new(paths, options.accelerator)?;
     let mut tally = Tally::default();
     kunit(paths, &mut runner, &mut tally)?;
+    exact(paths, &mut runner, &mut tally)?;
     for scenario in of_kind(Kind::Test) {
         let finished = runner.run(scenario, &options)?;
         for verdict in finished.judged() {
@@ -61,13 +63,10 @@ pub fn run(paths: &Paths, how: &How) -> Result<bool> {
     Ok(tally.failed.is_empty())
 }
 
-/// Boots our kernel with its tests switched on and reads their results off the console.
-fn kunit(paths: &Paths, runner: &mut Runner, tally: &mut Tally) -> Result<()> {
+/// A machine with nothing to do but to boot our kernel.
+fn bare_machine(paths: &Paths, runner: &mut Runner, dir: &Path, mode: Mode) -> Result<Machine> {
     let (kernel, accelerator) = runner.kernel(Kernel::Limelight)?;
-    let progress = Progress::new("kunit");
-    progress.update("booting the kernel with its own tests");
-    let dir = paths.runs().join(format!("{}-kunit", runner.name()));
-    fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let setup = Setup {
         modules: Vec::new(),
         data: Data::None,
@@ -85,24 +84,66 @@ fn kunit(paths: &Paths, runner: &mut Runner, tally: &mut Tally) -> Result<()> {
         &[],
         &initial,
     )?;
-    let machine = Machine {
+    Ok(Machine {
         kernel: Kernel::Limelight,
         image: kernel.image(),
         initramfs: initial,
         memory_mib: 512,
         vcpus: 2,
         disks: Vec::new(),
-        mode: Mode::Fast,
+        mode,
         accelerator,
-        parameters: [
-            "kunit.enable=1",
-            "kunit.filter_glob=limelight*",
-            "ignore_loglevel",
-        ]
-        .map(String::from)
-        .to_vec(),
+        parameters: vec!["ignore_loglevel".into()],
+    })
+}
+
+/// Boots our kernel twice in exact mode: the consoles, time stamps included, must be identical.
+fn exact(paths: &Paths, runner: &mut Runner, tally: &mut Tally) -> Result<()> {
+    let progress = Progress::new("exact mode");
+    progress.update("booting twice");
+    let dir = paths.runs().join(format!("{}-exact", runner.name()));
+    let machine = bare_machine(paths, runner, &dir, Mode::Exact)?;
+    let consoles: Result<Vec<String>> = (0..2)
+        .map(|_| guest::run(&machine, &dir, BARE_LIMIT).map(|(_, console)| console))
+        .collect();
+    progress.finish("booted");
+    let difference = match &consoles {
+        Err(error) => Some(error.to_string()),
+        Ok(both) => first_difference(&both[0], &both[1]),
     };
-    let outcome = guest::run(&machine, &dir, KUNIT_LIMIT);
+    tally.add(
+        "exact mode: two boots of the same machine are identical to the microsecond".into(),
+        difference.is_none(),
+        difference.as_deref().unwrap_or_default(),
+    );
+    if difference.is_none() {
+        paths::remove_tree(&dir)?;
+    }
+    Ok(())
+}
+
+/// The first line in which two texts differ.
+fn first_difference(a: &str, b: &str) -> Option<String> {
+    let (mut a, mut b) = (a.lines(), b.lines());
+    loop {
+        match (a.next(), b.next()) {
+            (None, None) => return None,
+            (a, b) if a == b => {}
+            (a, b) => return Some(format!("{:?} and {:?}", a.unwrap_or(""), b.unwrap_or(""))),
+        }
+    }
+}
+
+/// Boots our kernel with its tests switched on and reads their results off the console.
+fn kunit(paths: &Paths, runner: &mut Runner, tally: &mut Tally) -> Result<()> {
+    let progress = Progress::new("kunit");
+    progress.update("booting the kernel with its own tests");
+    let dir = paths.runs().join(format!("{}-kunit", runner.name()));
+    let mut machine = bare_machine(paths, runner, &dir, Mode::Fast)?;
+    machine
+        .parameters
+        .extend(["kunit.enable=1", "kunit.filter_glob=limelight*"].map(Into::into));
+    let outcome = guest::run(&machine, &dir, BARE_LIMIT);
     let died = outcome.as_ref().err().map(|error| error.to_string());
     let console = paths::read_lossy(&dir.join("console.log"))?;
     let cases = ktap::parse(&console);

@@ -16,7 +16,7 @@ use crate::kernel::Bootable;
 use crate::paths::{self, Paths};
 use crate::qemu::{Accelerator, Ended, Guest, Machine};
 use crate::results::{Context, Outcome, Row};
-use crate::scenario::{Mode, SwapKind};
+use crate::scenario::{MachineSize, Mode, SwapKind, Variant};
 
 /// Host time that a machine may take to boot and power off, in seconds.
 const BOOT_S: u64 = 180;
@@ -54,6 +54,8 @@ pub struct Done {
     pub rows: Vec<Row>,
     /// For a person, when the machine failed: what happened and how to see it again.
     pub failure: Option<String>,
+    /// Where to look when the machine did well, but a check in it failed.
+    pub saved: Option<String>,
 }
 
 impl Job<'_> {
@@ -88,18 +90,27 @@ impl Job<'_> {
             Ended::Done => None,
             Ended::Failed(why) => {
                 collected.machine_failed(&why);
-                let short = self.paths.short(&dir).to_string();
                 Some(format!(
-                    "{} ({short}): {why}\n{}",
+                    "{}: {why}\n{}\n--- or, with what the lab makes of it: {}",
                     self.name(),
-                    guest.post_mortem()
+                    guest.post_mortem(),
+                    self.command()
                 ))
             }
         };
         drop(guest);
-        if failure.is_none() && !self.keep {
+        let cells_failed = collected.failed();
+        if failure.is_none() && cells_failed == 0 && !self.keep {
             paths::remove_tree(&dir)?;
         }
+        let saved = (failure.is_none() && cells_failed > 0).then(|| {
+            format!(
+                "{}: {cells_failed} check(s) failed; the machine is saved in {} (its `reproduce` \
+                 boots it again)",
+                self.name(),
+                self.paths.short(&dir)
+            )
+        });
         let (kernel_release, managed_kib) = (collected.release, collected.managed_kib);
         self.context.kernel_release = kernel_release;
         self.context.managed_kib = managed_kib;
@@ -118,7 +129,20 @@ impl Job<'_> {
         Ok(Done {
             rows: rows.collect(),
             failure,
+            saved,
         })
+    }
+
+    /// The command that does this boot again.
+    fn command(&self) -> String {
+        let arms: BTreeSet<String> = self.boot.cells.iter().map(|c| c.arm.to_string()).collect();
+        format!(
+            "cargo run -p limelight-lab -- run {} --variant {} --arms {} --mode {} --keep",
+            self.scenario,
+            self.boot.variant,
+            arms.into_iter().collect::<Vec<_>>().join(","),
+            self.boot.mode.name()
+        )
     }
 
     /// What the boot is called on the terminal.
@@ -149,26 +173,13 @@ impl Job<'_> {
     /// Makes the disks and the initial file system.
     fn prepare(&self, dir: &Path) -> Result<Machine> {
         let (boot, size) = (self.boot, &self.boot.size);
-        let mut disks = Disks::default();
-        let data = match (size.data_mib, boot.mode) {
-            (0, _) => Data::None,
-            (mib, Mode::Exact) => Data::NullBlk {
-                mib,
-                completion_nsec: EXACT_DISK_NSEC,
-            },
-            (mib, Mode::Fast) => Data::Disk(disks.add(disk::data(self.paths, mib)?)),
-        };
-        let swap = match boot.variant.swap {
-            SwapKind::None => Swap::None,
-            SwapKind::Zram => Swap::Zram(size.swap_mib),
-            SwapKind::Disk => Swap::Disk(disks.add(disk::blank(self.paths, size.swap_mib)?)),
-        };
-        let rootfs = if size.rootfs_packages.is_empty() {
-            None
-        } else {
-            Some(disks.add(rootfs::get(self.paths, &size.rootfs_packages)?))
-        };
-        let modules = self.modules(&data, &swap, !disks.images.is_empty())?;
+        let Disks {
+            images,
+            data,
+            swap,
+            rootfs,
+        } = disks(self.paths, &boot.variant, size, boot.mode)?;
+        let modules = self.modules(&data, &swap, !images.is_empty())?;
         let mut cells: Vec<plan::Cell> = boot
             .cells
             .iter()
@@ -201,7 +212,7 @@ impl Job<'_> {
             initramfs: initial,
             memory_mib: size.memory_mib,
             vcpus: size.vcpus,
-            disks: disks.images,
+            disks: images,
             mode: boot.mode,
             accelerator: self.accelerator,
             parameters: boot.parameters.clone(),
@@ -226,18 +237,50 @@ impl Job<'_> {
     }
 }
 
-/// Disk images and the names that the guest has for them.
-#[derive(Default)]
+/// Disk images and what the guest is told of them.
 struct Disks {
     images: Vec<PathBuf>,
+    data: Data,
+    swap: Swap,
+    rootfs: Option<String>,
 }
 
-impl Disks {
-    fn add(&mut self, image: PathBuf) -> String {
-        let letter = char::from(b'a' + self.images.len() as u8);
-        self.images.push(image);
+/// Makes the disks of a variant's machine, or finds them in the cache.
+fn disks(paths: &Paths, variant: &Variant, size: &MachineSize, mode: Mode) -> Result<Disks> {
+    let mut images = Vec::new();
+    let mut add = |image: PathBuf| {
+        let letter = char::from(b'a' + images.len() as u8);
+        images.push(image);
         format!("/dev/vd{letter}")
-    }
+    };
+    let data = match (size.data_mib, mode) {
+        (0, _) => Data::None,
+        (mib, Mode::Exact) => Data::NullBlk {
+            mib,
+            completion_nsec: EXACT_DISK_NSEC,
+        },
+        (mib, Mode::Fast) => Data::Disk(add(disk::data(paths, mib)?)),
+    };
+    let swap = match variant.swap {
+        SwapKind::None => Swap::None,
+        SwapKind::Zram => Swap::Zram(size.swap_mib),
+        SwapKind::Disk => Swap::Disk(add(disk::blank(paths, size.swap_mib)?)),
+    };
+    let rootfs = match size.rootfs_packages.as_slice() {
+        [] => None,
+        packages => Some(add(rootfs::get(paths, packages)?)),
+    };
+    Ok(Disks {
+        images,
+        data,
+        swap,
+        rootfs,
+    })
+}
+
+/// Makes the disk images of a variant's machine in advance.
+pub fn images(paths: &Paths, variant: &Variant, size: &MachineSize) -> Result<()> {
+    disks(paths, variant, size, Mode::Fast).map(drop)
 }
 
 /// The records of a guest, sorted.
@@ -303,6 +346,20 @@ impl<'a> Collected<'a> {
         );
         self.outcomes.push((cell, outcome));
         Some(text)
+    }
+
+    /// How many checks and cells failed.
+    fn failed(&self) -> usize {
+        let bad = |outcome: &Outcome| {
+            matches!(
+                outcome,
+                Outcome::Failed { .. } | Outcome::Check { passed: false, .. }
+            )
+        };
+        self.outcomes
+            .iter()
+            .filter(|(_, outcome)| bad(outcome))
+            .count()
     }
 
     /// The machine is gone: what has not started never will, and what was running is not whole.

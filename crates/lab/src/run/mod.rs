@@ -203,6 +203,9 @@ impl<'a> Runner<'a> {
                     if let Some(failure) = &result.failure {
                         board.progress.note(format!("FAILED {failure}"));
                     }
+                    if let Some(saved) = &result.saved {
+                        board.progress.note(saved);
+                    }
                     lock().0.insert(index, result);
                 }
                 Err(error) => {
