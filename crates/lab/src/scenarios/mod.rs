@@ -2,8 +2,17 @@
 //! The scenarios, one file each.
 
 mod boot;
+mod fallback;
+mod focus;
+mod gallery;
+mod gallery_real;
 mod gallery_synthetic;
-mod knobs;
+mod overhead;
+mod protect;
+mod restore;
+mod soak;
+mod startup;
+mod terms;
 
 use crate::scenario::Scenario;
 
@@ -11,8 +20,18 @@ use crate::scenario::Scenario;
 pub fn all() -> Vec<&'static dyn Scenario> {
     vec![
         &boot::Boot,
-        &knobs::Knobs,
-        &gallery_synthetic::GallerySynthetic,
-        &gallery_synthetic::GalleryThink,
+        &startup::Startup,
+        &protect::Protect,
+        &protect::BeyondCgroups,
+        &focus::Focus,
+        &fallback::Fallback,
+        &restore::Restore,
+        &soak::ShortSoak,
+        &gallery_synthetic::Fast,
+        &gallery_synthetic::Exact,
+        &gallery_real::GalleryReal,
+        &fallback::SelfHogCost,
+        &overhead::Overhead,
+        &soak::Soak,
     ]
 }

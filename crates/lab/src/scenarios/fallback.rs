@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! A topmost app that is larger than memory, or than its cgroup's limit: protection gives way, and
+//! nobody is killed who would not have been.
+
+use std::time::Duration;
+
+use limelight_apps::scenario::{HogMemory, SelfHog, Work};
+
+use super::gallery;
+use super::terms::{Seen, LIMELIGHT, STOCK_OURS};
+use crate::results::Aggregates;
+use crate::scenario::{
+    ArmOn, Better, Kind, Lru, MachineSize, Metric, Scenario, SwapKind, Task, Variant, Verdict,
+};
+
+/// Counters: the work is done, and nobody dies.
+pub struct Fallback;
+
+/// Times: what protection costs the app that does not fit.
+pub struct SelfHogCost;
+
+/// More than the guest's memory.
+const ANON_MIB: u32 = 180;
+const FILE_MIB: u32 = 240;
+/// A limit, and twice as much inside it.
+const LIMIT_MIB: u32 = 32;
+const LIMITED_MIB: u32 = 64;
+/// How much longer than stock the topmost app may take.
+const SLOWER: f64 = 1.15;
+
+const ANONYMOUS: &str = "anonymous";
+const MAPPING: &str = "mapping";
+
+fn hog(memory: HogMemory, mib: u32, rounds: u32, limit_mib: Option<u32>) -> Work {
+    Work::SelfHog(SelfHog {
+        memory,
+        mib,
+        rounds,
+        limit_mib,
+    })
+}
+
+/// All work that fits the variant's swap.
+fn tasks(variant: &Variant, rounds: u32) -> Vec<Task> {
+    let mut all = vec![
+        Task::new(MAPPING, hog(HogMemory::Mapping, FILE_MIB, rounds, None)),
+        Task::new(
+            "limited-mapping",
+            hog(HogMemory::Mapping, LIMITED_MIB, rounds, Some(LIMIT_MIB)),
+        ),
+    ];
+    if variant.swap == SwapKind::None {
+        // Here stock kills, too: the point is that the machine goes on.
+        all.push(Task::new(
+            "anonymous-too-large",
+            hog(HogMemory::Anonymous, 2 * ANON_MIB, 1, None),
+        ));
+    } else {
+        all.push(Task::new(
+            ANONYMOUS,
+            hog(HogMemory::Anonymous, ANON_MIB, rounds, None),
+        ));
+        all.push(Task::new(
+            "limited-anonymous",
+            hog(HogMemory::Anonymous, LIMITED_MIB, rounds, Some(LIMIT_MIB)),
+        ));
+    }
+    all
+}
+
+fn for_each_task(aggregates: &Aggregates, judge: &mut dyn FnMut(&Seen<'_>)) {
+    for variant in aggregates.variants() {
+        for task in aggregates.tasks(&variant) {
+            judge(&Seen {
+                aggregates,
+                variant: &variant,
+                task: &task,
+            });
+        }
+    }
+}
+
+const EXPECTED: &[&str] = &["Out of memory", "oom-kill", "invoked oom-killer"];
+
+impl Scenario for Fallback {
+    fn name(&self) -> &'static str {
+        "fallback"
+    }
+
+    fn about(&self) -> &'static str {
+        "a topmost app larger than memory or its limit goes on as on stock"
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Test
+    }
+
+    fn variants(&self) -> Vec<Variant> {
+        vec![
+            Variant::new(Lru::TwoList, SwapKind::Disk, "itself"),
+            Variant::new(Lru::Mglru, SwapKind::None, "itself"),
+        ]
+    }
+
+    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
+        vec![STOCK_OURS, LIMELIGHT]
+    }
+
+    fn machine(&self, _variant: &Variant) -> MachineSize {
+        gallery::machine(256)
+    }
+
+    fn tasks(&self, variant: &Variant, _arm: ArmOn) -> Vec<Task> {
+        tasks(variant, 2)
+    }
+
+    fn time_limit(&self, _variant: &Variant) -> Duration {
+        Duration::from_secs(720)
+    }
+
+    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
+        let mut verdicts = Vec::new();
+        for_each_task(aggregates, &mut |seen| {
+            verdicts.extend(seen.no_new_kills(STOCK_OURS, LIMELIGHT));
+            let stock = seen.median(STOCK_OURS, "completed");
+            let ours = seen.median(LIMELIGHT, "completed");
+            if let (Some(stock), Some(ours)) = (stock, ours) {
+                verdicts.push(Verdict::new(
+                    format!(
+                        "{} {}: the topmost app gets its work done where stock does it",
+                        seen.variant, seen.task
+                    ),
+                    ours >= stock,
+                    format!("done: stock {stock}, limelight {ours}"),
+                ));
+            }
+        });
+        verdicts
+    }
+
+    fn expected_console(&self) -> &'static [&'static str] {
+        EXPECTED
+    }
+}
+
+impl Scenario for SelfHogCost {
+    fn name(&self) -> &'static str {
+        "self-hog"
+    }
+
+    fn about(&self) -> &'static str {
+        "the time that a topmost app larger than memory takes, against stock"
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Benchmark
+    }
+
+    fn variants(&self) -> Vec<Variant> {
+        Variant::product(
+            &[Lru::TwoList, Lru::Mglru],
+            &[SwapKind::Disk, SwapKind::None],
+            &["itself"],
+        )
+    }
+
+    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
+        vec![STOCK_OURS, LIMELIGHT]
+    }
+
+    fn machine(&self, _variant: &Variant) -> MachineSize {
+        gallery::machine(256)
+    }
+
+    fn tasks(&self, variant: &Variant, _arm: ArmOn) -> Vec<Task> {
+        tasks(variant, 3)
+    }
+
+    fn time_limit(&self, _variant: &Variant) -> Duration {
+        Duration::from_secs(720)
+    }
+
+    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
+        let mut verdicts = Vec::new();
+        for_each_task(aggregates, &mut |seen| {
+            let ratio =
+                aggregates.ratio(seen.variant, seen.task, "elapsed_us", LIMELIGHT, STOCK_OURS);
+            if let Some(ratio) = ratio {
+                verdicts.push(Verdict::new(
+                    format!(
+                        "{} {}: at most {SLOWER} times as long as stock",
+                        seen.variant, seen.task
+                    ),
+                    ratio <= SLOWER,
+                    format!("{ratio:.3}"),
+                ));
+            }
+        });
+        verdicts
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let metric = |name, label| Metric {
+            name,
+            label,
+            better: Better::Lower,
+        };
+        vec![
+            metric("elapsed_us", "time"),
+            metric("major_faults", "major faults"),
+            metric("vmstat_limelight_protect_fallback", "pages given up"),
+            metric("oom_kills", "OOM kills"),
+        ]
+    }
+
+    fn expected_console(&self) -> &'static [&'static str] {
+        EXPECTED
+    }
+}

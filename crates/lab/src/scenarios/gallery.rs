@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What all scenarios with the synthetic gallery share: loads by name, the machine, the figures.
+
+use limelight_apps::scenario::{Access, Family, Footprint, Gallery, Load, Pause};
+
+use crate::scenario::{Better, MachineSize, Metric};
+
+pub const INDEX_READ: &str = "index-read";
+pub const INDEX_MAPPING: &str = "index-mapping";
+pub const GROW: &str = "grow";
+pub const COPY: &str = "copy";
+
+/// The size of a background file: more than twice the guest's memory.
+const FILE_MIB: u32 = 400;
+/// With the viewer's 56 MiB more than the guest has.
+const GROW_MIB: u32 = 130;
+
+/// The loads that a variant's name stands for.
+pub fn loads(name: &str) -> Vec<Load> {
+    let index = |access| Load::Index {
+        access,
+        mib: FILE_MIB,
+    };
+    vec![match name {
+        INDEX_READ => index(Access::Read),
+        INDEX_MAPPING => index(Access::Mapping),
+        GROW => Load::Grow { mib: GROW_MIB },
+        COPY => Load::Copy { mib: FILE_MIB },
+        other => panic!("no load is called {other}"),
+    }]
+}
+
+/// The synthetic gallery beside a load, with short pauses only.
+pub fn brief(load: &str) -> Gallery {
+    Gallery {
+        footprint: Footprint::SMALL,
+        loads: loads(load),
+        load_nice: 0,
+        warm_up_ms: 6000,
+        pauses: vec![Pause {
+            ms: 200,
+            swipes: 12,
+        }],
+        swipe_percent: 25,
+        app_cgroup: true,
+        family: Family::Single,
+    }
+}
+
+/// A machine whose memory the viewer and a load cannot share: the viewer's files, a background file
+/// and a copy fit onto its disk.
+pub fn machine(swap_mib: u32) -> MachineSize {
+    MachineSize {
+        memory_mib: 160,
+        vcpus: 2,
+        data_mib: 640,
+        swap_mib,
+        rootfs_packages: Vec::new(),
+    }
+}
+
+/// The figures of a gallery.
+pub fn metrics() -> Vec<Metric> {
+    let metric = |name, label, better| Metric {
+        name,
+        label,
+        better,
+    };
+    vec![
+        metric("major_faults", "major faults", Better::Lower),
+        metric("read_miss_pages", "pages read again", Better::Lower),
+        metric("response_us", "response", Better::Lower),
+        metric("response_mean_us", "mean response", Better::Lower),
+        metric("load_copy_kib_per_s", "copied KiB/s", Better::Higher),
+        metric("load_index_read_kib_per_s", "read KiB/s", Better::Higher),
+        metric(
+            "load_index_mapping_kib_per_s",
+            "touched KiB/s",
+            Better::Higher,
+        ),
+        metric("load_grow_kib_per_s", "hog's KiB/s", Better::Higher),
+        metric("oom_kills", "OOM kills", Better::Lower),
+    ]
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The core of `protect` as a test: what the load takes from the app on stock stays with Limelight,
+//! under the load that hurts each LRU, with and without a cgroup, whoever brought the page in.
+
+use std::time::Duration;
+
+use limelight_apps::plan::Arm;
+use limelight_apps::scenario::{Family, Gallery, Pause, Work};
+
+use super::gallery::{self, GROW, INDEX_MAPPING, INDEX_READ};
+use super::terms::{Seen, LIMELIGHT, MEMORY_LOW, MEMORY_MIN, ON_DEBIAN, STOCK, STOCK_OURS};
+use crate::results::Aggregates;
+use crate::scenario::{
+    ArmOn, Kind, Lru, MachineSize, Metric, Scenario, SwapKind, Task, Variant, Verdict,
+};
+
+/// Part of the pages of each kind that must still be there at the end.
+const KEPT: f64 = 0.95;
+
+/// Limelight keeps what stock loses.
+pub struct Protect;
+
+/// What no stock knob reaches: no cgroup of its own, pages that others are charged for, pages that
+/// nobody maps, and processes that are created later.
+pub struct BeyondCgroups;
+
+const SWIPE: &str = "swipe";
+
+impl Scenario for Protect {
+    fn name(&self) -> &'static str {
+        "protect"
+    }
+
+    fn about(&self) -> &'static str {
+        "the topmost app's pages stay under the load that hurts each LRU"
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Test
+    }
+
+    fn variants(&self) -> Vec<Variant> {
+        vec![
+            Variant::new(Lru::TwoList, SwapKind::Disk, INDEX_READ),
+            Variant::new(Lru::Mglru, SwapKind::Disk, INDEX_MAPPING),
+            Variant::new(Lru::Mglru, SwapKind::Zram, GROW),
+        ]
+    }
+
+    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
+        vec![STOCK, ON_DEBIAN, LIMELIGHT]
+    }
+
+    fn machine(&self, _variant: &Variant) -> MachineSize {
+        gallery::machine(256)
+    }
+
+    fn tasks(&self, variant: &Variant, _arm: ArmOn) -> Vec<Task> {
+        vec![Task::new(
+            SWIPE,
+            Work::GallerySynthetic(gallery::brief(&variant.load)),
+        )]
+    }
+
+    fn time_limit(&self, _variant: &Variant) -> Duration {
+        Duration::from_secs(240)
+    }
+
+    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
+        let mut verdicts = Vec::new();
+        for variant in aggregates.variants() {
+            let seen = Seen {
+                aggregates,
+                variant: &variant,
+                task: SWIPE,
+            };
+            verdicts.extend(seen.stock_is_hurt(0.0, STOCK));
+            for arm in [ON_DEBIAN, LIMELIGHT] {
+                verdicts.extend(seen.faults_gone(0.0, STOCK, arm));
+                verdicts.extend(seen.viewer_lives(arm));
+            }
+        }
+        verdicts
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        gallery::metrics()
+    }
+}
+
+/// The tasks of [`BeyondCgroups`]: name, whether the app has a cgroup, and who does its work.
+const FAMILIES: [(&str, bool, Family); 3] = [
+    ("no-cgroup", false, Family::Single),
+    ("no-cgroup-child", false, Family::ChildBeforeFocus),
+    ("no-cgroup-later-child", false, Family::ChildAfterFocus),
+];
+const OTHERS_PAGES: &str = "others-pages";
+
+fn short(load: &str) -> Gallery {
+    Gallery {
+        pauses: vec![Pause { ms: 200, swipes: 6 }],
+        ..gallery::brief(load)
+    }
+}
+
+impl Scenario for BeyondCgroups {
+    fn name(&self) -> &'static str {
+        "beyond-cgroups"
+    }
+
+    fn about(&self) -> &'static str {
+        "our kernel keeps pages that no cgroup knob reaches, and those of children"
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Test
+    }
+
+    fn variants(&self) -> Vec<Variant> {
+        vec![
+            Variant::new(Lru::TwoList, SwapKind::Disk, INDEX_READ),
+            Variant::new(Lru::Mglru, SwapKind::Disk, INDEX_MAPPING),
+        ]
+    }
+
+    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
+        vec![MEMORY_LOW, MEMORY_MIN, STOCK_OURS, LIMELIGHT]
+    }
+
+    fn machine(&self, _variant: &Variant) -> MachineSize {
+        gallery::machine(256)
+    }
+
+    fn tasks(&self, variant: &Variant, arm: ArmOn) -> Vec<Task> {
+        let task = |name: &str, app_cgroup, family| {
+            Task::new(
+                name,
+                Work::GallerySynthetic(Gallery {
+                    app_cgroup,
+                    family,
+                    ..short(&variant.load)
+                }),
+            )
+        };
+        match arm.arm {
+            Arm::MemoryLow | Arm::MemoryMin => vec![task(OTHERS_PAGES, true, Family::Single)],
+            Arm::Stock => vec![task(FAMILIES[0].0, false, Family::Single)],
+            _ => FAMILIES
+                .iter()
+                .map(|&(name, app_cgroup, family)| task(name, app_cgroup, family))
+                .collect(),
+        }
+    }
+
+    fn time_limit(&self, _variant: &Variant) -> Duration {
+        Duration::from_secs(480)
+    }
+
+    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
+        let mut verdicts = Vec::new();
+        for variant in aggregates.variants() {
+            for (task, _, _) in FAMILIES {
+                let seen = Seen {
+                    aggregates,
+                    variant: &variant,
+                    task,
+                };
+                let footprint = short(&variant.load).footprint;
+                for (kind, mib) in [
+                    ("photos", footprint.photos_mib),
+                    ("heap", footprint.heap_mib),
+                    ("thumbnails", footprint.thumbnails_mib),
+                    ("library", footprint.library_mib),
+                ] {
+                    let kept = format!("resident_{kind}_pages");
+                    verdicts.extend(seen.kept(LIMELIGHT, &kept, f64::from(mib * 256), KEPT));
+                }
+            }
+            let seen = Seen {
+                aggregates,
+                variant: &variant,
+                task: FAMILIES[0].0,
+            };
+            verdicts.extend(seen.faults_gone(0.0, STOCK_OURS, LIMELIGHT));
+        }
+        verdicts
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let mut all = gallery::metrics();
+        let kept = |name, label| Metric {
+            name,
+            label,
+            better: crate::scenario::Better::Higher,
+        };
+        all.extend([
+            kept("resident_library_pages", "shared pages kept"),
+            kept("resident_thumbnails_pages", "read-only pages kept"),
+        ]);
+        all
+    }
+}
