@@ -53,7 +53,7 @@ impl Before {
         ))
     }
 
-    /// Checks that nothing is different and that no restore record is left.
+    /// Checks that nothing is different.
     pub fn check_restored(&self, when: &str, reporter: &Reporter) -> Result<()> {
         let changes = self.changes()?;
         reporter.check(
@@ -64,21 +64,25 @@ impl Before {
             } else {
                 changes.join("; ")
             },
-        )?;
-        let left: Vec<String> = RESTORE_RECORDS
-            .into_iter()
-            .filter_map(|path| Some(format!("{path}: {}", fs::read_to_string(path).ok()?)))
-            .collect();
-        reporter.check(
-            format!("{when}, the restore record is gone"),
-            left.is_empty(),
-            if left.is_empty() {
-                "nothing to restore".into()
-            } else {
-                left.join(", ")
-            },
         )
     }
+}
+
+/// Checks that no restore record is left.
+fn check_record_gone(reporter: &Reporter) -> Result<()> {
+    let left: Vec<String> = RESTORE_RECORDS
+        .into_iter()
+        .filter_map(|path| Some(format!("{path}: {}", fs::read_to_string(path).ok()?)))
+        .collect();
+    reporter.check(
+        "after limelightd stopped, the restore record is gone",
+        left.is_empty(),
+        if left.is_empty() {
+            "nothing to restore".into()
+        } else {
+            left.join(", ")
+        },
+    )
 }
 
 /// A running daemon, and what was there before it.
@@ -150,7 +154,8 @@ impl Daemon {
             },
         )?;
         self.before
-            .check_restored("after limelightd stopped", reporter)
+            .check_restored("after limelightd stopped", reporter)?;
+        check_record_gone(reporter)
     }
 
     /// Kills it outright; returns what was there before it.

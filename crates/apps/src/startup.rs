@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -71,19 +72,42 @@ pub fn run(stage: Stage) -> Result<()> {
     refused("no permission", Some(UNPRIVILEGED), 13, &["permission"])?;
 
     write_config("[kernel]\ndevice = \"require\"\n")?;
-    let hidden = Path::new("/run/limelight-device");
-    let had_device = Path::new(DEVICE_PATH).exists();
-    if had_device {
-        fs::rename(DEVICE_PATH, hidden).or_else(|_| fs::remove_file(DEVICE_PATH))?;
-    }
-    refused(
+    let device = hide_device()?;
+    let result = refused(
         "a device that the configuration requires and the kernel does not have",
         None,
         14,
         &[DEVICE_PATH],
-    )?;
+    );
+    show_device(device)?;
+    result?;
     fs::remove_file(CONFIG)?;
     stage.reporter.finish()
+}
+
+/// Removes the device's node, as if the kernel had none; its number, when there was one.
+fn hide_device() -> Result<Option<u64>> {
+    match fs::metadata(DEVICE_PATH) {
+        Ok(found) => {
+            fs::remove_file(DEVICE_PATH)?;
+            Ok(Some(found.rdev()))
+        }
+        Err(_) => Ok(None),
+    }
+}
+
+/// Puts the node back.
+fn show_device(number: Option<u64>) -> Result<()> {
+    let Some(number) = number else {
+        return Ok(());
+    };
+    let path = std::ffi::CString::new(DEVICE_PATH)?;
+    // SAFETY: `path` is a valid string.
+    if unsafe { libc::mknod(path.as_ptr(), libc::S_IFCHR | 0o600, number) } != 0 {
+        return Err(io::Error::last_os_error())
+            .with_context(|| format!("cannot make {DEVICE_PATH} again"));
+    }
+    Ok(())
 }
 
 fn check_alive(reporter: &Reporter) -> Result<()> {
