@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! limelight-agent: tells limelightd which app of this session is in front.
+//!
+//! One thread, one `poll()`. A [`sources::Source`] knows what the session's display server shows;
+//! [`link::Link`] keeps a connection to the daemon and says it there. The claim lives as long as
+//! that connection, so that a session that ends, however that happens, claims nothing any more.
+//! The agent needs no privilege: the daemon takes a claim only for the caller's own processes.
+
+mod link;
+mod session;
+mod sources;
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing::level_filters::LevelFilter;
+
+use sources::x11::X11;
+use sources::Source;
+
+/// No display server, or it went away and did not come back.
+const NO_DISPLAY: u8 = 3;
+
+/// Tell limelightd which app of this session is in front.
+///
+/// Watches an X11 display and keeps a connection to the daemon. Runs until the display is gone.
+#[derive(Debug, Parser)]
+#[command(
+    name = "limelight-agent",
+    version,
+    after_help = "Exit codes: 0 done (--once); 1 failed; 2 wrong usage; 3 no display."
+)]
+struct Args {
+    /// The X11 display, such as `:0`; without it $DISPLAY.
+    #[arg(long, value_name = "DISPLAY")]
+    display: Option<String>,
+
+    /// The daemon's control socket.
+    #[arg(
+        long,
+        value_name = "PATH",
+        default_value = "/run/limelight/control.sock"
+    )]
+    socket: PathBuf,
+
+    /// Print what is in front now as one line of JSON, and exit. The daemon is not told.
+    #[arg(long)]
+    once: bool,
+
+    /// Log every change of focus.
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_max_level(if args.verbose {
+            LevelFilter::DEBUG
+        } else {
+            LevelFilter::INFO
+        })
+        .with_target(false)
+        .without_time()
+        .init();
+    let Some(display) = args.display.or_else(|| std::env::var("DISPLAY").ok()) else {
+        tracing::error!("no display: neither --display nor $DISPLAY names an X server");
+        return ExitCode::from(NO_DISPLAY);
+    };
+    let source = match X11::connect(&display) {
+        Ok(source) => source,
+        Err(error) => {
+            tracing::error!("{error}");
+            return ExitCode::from(NO_DISPLAY);
+        }
+    };
+    if args.once {
+        return once(source);
+    }
+    match session::run(
+        source,
+        || X11::connect(&display),
+        link::Link::new(args.socket),
+    ) {
+        session::End::DisplayGone(error) => {
+            tracing::error!("{error}");
+            ExitCode::from(NO_DISPLAY)
+        }
+        session::End::Failed(error) => {
+            tracing::error!("cannot wait for events: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn once(mut source: X11) -> ExitCode {
+    let seen = match source.observe() {
+        Ok(seen) => seen,
+        Err(error) => {
+            tracing::error!("{error}");
+            return ExitCode::from(NO_DISPLAY);
+        }
+    };
+    match serde_json::to_string(&seen) {
+        Ok(line) => {
+            println!("{line}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            tracing::error!("cannot write JSON: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The loop: waits for the display and for the daemon, and passes on what the one says to the other.
+
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use limelight_core::control::FocusTarget;
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+
+use crate::link::Link;
+use crate::sources::{DisplayGone, Seen, Source};
+
+/// How long a display that went away may take to come back.
+const DISPLAY_PATIENCE: Duration = Duration::from_secs(10);
+const DISPLAY_RETRY: Duration = Duration::from_millis(500);
+
+/// Why the loop ended.
+#[derive(Debug)]
+pub enum End {
+    /// The display went away and did not come back in time.
+    DisplayGone(DisplayGone),
+    /// The kernel would not let us wait.
+    Failed(Errno),
+}
+
+/// Runs until the display is gone.
+pub fn run<S: Source>(
+    mut source: S,
+    mut reconnect: impl FnMut() -> Result<S, DisplayGone>,
+    mut link: Link,
+) -> End {
+    let mut last = None;
+    loop {
+        match source.observe() {
+            Ok(seen) => claim(&mut link, source.name(), seen, &mut last),
+            Err(gone) => {
+                tracing::warn!("{gone}; waiting for it to come back");
+                link.claim(source.name(), FocusTarget::None);
+                last = None;
+                source = match wait_for_display(&mut reconnect, &mut link) {
+                    Ok(source) => source,
+                    Err(end) => return end,
+                };
+                tracing::info!("the display is back");
+                continue;
+            }
+        }
+        link.turn(Instant::now());
+        if let Err(errno) = wait(Some(source.fd()), &link, link.deadline()) {
+            return End::Failed(errno);
+        }
+    }
+}
+
+fn claim(link: &mut Link, source: &'static str, seen: Seen, last: &mut Option<Seen>) {
+    if last.as_ref() == Some(&seen) {
+        return;
+    }
+    tracing::debug!(?seen, "focus");
+    link.claim(source, seen.pid.map_or(FocusTarget::None, FocusTarget::Pid));
+    *last = Some(seen);
+}
+
+fn wait_for_display<S>(
+    reconnect: &mut impl FnMut() -> Result<S, DisplayGone>,
+    link: &mut Link,
+) -> Result<S, End> {
+    let give_up = Instant::now() + DISPLAY_PATIENCE;
+    loop {
+        let gone = match reconnect() {
+            Ok(source) => return Ok(source),
+            Err(gone) => gone,
+        };
+        let retry = Instant::now() + DISPLAY_RETRY;
+        if retry > give_up {
+            return Err(End::DisplayGone(gone));
+        }
+        while Instant::now() < retry {
+            link.turn(Instant::now());
+            let deadline = link
+                .deadline()
+                .map_or(retry, |deadline| deadline.min(retry));
+            wait(None, link, Some(deadline)).map_err(End::Failed)?;
+        }
+    }
+}
+
+/// Waits for the display, the daemon, or the deadline.
+fn wait(
+    display: Option<BorrowedFd<'_>>,
+    link: &Link,
+    deadline: Option<Instant>,
+) -> Result<(), Errno> {
+    let mut fds = Vec::with_capacity(2);
+    fds.extend(display.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
+    let daemon = link.interest();
+    fds.extend(daemon.as_ref().map(|(fd, events)| PollFd::new(fd, *events)));
+    let timeout = deadline.map(|deadline| {
+        // Rounded up, so that the deadline has really passed afterwards.
+        let left = deadline.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+        Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: left.subsec_nanos().into(),
+        }
+    });
+    match poll(&mut fds, timeout.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}

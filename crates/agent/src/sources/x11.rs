@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! X11: the active window of the window manager, or the input focus where there is none.
+//!
+//! Under a window manager that keeps `_NET_ACTIVE_WINDOW` (EWMH) one property of the root window
+//! says it all. Without one, the top-level windows are watched for changes of focus and the server
+//! is asked for the focus. Which of both holds is found out anew whenever a window manager comes
+//! or goes.
+//!
+//! The process behind a window is asked of the server (XRes 1.2), which has it from the kernel.
+//! Only a server without XRes leaves `_NET_WM_PID`, which any program can set to anything: it
+//! counts only together with a `WM_CLIENT_MACHINE` that is this machine, and the daemon checks in
+//! any case whose process it is.
+
+use std::collections::HashSet;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use x11rb::connection::{Connection, RequestConnection};
+use x11rb::errors::{ConnectionError, ReplyError};
+use x11rb::protocol::res::{self, ClientIdMask, ClientIdSpec, ConnectionExt as _};
+use x11rb::protocol::xproto::{
+    AtomEnum, ChangeWindowAttributesAux, ConnectionExt as _, EventMask, InputFocus, Window,
+};
+use x11rb::protocol::Event;
+use x11rb::rust_connection::RustConnection;
+
+use super::{DisplayGone, FocusBy, PidBy, Seen, Source};
+
+x11rb::atom_manager! {
+    /// Properties that are read.
+    Atoms: AtomsCookie {
+        _NET_ACTIVE_WINDOW,
+        _NET_SUPPORTED,
+        _NET_SUPPORTING_WM_CHECK,
+        _NET_WM_NAME,
+        _NET_WM_PID,
+        UTF8_STRING,
+    }
+}
+
+/// Windows nest this deep at most when a parent with `_NET_WM_PID` is looked for.
+const DEPTH_MAX: usize = 32;
+
+/// An X server, watched.
+pub struct X11 {
+    display: String,
+    conn: RustConnection,
+    root: Window,
+    atoms: Atoms,
+    /// Whether the server can tell a client's process (XRes 1.2).
+    has_client_ids: bool,
+    mode: Mode,
+    last: Option<Seen>,
+}
+
+/// Who tells of the focus.
+enum Mode {
+    /// An EWMH window manager, which lives as long as this window of its own.
+    WindowManager {
+        check: Window,
+        /// The active window, watched for its end: openbox goes on naming the last window that was
+        /// closed.
+        active: Option<Window>,
+    },
+    /// Nobody: these top-level windows are watched.
+    InputFocus { watched: HashSet<Window> },
+}
+
+impl X11 {
+    /// Connects to a display and begins to watch it.
+    pub fn connect(display: &str) -> Result<Self, DisplayGone> {
+        let gone = |cause: String| DisplayGone {
+            display: display.to_owned(),
+            cause,
+        };
+        let (conn, screen) =
+            RustConnection::connect(Some(display)).map_err(|error| gone(error.to_string()))?;
+        let root = conn.setup().roots.get(screen).map(|screen| screen.root);
+        let root = root.ok_or_else(|| gone(format!("it has no screen {screen}")))?;
+        let begin = || -> Result<_, ReplyError> {
+            let atoms = Atoms::new(&conn)?.reply()?;
+            Ok((atoms, has_client_ids(&conn)?))
+        };
+        let (atoms, has_client_ids) = begin().map_err(|error| gone(error.to_string()))?;
+        if !has_client_ids {
+            tracing::warn!(
+                "the X server has no XRes 1.2: processes are taken from _NET_WM_PID, which \
+                 programs set themselves"
+            );
+        }
+        let mode = Mode::InputFocus {
+            watched: HashSet::new(),
+        };
+        let display = display.to_owned();
+        let mut x11 = X11 {
+            display,
+            conn,
+            root,
+            atoms,
+            has_client_ids,
+            mode,
+            last: None,
+        };
+        x11.choose_mode(true).map_err(|error| x11.gone(error))?;
+        Ok(x11)
+    }
+
+    fn gone(&self, error: ConnectionError) -> DisplayGone {
+        DisplayGone {
+            display: self.display.clone(),
+            cause: error.to_string(),
+        }
+    }
+
+    /// Finds out whether there is a window manager, and watches what then tells of the focus.
+    fn choose_mode(&mut self, first: bool) -> Result<(), ConnectionError> {
+        // Watched before it is asked for, so that no change falls in between.
+        self.select(self.root, EventMask::PROPERTY_CHANGE)?;
+        match self.window_manager()? {
+            Some((check, name)) => {
+                match &self.mode {
+                    Mode::WindowManager { check: known, .. } if *known == check => return Ok(()),
+                    Mode::WindowManager { .. } => {}
+                    Mode::InputFocus { watched } => {
+                        // The window manager's own window was new once, too.
+                        for &window in watched.iter().filter(|&&window| window != check) {
+                            self.select(window, EventMask::NO_EVENT)?;
+                        }
+                    }
+                }
+                self.mode = Mode::WindowManager {
+                    check,
+                    active: None,
+                };
+                tracing::info!("the focus is told by the window manager {name:?}");
+            }
+            None => {
+                if first || matches!(self.mode, Mode::WindowManager { .. }) {
+                    tracing::info!(
+                        "no EWMH window manager runs on {}: the focus is taken from the server",
+                        self.display
+                    );
+                }
+                self.watch_windows()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Watches the root window for new windows, and every top-level window for the focus.
+    fn watch_windows(&mut self) -> Result<(), ConnectionError> {
+        let root_events =
+            EventMask::PROPERTY_CHANGE | EventMask::SUBSTRUCTURE_NOTIFY | EventMask::FOCUS_CHANGE;
+        self.select(self.root, root_events)?;
+        let tree = answer(self.conn.query_tree(self.root)?.reply())?;
+        let watched: HashSet<Window> = tree
+            .map(|tree| tree.children.into_iter().collect())
+            .unwrap_or_default();
+        for &window in &watched {
+            self.watch_window(window)?;
+        }
+        self.mode = Mode::InputFocus { watched };
+        Ok(())
+    }
+
+    fn watch_window(&self, window: Window) -> Result<bool, ConnectionError> {
+        // A window inside gets the focus: its top-level is told too. With the focus on the pointer
+        // it is the pointer's crossing that counts.
+        let crossing = EventMask::ENTER_WINDOW | EventMask::LEAVE_WINDOW;
+        self.select(window, EventMask::FOCUS_CHANGE | crossing)
+    }
+
+    /// Selects events; `false` when the window is gone, which is no failure.
+    fn select(&self, window: Window, events: EventMask) -> Result<bool, ConnectionError> {
+        let change = ChangeWindowAttributesAux::new().event_mask(events);
+        let selected = self.conn.change_window_attributes(window, &change)?.check();
+        Ok(answer(selected)?.is_some())
+    }
+
+    /// The window of the running EWMH window manager, and its name. The property outlives a window
+    /// manager that crashed, so its window must carry it too, and be there.
+    fn window_manager(&self) -> Result<Option<(Window, String)>, ConnectionError> {
+        let atoms = &self.atoms;
+        let Some(check) = self.window_property(self.root, atoms._NET_SUPPORTING_WM_CHECK)? else {
+            return Ok(None);
+        };
+        // Its end is told by the destruction of this window.
+        self.select(
+            check,
+            EventMask::STRUCTURE_NOTIFY | EventMask::PROPERTY_CHANGE,
+        )?;
+        let own = self.window_property(check, atoms._NET_SUPPORTING_WM_CHECK)?;
+        let supported = self.property(self.root, atoms._NET_SUPPORTED, AtomEnum::ATOM.into())?;
+        let keeps_active = supported.is_some_and(|supported| {
+            supported
+                .value32()
+                .is_some_and(|mut all| all.any(|a| a == atoms._NET_ACTIVE_WINDOW))
+        });
+        if own != Some(check) || !keeps_active {
+            return Ok(None);
+        }
+        let name = self.property(check, atoms._NET_WM_NAME, atoms.UTF8_STRING)?;
+        let name = name.map(|name| String::from_utf8_lossy(&name.value).into_owned());
+        Ok(Some((check, name.unwrap_or_default())))
+    }
+
+    fn property(
+        &self,
+        window: Window,
+        name: u32,
+        kind: u32,
+    ) -> Result<Option<x11rb::protocol::xproto::GetPropertyReply>, ConnectionError> {
+        /// In units of 4 bytes: more than any property read here has.
+        const LENGTH: u32 = 4096;
+        let reply = self
+            .conn
+            .get_property(false, window, name, kind, 0, LENGTH)?
+            .reply();
+        Ok(answer(reply)?.filter(|reply| reply.type_ == kind))
+    }
+
+    fn window_property(&self, on: Window, name: u32) -> Result<Option<Window>, ConnectionError> {
+        let reply = self.property(on, name, AtomEnum::WINDOW.into())?;
+        let window = reply.and_then(|reply| reply.value32().and_then(|mut all| all.next()));
+        Ok(window.filter(|&window| window != x11rb::NONE))
+    }
+
+    /// Takes one event; `true` when the focus may have changed.
+    fn take(&mut self, event: Event) -> Result<bool, ConnectionError> {
+        let atoms = &self.atoms;
+        match (event, &mut self.mode) {
+            (Event::PropertyNotify(event), _) if event.atom == atoms._NET_SUPPORTING_WM_CHECK => {
+                self.choose_mode(false)?;
+                Ok(true)
+            }
+            // A window manager that starts names its window first and what it can do afterwards.
+            (Event::PropertyNotify(event), Mode::InputFocus { .. })
+                if event.atom == atoms._NET_SUPPORTED =>
+            {
+                self.choose_mode(false)?;
+                Ok(true)
+            }
+            (Event::PropertyNotify(event), _) => {
+                Ok(event.window == self.root && event.atom == atoms._NET_ACTIVE_WINDOW)
+            }
+            (Event::DestroyNotify(event), Mode::WindowManager { check, active }) => {
+                if event.window == *check {
+                    self.choose_mode(false)?;
+                    return Ok(true);
+                }
+                Ok(*active == Some(event.window))
+            }
+            (Event::CreateNotify(event), Mode::InputFocus { watched }) => {
+                watched.insert(event.window);
+                self.watch_window(event.window)?;
+                Ok(true)
+            }
+            (Event::DestroyNotify(event), Mode::InputFocus { watched }) => {
+                watched.remove(&event.window);
+                Ok(true)
+            }
+            (
+                Event::FocusIn(_)
+                | Event::FocusOut(_)
+                | Event::EnterNotify(_)
+                | Event::LeaveNotify(_)
+                | Event::MapNotify(_)
+                | Event::UnmapNotify(_),
+                Mode::InputFocus { .. },
+            ) => Ok(true),
+            _ => Ok(false),
+        }
+    }
+
+    /// The window that has the focus now.
+    fn focused(&mut self) -> Result<(Option<Window>, FocusBy), ConnectionError> {
+        match self.mode {
+            Mode::WindowManager {
+                check,
+                active: before,
+            } => {
+                let named = self.window_property(self.root, self.atoms._NET_ACTIVE_WINDOW)?;
+                let active = match named {
+                    Some(window) if self.select(window, EventMask::STRUCTURE_NOTIFY)? => named,
+                    _ => None,
+                };
+                if let Some(before) = before.filter(|&before| Some(before) != active) {
+                    self.select(before, EventMask::NO_EVENT)?;
+                }
+                self.mode = Mode::WindowManager { check, active };
+                Ok((active, FocusBy::WindowManager))
+            }
+            Mode::InputFocus { .. } => {
+                let focus = answer(self.conn.get_input_focus()?.reply())?;
+                let window = match focus.map_or(x11rb::NONE, |reply| reply.focus) {
+                    x11rb::NONE => None,
+                    focus if focus == u32::from(InputFocus::POINTER_ROOT) || focus == self.root => {
+                        let pointer = answer(self.conn.query_pointer(self.root)?.reply())?;
+                        pointer
+                            .map(|reply| reply.child)
+                            .filter(|&child| child != x11rb::NONE)
+                    }
+                    focus => Some(focus),
+                };
+                Ok((window, FocusBy::InputFocus))
+            }
+        }
+    }
+
+    fn pid_of(&self, window: Window) -> Result<Option<(i32, PidBy)>, ConnectionError> {
+        if self.has_client_ids {
+            let spec = ClientIdSpec {
+                client: window,
+                mask: ClientIdMask::LOCAL_CLIENT_PID,
+            };
+            let reply = answer(self.conn.res_query_client_ids(&[spec])?.reply())?;
+            let ids = reply.map(|reply| reply.ids).unwrap_or_default();
+            let pid = ids
+                .iter()
+                .find_map(|id| id.value.first().copied())
+                .and_then(valid_pid);
+            // Without an answer it is a client on another machine, or one that is gone.
+            return Ok(pid.map(|pid| (pid, PidBy::Server)));
+        }
+        let mut window = window;
+        for _ in 0..DEPTH_MAX {
+            let pid = self.property(window, self.atoms._NET_WM_PID, AtomEnum::CARDINAL.into())?;
+            let pid = pid
+                .and_then(|pid| pid.value32()?.next())
+                .and_then(valid_pid);
+            if let Some(pid) = pid {
+                return Ok(self.is_local(window)?.then_some((pid, PidBy::Window)));
+            }
+            match answer(self.conn.query_tree(window)?.reply())? {
+                Some(tree) if tree.parent != self.root && tree.parent != x11rb::NONE => {
+                    window = tree.parent
+                }
+                _ => break,
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_local(&self, window: Window) -> Result<bool, ConnectionError> {
+        let kind = AtomEnum::STRING.into();
+        let machine = self.property(window, AtomEnum::WM_CLIENT_MACHINE.into(), kind)?;
+        let own = rustix::system::uname();
+        Ok(machine.is_some_and(|machine| machine.value == own.nodename().to_bytes()))
+    }
+
+    fn look(&mut self) -> Result<Seen, ConnectionError> {
+        // Answers are waited for, and events may come in before them: ask again until none has.
+        let mut changed = self.last.is_none();
+        loop {
+            while let Some(event) = self.conn.poll_for_event()? {
+                changed |= self.take(event)?;
+            }
+            if !std::mem::take(&mut changed) {
+                if let Some(seen) = &self.last {
+                    return Ok(seen.clone());
+                }
+            }
+            let (window, focus_by) = self.focused()?;
+            let pid = window
+                .map(|window| self.pid_of(window))
+                .transpose()?
+                .flatten();
+            self.last = Some(Seen {
+                pid: pid.map(|(pid, _)| pid),
+                window: window.map(|window| format!("{window:#x}")),
+                focus_by,
+                pid_by: pid.map(|(_, by)| by),
+            });
+        }
+    }
+}
+
+impl Source for X11 {
+    fn name(&self) -> &'static str {
+        "x11"
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.conn.stream().as_fd()
+    }
+
+    fn observe(&mut self) -> Result<Seen, DisplayGone> {
+        self.look().map_err(|error| self.gone(error))
+    }
+}
+
+/// An answer, or nothing when the server refused the question: as a rule because the window was
+/// destroyed meanwhile, of which an event will tell.
+fn answer<T>(reply: Result<T, ReplyError>) -> Result<Option<T>, ConnectionError> {
+    match reply {
+        Ok(value) => Ok(Some(value)),
+        Err(ReplyError::X11Error(_)) => Ok(None),
+        Err(ReplyError::ConnectionError(error)) => Err(error),
+    }
+}
+
+fn has_client_ids(conn: &RustConnection) -> Result<bool, ReplyError> {
+    if conn
+        .extension_information(res::X11_EXTENSION_NAME)?
+        .is_none()
+    {
+        return Ok(false);
+    }
+    let version = conn.res_query_version(1, 2)?.reply()?;
+    Ok((version.server_major, version.server_minor) >= (1, 2))
+}
+
+/// A process id, if the number can be one.
+fn valid_pid(number: u32) -> Option<i32> {
+    i32::try_from(number).ok().filter(|&pid| pid > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_positive_numbers_are_processes() {
+        assert_eq!(valid_pid(0), None);
+        assert_eq!(valid_pid(u32::MAX), None);
+        assert_eq!(valid_pid(4242), Some(4242));
+    }
+
+    #[test]
+    fn a_display_that_is_not_there_is_named() {
+        let gone = X11::connect(":4000").err().unwrap();
+        assert!(gone.to_string().contains(":4000"), "{gone}");
+        let nonsense = X11::connect("nonsense").err().unwrap();
+        assert!(nonsense.to_string().contains("nonsense"), "{nonsense}");
+    }
+}
