@@ -112,6 +112,18 @@ mod tests {
     }
 
     #[test]
+    fn the_manual_page_has_every_code_of_the_table() {
+        let page = include_str!("../../../packaging/limelightd.8");
+        let codes = TABLE.lines().skip(1).filter_map(|line| {
+            let (code, _) = line.trim_start().split_once("  ")?;
+            Some(code)
+        });
+        for code in codes {
+            assert!(page.contains(&format!("\n.B {code}\n")), "{code}");
+        }
+    }
+
+    #[test]
     fn the_other_daemon_is_named() {
         let text = Failure::Running { pid: Some(4242) }.to_string();
         assert!(text.contains("(pid 4242)"), "{text}");

@@ -221,6 +221,8 @@ fn raise_oom_scores(doors: &Doors, entries: Vec<Entry>) -> Vec<(Entry, Undone)> 
     results
 }
 
+/// The value is put back exactly. What cannot be read, and so not be put back, is the lowest value
+/// that the process may give itself without privilege: the kernel sets it to each privileged write.
 fn raise_oom_score(doors: &Doors, entry: &Entry) -> Undone {
     let Entry::OomScoreAdj { original, ours, .. } = entry else {
         return Undone::Gone;

@@ -291,3 +291,7 @@ fn trace(doors: &Doors, ledger: &mut Ledger) -> Result<Way, String> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "oom_score_adj_tests.rs"]
+mod tests;

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+use super::*;
+use crate::doors::Roots;
+use std::fs;
+
+/// A system with processes that exist on paper only.
+struct Fixture {
+    temp: tempfile::TempDir,
+    doors: Doors,
+    source: OomScoreAdj,
+}
+
+const MANAGER: i32 = 900_100;
+const APP: i32 = 900_200;
+const CHILD: i32 = 900_201;
+
+impl Fixture {
+    fn new() -> Fixture {
+        let temp = tempfile::tempdir().unwrap();
+        for directory in ["proc", "sys", "cgroup", "run"] {
+            fs::create_dir(temp.path().join(directory)).unwrap();
+        }
+        let roots = Roots {
+            proc: temp.path().join("proc"),
+            sys: temp.path().join("sys"),
+            cgroup: Some(temp.path().join("cgroup")),
+            ..Roots::default()
+        };
+        let doors = Doors::open(roots).unwrap();
+        let source = OomScoreAdj {
+            way: Way::Scan {
+                interval: Duration::from_secs(1),
+                next: Duration::from_secs(1),
+            },
+            detail: String::new(),
+            known: HashMap::new(),
+        };
+        let fixture = Fixture {
+            temp,
+            doors,
+            source,
+        };
+        fixture.process(MANAGER, 1, 0);
+        fixture.process(APP, 1, 0);
+        fixture
+    }
+
+    fn process(&self, pid: i32, ppid: i32, value: i16) {
+        let directory = self.temp.path().join(format!("proc/{pid}"));
+        fs::create_dir(&directory).unwrap();
+        let stat = format!("{pid} (x) S {ppid} 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 70 0 0\n");
+        fs::write(directory.join("stat"), stat).unwrap();
+        let status = format!("Tgid:\t{pid}\nUid:\t0\t0\t0\t0\n");
+        fs::write(directory.join("status"), status).unwrap();
+        fs::write(directory.join("oom_score_adj"), format!("{value}\n")).unwrap();
+    }
+
+    fn set(&self, pid: i32, value: i16) {
+        let file = self.temp.path().join(format!("proc/{pid}/oom_score_adj"));
+        fs::write(file, format!("{value}\n")).unwrap();
+    }
+
+    /// The tracepoint saw a write. Returns whether it put the process in front.
+    fn wrote(&mut self, writer: i32, pid: i32, value: i16) -> bool {
+        let front = self.source.written(&self.doors, &[], writer, pid, value);
+        assert!(front.is_none_or(|id| id.pid == pid));
+        front.is_some()
+    }
+}
+
+#[test]
+fn the_value_that_another_process_sets_to_0_counts() {
+    let mut fixture = Fixture::new();
+    fixture.source.resync(&fixture.doors, &[]);
+    assert!(!fixture.wrote(MANAGER, APP, 0), "it was 0 before");
+    assert!(!fixture.wrote(MANAGER, APP, 7));
+    assert!(fixture.wrote(MANAGER, APP, 0));
+    assert!(!fixture.wrote(MANAGER, APP, 0), "no change");
+    assert!(!fixture.wrote(MANAGER, APP, 900));
+    assert!(!fixture.wrote(MANAGER, APP, 1), "not 0");
+}
+
+#[test]
+fn a_process_that_resets_itself_and_our_own_writes_do_not_count() {
+    let mut fixture = Fixture::new();
+    fixture.source.resync(&fixture.doors, &[]);
+    fixture.wrote(MANAGER, APP, 7);
+    assert!(!fixture.wrote(APP, APP, 0));
+    fixture.wrote(MANAGER, APP, 7);
+    let own = i32::try_from(std::process::id()).unwrap();
+    assert!(!fixture.wrote(own, APP, 0));
+    assert!(
+        fixture.wrote(MANAGER, APP, 0),
+        "our write is as if it had never been"
+    );
+}
+
+#[test]
+fn a_newborn_began_with_its_parent_s_value() {
+    let mut fixture = Fixture::new();
+    fixture.set(APP, 200);
+    fixture.source.resync(&fixture.doors, &[]);
+    fixture.process(CHILD, APP, 0);
+    assert!(fixture.wrote(MANAGER, CHILD, 0));
+    let other = CHILD + 1;
+    fixture.process(other, MANAGER, 0);
+    assert!(!fixture.wrote(MANAGER, other, 0), "its parent has 0");
+}
+
+#[test]
+fn a_lowered_process_has_the_value_that_the_world_would_see() {
+    let mut fixture = Fixture::new();
+    let id = ProcessId {
+        pid: APP,
+        starttime: 70,
+    };
+    fixture.set(APP, -500);
+    fixture.source.resync(&fixture.doors, &[(id, 0, -500)]);
+    assert!(!fixture.wrote(MANAGER, APP, 0), "it was 0 all the time");
+    fixture.set(APP, -300);
+    fixture.source.resync(&fixture.doors, &[(id, 0, -500)]);
+    assert!(fixture.wrote(MANAGER, APP, 0), "-300 is not ours");
+}
+
+#[test]
+fn a_scan_compares_with_the_last_one_when_it_is_due() {
+    let mut fixture = Fixture::new();
+    fixture.set(APP, 7);
+    fixture.source.resync(&fixture.doors, &[]);
+    fixture.set(APP, 0);
+    let scan = |fixture: &mut Fixture, ms| {
+        let at = Duration::from_millis(ms);
+        let found = fixture.source.take_scanned(&fixture.doors, &[], at);
+        found.iter().map(|id| id.pid).collect::<Vec<_>>()
+    };
+    assert_eq!(scan(&mut fixture, 999), [0; 0]);
+    assert_eq!(scan(&mut fixture, 1000), [APP]);
+    assert_eq!(scan(&mut fixture, 2000), [0; 0]);
+    // A newborn with 0 never had another value.
+    fixture.process(CHILD, APP, 0);
+    assert_eq!(scan(&mut fixture, 3000), [0; 0]);
+}
+
+#[test]
+fn without_tracefs_it_scans_or_says_why_not() {
+    let fixture = Fixture::new();
+    let start = |wanted| {
+        let mut ledger = Ledger::open(&fixture.temp.path().join("run"), String::new());
+        let zero = Duration::ZERO;
+        let source = OomScoreAdj::start(&fixture.doors, &mut ledger, wanted, zero, zero);
+        assert!(ledger.entries().is_empty());
+        source
+    };
+    let auto = start(OomScoreAdjSource::Auto);
+    assert!(auto.is_on() && auto.detail().contains("scan"), "{auto:?}");
+    assert!(!start(OomScoreAdjSource::Tracepoint).is_on());
+    assert!(!start(OomScoreAdjSource::Off).is_on());
+}
