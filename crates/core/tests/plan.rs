@@ -187,8 +187,9 @@ proptest! {
             if snapshot.topmost.is_none() || !snapshot.settings.protect.enabled {
                 prop_assert_eq!(machine.in_force.reserved, None);
                 prop_assert_eq!(&machine.in_force.shielded, &None);
-                prop_assert_eq!(machine.in_force.device_protect, None);
             }
+            let on = device && snapshot.settings.protect.enabled && event != Event::Stop;
+            prop_assert_eq!(machine.in_force.device_protect.is_some(), on);
         }
     }
 

@@ -3,8 +3,9 @@
 //!
 //! Four means, each independent of the others, so that a machine that lacks one still has the rest:
 //!
-//! 1. *The device*: our kernel recognises the app's pages by itself. Switched on while there is a
-//!    topmost app.
+//! 1. *The device*: our kernel recognises the app's pages by itself. Switched on all the time, also
+//!    while no app is topmost: the kernel writes down who reads what in, and an app that comes to
+//!    the front should find its pages known.
 //! 2. *A reservation*: `memory.min` or `memory.low` of the app's own cgroup, as large as what the
 //!    app works with and never above the budget. An app that grows is measured again and again;
 //!    the reservation runs ahead of it, because what is charged above it is fair game at once.
@@ -82,9 +83,14 @@ pub enum Step {
     },
 }
 
+/// Whether nothing at all should be in force.
+fn off(event: &Event, snapshot: &Snapshot) -> bool {
+    *event == Event::Stop || !snapshot.settings.protect.enabled
+}
+
 /// The app that should be protected now.
 fn wanted<'a>(event: &Event, snapshot: &'a Snapshot) -> Option<&'a Measured> {
-    if *event == Event::Stop || !snapshot.settings.protect.enabled {
+    if off(event, snapshot) {
         return None;
     }
     snapshot.topmost.as_ref()
@@ -109,10 +115,10 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
             steps.push(Step::Unshield { app });
         }
     }
-    if *event == Event::Stop || !snapshot.settings.protect.enabled {
+    if off(event, snapshot) {
         steps.extend(in_force.adopted.iter().map(|&app| Step::Release { app }));
     }
-    if wanted.is_none() && in_force.device_protect.is_some() && snapshot.device {
+    if off(event, snapshot) && in_force.device_protect.is_some() && snapshot.device {
         steps.push(Step::Switch {
             budget_percent: None,
         });
@@ -122,18 +128,19 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
 
 /// What is given then.
 pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
-    let Some(topmost) = wanted(event, snapshot) else {
-        return Vec::new();
-    };
     let settings = &snapshot.settings.protect;
     let in_force = &snapshot.in_force;
-    let app = topmost.app.key;
     let mut steps = Vec::new();
 
     let budget_percent = Some(settings.budget_percent);
-    if snapshot.device && in_force.device_protect != budget_percent {
+    let switched = in_force.device_protect == budget_percent;
+    if !off(event, snapshot) && snapshot.device && !switched {
         steps.push(Step::Switch { budget_percent });
     }
+    let Some(topmost) = wanted(event, snapshot) else {
+        return steps;
+    };
+    let app = topmost.app.key;
 
     let points = settings.oom_points;
     let shielded = matches!(&in_force.shielded, Some((key, members))

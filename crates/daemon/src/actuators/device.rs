@@ -14,7 +14,7 @@ use super::{outcome, Actuators, Context};
 use crate::config::UseDevice;
 use crate::exit::Failure;
 
-const UNDONE_BY: &str = "the kernel, when limelightd ends in any way; another app in front";
+const UNDONE_BY: &str = "the kernel, when limelightd ends in any way";
 
 /// The device, or why it is not used.
 #[derive(Debug)]
