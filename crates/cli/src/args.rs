@@ -77,6 +77,10 @@ pub enum Command {
         pid: Option<i32>,
     },
 
+    /// Look at the daemon's configuration.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+
     /// Print a completion script for a shell.
     #[command(hide = true)]
     Completions {
@@ -89,5 +93,15 @@ pub enum Command {
     Man {
         /// The directory, which must exist.
         directory: PathBuf,
+    },
+}
+
+/// What to do with the configuration.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// List every mistake with file and line; exit with 1 when there is one.
+    Check {
+        /// This file alone, instead of /etc/limelight/limelight.toml and its drop-ins.
+        file: Option<PathBuf>,
     },
 }

@@ -401,12 +401,15 @@ fn device(path: &Path, daemon: Option<&Status>, findings: &mut Findings) {
             )
         }
         Some(DeviceStatus::Unused { why }) => {
-            let verdict = if path.exists() {
-                Verdict::Inert
-            } else {
-                Verdict::Missing
-            };
-            return findings.add(CHECK, verdict, why, Some(STOCK));
+            let detail = format!("{} is not used: {why}", path.display());
+            match (path.exists(), daemon.is_some_and(|status| status.dry_run)) {
+                (true, true) => findings.note(CHECK, detail),
+                (true, false) => findings.inert(CHECK, detail, "see limelightd's log and [kernel]"),
+                (false, _) => {
+                    findings.missing(CHECK, format!("{} is not there", path.display()), STOCK)
+                }
+            }
+            return;
         }
         None => {}
     }

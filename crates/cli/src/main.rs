@@ -15,8 +15,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use limelight_core::control::{FocusTarget, Request, Response};
+use limelight_daemon::config::{self, Origin};
 
-use args::{Args, Command};
+use args::{Args, Command, ConfigCommand};
 use client::Client;
 use exit::Failure;
 
@@ -76,6 +77,14 @@ fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
             doctor::print(&findings, args.json, out)?;
             if findings.iter().any(|finding| finding.state.is_trouble()) {
                 return Ok(ExitCode::from(exit::TROUBLE));
+            }
+        }
+        Command::Config(ConfigCommand::Check { file }) => {
+            let origin = file.clone().map_or(Origin::Default, Origin::File);
+            config::load(&origin).map_err(|errors| Failure::Other(errors.to_string()))?;
+            match args.json {
+                true => format::json(&serde_json::json!({ "message": "no mistake" }), out)?,
+                false => writeln!(out, "no mistake")?,
             }
         }
         Command::Completions { shell } => manual::completions(*shell, out),

@@ -294,6 +294,30 @@ fn doctor_reports_the_daemon_and_fails_when_something_is_missing() {
 }
 
 #[test]
+fn a_wrong_configuration_is_told_with_file_and_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("limelight.toml");
+    std::fs::write(&file, "").unwrap();
+    limelight()
+        .args(["config", "check"])
+        .arg(&file)
+        .assert()
+        .success()
+        .stdout("no mistake\n");
+    std::fs::write(&file, "[protect]\nbugdet_percent = 3\n").unwrap();
+    let out = limelight()
+        .args(["config", "check"])
+        .arg(&file)
+        .assert()
+        .code(1);
+    let err = text(&out.get_output().stderr);
+    assert!(
+        err.contains("limelight.toml:2:") && err.contains("bugdet_percent"),
+        "{err}"
+    );
+}
+
+#[test]
 fn manual_and_completions_cover_every_command() {
     let dir = tempfile::tempdir().unwrap();
     limelight().arg("man").arg(dir.path()).assert().success();
