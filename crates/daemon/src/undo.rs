@@ -422,3 +422,7 @@ fn gone_or_failed(error: &limelight_sys::Error) -> Undone {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "undo_tests.rs"]
+mod tests;

@@ -195,6 +195,32 @@ fn a_corrupt_record_does_not_stop_the_start() {
 }
 
 #[test]
+fn what_cannot_be_recorded_is_not_changed() {
+    let (machine, a, _b) = two_apps();
+    let mut daemon = machine.start();
+    // The record is written to a new file first; this makes that impossible.
+    std::fs::create_dir(machine.path("run/restore.json.new")).unwrap();
+    daemon.focus(a.pid);
+    assert_eq!(machine.read(&format!("cgroup/{A}/memory.min")), "0");
+    assert_eq!(machine.read("cgroup/u/memory.min"), "0");
+    assert_eq!(machine.read(&format!("proc/{}/oom_score_adj", a.pid)), "0");
+    let changes = daemon.explain(a.pid).changes;
+    assert!(!changes.is_empty());
+    for change in changes {
+        assert!(
+            matches!(&change.outcome, Outcome::Failed { why } if why.contains("restore.json")),
+            "{change:?}"
+        );
+    }
+    // The next tick tries again.
+    std::fs::remove_dir(machine.path("run/restore.json.new")).unwrap();
+    daemon.until("the reservation", |_| {
+        machine.mib(&format!("{A}/memory.min")) == 125
+    });
+    daemon.stop();
+}
+
+#[test]
 fn a_value_that_somebody_else_sets_meanwhile_is_left_alone() {
     let (machine, a, _b) = two_apps();
     let mut daemon = machine.start();
