@@ -34,6 +34,7 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
     )?;
     let daemon =
         prepare_arm(stage.arm, &viewer)?.context("only arms with limelightd can kill it")?;
+    viewer.visit()?;
     let counters = Counters::now()?;
     let loads = prepared.start()?;
     sleep(Duration::from_millis(gallery.warm_up_ms.into()));

@@ -43,8 +43,9 @@ pub fn run(mut stage: Stage, work: &FocusMove) -> Result<()> {
     let pids = [&first, &second].map(|viewer| viewer.talk.process.pid());
     let daemon = if daemon_wanted {
         let daemon = Daemon::start(&pids)?;
-        for pid in pids {
+        for (pid, viewer) in pids.into_iter().zip([&mut first, &mut second]) {
             focus(pid)?;
+            viewer.visit()?;
             sleep(HELD);
         }
         Some(daemon)

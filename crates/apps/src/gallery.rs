@@ -88,6 +88,13 @@ impl Viewer {
         Ok(())
     }
 
+    /// Has it look at everything: the user was there before the load began. Only what an app reads
+    /// while it is topmost can be known as its own.
+    pub fn visit(&mut self) -> Result<()> {
+        self.loaded = Some(self.talk.ask("visit").context("the viewer cannot go on")?);
+        Ok(())
+    }
+
     /// What the machine charges it for, in bytes: its cgroup's charge, else its resident pages.
     pub fn charge(&self) -> Result<u64> {
         match (&self.cgroup, &self.loaded) {
@@ -291,6 +298,7 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
     if viewer.loaded.is_none() {
         viewer.load()?;
     }
+    viewer.visit()?;
     let loaded = viewer.loaded.context("the viewer has loaded")?;
     stage.reporter.value("footprint_pages", loaded.total());
     sleep(SETTLE);
