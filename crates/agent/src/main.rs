@@ -11,10 +11,10 @@ mod session;
 mod sources;
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use tracing::level_filters::LevelFilter;
 
 use sources::x11::X11;
@@ -49,6 +49,10 @@ struct Args {
     #[arg(long)]
     once: bool,
 
+    /// Write the manual page into a directory, which must exist, and exit.
+    #[arg(long, value_name = "DIR", hide = true)]
+    man: Option<PathBuf>,
+
     /// Log every change of focus.
     #[arg(long, short)]
     verbose: bool,
@@ -67,6 +71,9 @@ fn main() -> ExitCode {
         .with_target(false)
         .without_time()
         .init();
+    if let Some(directory) = &args.man {
+        return manual(directory);
+    }
     let Some(display) = args.display.or_else(|| std::env::var("DISPLAY").ok()) else {
         tracing::error!("no display: neither --display nor $DISPLAY names an X server");
         return ExitCode::from(NO_DISPLAY);
@@ -92,6 +99,19 @@ fn main() -> ExitCode {
         }
         session::End::Failed(error) => {
             tracing::error!("cannot wait for events: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn manual(directory: &Path) -> ExitCode {
+    match clap_mangen::generate_to(Args::command(), directory) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(
+                "cannot write the manual page to {}: {error}",
+                directory.display()
+            );
             ExitCode::FAILURE
         }
     }

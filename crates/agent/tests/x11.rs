@@ -34,7 +34,7 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
     }
-    let tests: [(&str, fn()); 8] = [
+    let tests: [(&str, fn()); 9] = [
         (
             "the_window_manager_tells_the_focus",
             the_window_manager_tells_the_focus,
@@ -60,6 +60,7 @@ fn main() -> ExitCode {
             "no_display_has_its_own_exit_code",
             no_display_has_its_own_exit_code,
         ),
+        ("the_manual_page_is_written", the_manual_page_is_written),
         (
             "a_display_that_dies_ends_the_claim",
             a_display_that_dies_ends_the_claim,
@@ -516,6 +517,27 @@ fn no_display_has_its_own_exit_code() {
     assert!(
         String::from_utf8_lossy(&wrong.stderr).contains(":4000"),
         "{wrong:?}"
+    );
+}
+
+fn the_manual_page_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(agent()
+        .arg("--man")
+        .arg(dir.path())
+        .status()
+        .unwrap()
+        .success());
+    let page = std::fs::read_to_string(dir.path().join("limelight-agent.1")).unwrap();
+    assert!(page.contains("Exit codes"), "{page}");
+    assert_eq!(
+        agent()
+            .arg("--man")
+            .arg("/nonexistent")
+            .status()
+            .unwrap()
+            .code(),
+        Some(1)
     );
 }
 
