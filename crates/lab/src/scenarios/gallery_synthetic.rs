@@ -23,6 +23,9 @@ const SWAP_MIB: u32 = 256;
 /// Counters and rough times.
 pub struct Fast;
 
+/// The pauses of a person who looks at a photo.
+pub struct Think;
+
 /// Times without noise, on one CPU.
 pub struct Exact;
 
@@ -31,6 +34,14 @@ const PAIRS: [(ArmOn, ArmOn, ArmOn, ArmOn); 2] = [
     (IDLE, STOCK, BEST_STOCK, ON_DEBIAN),
     (IDLE_OURS, STOCK_OURS, BEST_STOCK_OURS, LIMELIGHT),
 ];
+
+/// Swipes by the pause in milliseconds before each.
+fn pauses(swipes: &[(u32, u32)]) -> Vec<Pause> {
+    swipes
+        .iter()
+        .map(|&(ms, swipes)| Pause { ms, swipes })
+        .collect()
+}
 
 fn arms() -> Vec<ArmOn> {
     PAIRS
@@ -100,9 +111,7 @@ impl Scenario for Fast {
 
     fn tasks(&self, variant: &Variant, arm: ArmOn) -> Vec<Task> {
         let mut work = gallery::brief(&variant.load);
-        work.pauses = [(200, 20), (2_000, 3), (10_000, 1), (30_000, 1)]
-            .map(|(ms, swipes)| Pause { ms, swipes })
-            .to_vec();
+        work.pauses = pauses(&[(200, 12), (2_000, 2)]);
         if arm.arm == Arm::Idle {
             work.loads.clear();
         }
@@ -110,7 +119,7 @@ impl Scenario for Fast {
     }
 
     fn time_limit(&self, _variant: &Variant) -> Duration {
-        Duration::from_secs(300)
+        Duration::from_secs(180)
     }
 
     fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
@@ -123,6 +132,76 @@ impl Scenario for Fast {
 
     fn expected_console(&self) -> &'static [&'static str] {
         &["Out of memory", "oom-kill", "invoked oom-killer"]
+    }
+}
+
+/// Milliseconds before a swipe, and how many such swipes.
+const THINK: [(u32, u32); 5] = [(200, 6), (1_000, 4), (3_000, 2), (10_000, 1), (30_000, 1)];
+
+impl Scenario for Think {
+    fn name(&self) -> &'static str {
+        "gallery-think"
+    }
+
+    fn about(&self) -> &'static str {
+        "the same viewer with pauses from 0.2 s to 30 s before a swipe"
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Benchmark
+    }
+
+    fn variants(&self) -> Vec<Variant> {
+        vec![
+            Variant::new(Lru::TwoList, SwapKind::Zram, INDEX_READ),
+            Variant::new(Lru::Mglru, SwapKind::Zram, INDEX_MAPPING),
+        ]
+    }
+
+    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
+        vec![IDLE_OURS, STOCK, BEST_STOCK, LIMELIGHT]
+    }
+
+    fn machine(&self, _variant: &Variant) -> MachineSize {
+        gallery::machine(SWAP_MIB)
+    }
+
+    fn tasks(&self, variant: &Variant, arm: ArmOn) -> Vec<Task> {
+        let mut work = gallery::brief(&variant.load);
+        work.pauses = pauses(&THINK);
+        if arm.arm == Arm::Idle {
+            work.loads.clear();
+        }
+        vec![Task::new(TASK, Work::GallerySynthetic(work))]
+    }
+
+    fn time_limit(&self, _variant: &Variant) -> Duration {
+        Duration::from_secs(300)
+    }
+
+    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
+        let mut verdicts = Vec::new();
+        for variant in aggregates.variants() {
+            for (ms, _) in THINK {
+                let series = format!("pause_{ms}_major_faults");
+                let worst = |arm| {
+                    let faults = aggregates.series(&variant, arm, TASK, &series);
+                    faults.iter().copied().reduce(f64::max)
+                };
+                if let (Some(stock), Some(ours)) = (worst(STOCK), worst(LIMELIGHT)) {
+                    verdicts.push(Verdict::new(
+                        format!("{variant}: the worst swipe after {ms} ms has at most 5 % of stock's major faults"),
+                        ours <= stock * 0.05,
+                        format!("{ours}, stock {stock}"),
+                    ));
+                }
+            }
+        }
+        verdicts
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        gallery::metrics()
     }
 }
 

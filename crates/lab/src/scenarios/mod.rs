@@ -28,6 +28,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &restore::Restore,
         &soak::ShortSoak,
         &gallery_synthetic::Fast,
+        &gallery_synthetic::Think,
         &gallery_synthetic::Exact,
         &gallery_real::GalleryReal,
         &fallback::SelfHogCost,
