@@ -10,6 +10,15 @@
 //! Nothing here reads a clock: time comes in as a [`std::time::Duration`] since boot.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic
+    )
+)]
 
 pub mod control;
 pub mod model;

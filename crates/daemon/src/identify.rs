@@ -243,7 +243,7 @@ pub fn usage(doors: &Doors, app: &App) -> Option<Usage> {
     let cgroup = open_home(doors, app)?;
     let stat = cgroup.memory_stat().ok()?;
     let get = |name| stat.get(name).unwrap_or(0);
-    let refaults = get("workingset_refault_file") + get("workingset_refault_anon");
+    let refaults = get("workingset_refault_file").saturating_add(get("workingset_refault_anon"));
     Some(Usage {
         current: cgroup.memory_current().ok()?,
         // Absent where the kernel has no swap.

@@ -16,6 +16,16 @@
 //!
 //! Nothing here panics on data from outside, and no error ends the loop.
 
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic
+    )
+)]
+
 pub mod actuators;
 pub mod config;
 pub mod daemon;

@@ -265,6 +265,9 @@ pub fn heirs(doors: &Doors, entries: &[Entry]) -> Vec<(ProcessId, i16)> {
             _ => None,
         })
         .collect();
+    if recorded.is_empty() {
+        return Vec::new();
+    }
     let tree = doors.proc.tree().unwrap_or_default();
     let alive = |id: ProcessId| {
         tree.get(id.pid)
