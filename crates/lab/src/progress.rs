@@ -3,6 +3,7 @@
 //! every few seconds elsewhere.
 
 use std::io::{IsTerminal, Write};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -61,6 +62,23 @@ impl Progress {
         } else {
             eprintln!("{line}");
         }
+    }
+
+    /// Shows `status` and how long it has taken for as long as `work` does.
+    pub fn during<T>(&self, status: &str, work: impl FnOnce() -> T) -> T {
+        let (finished, waiting) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                self.update(status);
+                // The sender is dropped when the work is done, or panics.
+                while waiting.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout)
+                {
+                    self.update(status);
+                }
+            });
+            let _finished = finished;
+            work()
+        })
     }
 
     /// Writes a line that stays.
@@ -148,6 +166,16 @@ mod tests {
         ] {
             assert_eq!(clock(Duration::from_secs(seconds)), text);
         }
+    }
+
+    #[test]
+    fn work_that_is_watched_gives_its_result_even_when_it_panics() {
+        let progress = Progress::new("test");
+        assert_eq!(progress.during("working", || 7), 7);
+        let panicked = std::panic::catch_unwind(|| {
+            Progress::new("test").during("working", || panic!("on purpose"))
+        });
+        assert!(panicked.is_err());
     }
 
     #[test]

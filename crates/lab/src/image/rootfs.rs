@@ -33,10 +33,11 @@ pub fn get(paths: &Paths, packages: &[String]) -> Result<PathBuf> {
             "root file system: installing {list} (a minute or two)"
         ));
         let tar = dir.join("rootfs.tar");
-        install(&list, &tar).context("mmdebstrap cannot make the root file system")?;
-        progress.update("making the image");
+        progress
+            .during("installing packages", || install(&list, &tar))
+            .context("mmdebstrap cannot make the root file system")?;
         let image = dir.join("disk");
-        make_image(&tar, dir, &image)?;
+        progress.during("making the image", || make_image(&tar, dir, &image))?;
         std::fs::remove_file(&tar).with_context(|| format!("cannot remove {}", tar.display()))?;
         progress.finish("made");
         Ok(())
@@ -50,6 +51,7 @@ fn install(packages: &str, tar: &Path) -> Result<()> {
         .args(["--quiet", "--mode=auto", "--variant=apt"])
         .arg(format!("--include={packages}"))
         .arg("--aptopt=Apt::Install-Recommends false")
+        .arg("--dpkgopt=force-unsafe-io")
         .arg("--dpkgopt=path-exclude=/usr/share/man/*")
         .arg("--dpkgopt=path-exclude=/usr/share/doc/*")
         .arg(SUITE)

@@ -89,16 +89,14 @@ impl Recipe {
         let progress = Progress::new(format!("kernel {}", self.kernel));
         let tree = dir.join("tree");
         fs::create_dir(&tree).with_context(|| format!("cannot create {}", tree.display()))?;
-        progress.update("unpacking the source");
-        self.source.unpack(&tree)?;
+        progress.during("unpacking the source", || self.source.unpack(&tree))?;
         if let Some(files) = &self.files {
             patch::lay_over(files, &tree)?;
         }
         self.patches
             .iter()
             .try_for_each(|file| patch::apply(file, &tree))?;
-        progress.update("configuring");
-        self.configure(&tree)?;
+        progress.during("configuring", || self.configure(&tree))?;
         let objects = self.compile(&tree, &progress)?;
         for (from, to) in [
             ("arch/x86/boot/bzImage", "bzImage"),

@@ -19,7 +19,7 @@ const POWER_OFF: Duration = Duration::from_secs(60);
 /// How often the files are looked at.
 const POLL: Duration = Duration::from_millis(100);
 /// Lines of the console that a failure shows.
-const CONSOLE_LINES: usize = 30;
+const CONSOLE_LINES: usize = 45;
 
 /// A machine that is switched on.
 pub struct Guest {

@@ -22,9 +22,9 @@ pub struct SelfHogCost;
 /// More than the guest's memory.
 const ANON_MIB: u32 = 180;
 const FILE_MIB: u32 = 240;
-/// A limit, and twice as much inside it.
-const LIMIT_MIB: u32 = 32;
-const LIMITED_MIB: u32 = 64;
+/// A limit, and half as much again inside it.
+const LIMIT_MIB: u32 = 48;
+const LIMITED_MIB: u32 = 72;
 /// How much longer than stock the topmost app may take.
 const SLOWER: f64 = 1.15;
 
