@@ -294,23 +294,41 @@ fn an_app_that_ends_leaves_nothing() {
     daemon.stop();
 }
 
+/// A running report of a session agent.
+fn report(target: &str) -> String {
+    format!(r#"{{"op":"focus","target":{target},"source":"x11","hold":true}}"#)
+}
+
+fn pid(pid: i32) -> String {
+    format!(r#"{{"pid":{pid}}}"#)
+}
+
 #[test]
-fn a_session_s_word_counts_until_its_connection_closes() {
+fn a_session_s_none_leaves_the_app_in_front_for_the_gap() {
     let (machine, a, b) = two_apps();
     let mut daemon = machine.start();
     let mut agent = daemon.connect();
-    let claim = |pid: i32| {
-        format!(r#"{{"op":"focus","target":{{"pid":{pid}}},"source":"x11","hold":true}}"#)
-    };
-    daemon.ask_over(&mut agent, &claim(a.pid));
+    daemon.ask_over(&mut agent, &report(&pid(a.pid)));
     assert_eq!(daemon.topmost(), Some(a.pid));
-    daemon.ask_over(
-        &mut agent,
-        r#"{"op":"focus","target":"none","source":"x11","hold":true}"#,
-    );
-    assert_eq!(daemon.topmost(), Some(a.pid), "the gap");
-    daemon.ask_over(&mut agent, &claim(b.pid));
-    assert_eq!(daemon.topmost(), Some(b.pid));
+    daemon.ask_over(&mut agent, &report(r#""none""#));
+    let topmost = daemon.status().topmost.unwrap();
+    assert_eq!(topmost.app.pid, Some(a.pid));
+    assert!(topmost.demoted_in_ms.is_some());
+    daemon.ask_over(&mut agent, &report(&pid(b.pid)));
+    let topmost = daemon.status().topmost.unwrap();
+    assert_eq!(topmost.app.pid, Some(b.pid));
+    assert_eq!(topmost.demoted_in_ms, None);
+    daemon.stop();
+}
+
+#[test]
+fn a_session_s_word_counts_until_its_connection_closes() {
+    let (machine, a, _b) = two_apps();
+    machine.write("limelight.toml", "[topmost]\ngap_ms = 0\n");
+    let mut daemon = machine.start();
+    let mut agent = daemon.connect();
+    daemon.ask_over(&mut agent, &report(&pid(a.pid)));
+    assert_eq!(daemon.topmost(), Some(a.pid));
     drop(agent);
     daemon.until("the agent's end", |_| {
         machine.read("cgroup/u/memory.min") == "0"
