@@ -277,6 +277,10 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
         Some(home) if home.own && !snapshot.device => notes.push(
             "pages that another process brought in (shared libraries) are charged to that process's cgroup and are not reserved".to_owned(),
         ),
+        Some(home) if !home.own && snapshot.device => notes.push(format!(
+            "the app shares {} with other processes, so no memory is reserved through a cgroup; /dev/limelight protects it without one",
+            home.path
+        )),
         Some(home) if !home.own && !snapshot.may_adopt => notes.push(format!(
             "the app shares {} with other processes and may not be moved ([protect] adopt), so no memory is reserved for it",
             home.path
