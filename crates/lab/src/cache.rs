@@ -103,6 +103,7 @@ impl Shelf {
                 flock(&lock, FlockOperation::LockExclusive)
                     .with_context(|| format!("cannot lock {}", lock_path.display()))?;
             }
+            self.remove_abandoned()?;
             if !entry.exists() {
                 let part = self.dir.join(format!(".{name}-{key}.part"));
                 paths::remove_tree(&part)?;
@@ -111,6 +112,7 @@ impl Shelf {
                 let made = make(&part).and_then(|()| paths::publish(&part, &entry));
                 if made.is_err() {
                     paths::remove_tree(&part)?;
+                    let _ = fs::remove_file(&lock_path);
                 }
                 made?;
             }
@@ -124,6 +126,24 @@ impl Shelf {
     /// The most recently used entry called `name`, whatever its key.
     pub fn newest(&self, name: &str) -> Result<Option<PathBuf>> {
         Ok(self.entries(name)?.pop().map(|(_, path)| path))
+    }
+
+    /// Removes what runs that were killed left behind: half-made entries whose lock nobody holds.
+    fn remove_abandoned(&self) -> Result<()> {
+        for file in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
+            let part = file.path();
+            if part.extension().is_none_or(|extension| extension != "part") {
+                continue;
+            }
+            let lock_path = part.with_extension("lock");
+            let held = File::open(&lock_path)
+                .is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err());
+            if !held {
+                paths::remove_tree(&part)?;
+                let _ = fs::remove_file(&lock_path);
+            }
+        }
+        Ok(())
     }
 
     fn prune(&self, name: &str, keep: &Path) -> Result<()> {
@@ -217,6 +237,22 @@ mod tests {
             fs::read_dir(cache.path().join("kernels")).unwrap().count(),
             1
         );
+    }
+
+    #[test]
+    fn what_a_killed_run_left_is_removed_but_not_what_is_being_made() {
+        let cache = tempfile::tempdir().unwrap();
+        let shelf = Shelf::new(cache.path(), "kernels").unwrap();
+        let at = |name: &str| cache.path().join("kernels").join(name);
+        for name in [".x-1.part", ".x-2.part"] {
+            fs::create_dir(at(name)).unwrap();
+        }
+        File::create(at(".x-1.lock")).unwrap();
+        let lock = File::create(at(".x-2.lock")).unwrap();
+        flock(&lock, FlockOperation::LockExclusive).unwrap();
+        shelf.get("x", "0123456789abcdef", |_| Ok(())).unwrap();
+        assert!(!at(".x-1.part").exists() && !at(".x-1.lock").exists());
+        assert!(at(".x-2.part").exists() && at(".x-2.lock").exists());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -58,6 +59,14 @@ impl Guest {
             .stdout(Stdio::null())
             .stderr(file);
         let shown = shell::show(&command);
+        // SAFETY: prctl is async-signal-safe, and this call touches no memory.
+        unsafe {
+            command.pre_exec(|| {
+                // A lab that is killed takes its guests along.
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                Ok(())
+            });
+        }
         let child = command
             .spawn()
             .map_err(|e| shell::not_started(e, &command, &shown))?;
