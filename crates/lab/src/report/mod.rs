@@ -306,7 +306,7 @@ mod tests {
             );
         }
         assert!(
-            markdown.contains("| limelight@limelight | 10 | 0.01 | - |"),
+            markdown.contains("| limelight@limelight | 10 | 0.01 |"),
             "{markdown}"
         );
         assert!(

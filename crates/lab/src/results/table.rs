@@ -6,6 +6,9 @@ use super::Aggregates;
 use crate::scenario::{ArmOn, Kernel, Metric, Scenario, Variant};
 use limelight_apps::plan::Arm;
 
+/// What a cell shows that has no value.
+const NOTHING: &str = "-";
+
 /// A table of text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
@@ -18,6 +21,19 @@ pub struct Table {
 }
 
 impl Table {
+    /// Leaves out columns that say nothing: a ratio to an arm that did not run.
+    fn without_empty_columns(mut self) -> Self {
+        for column in (1..self.head.len()).rev() {
+            if self.rows.iter().all(|row| row[column] == NOTHING) {
+                self.head.remove(column);
+                self.rows
+                    .iter_mut()
+                    .for_each(|row| drop(row.remove(column)));
+            }
+        }
+        self
+    }
+
     /// For a terminal: columns aligned, numbers to the right.
     pub fn text(&self) -> String {
         let width = |column: usize| {
@@ -114,11 +130,11 @@ pub fn table(
             let against = |base: Arm| {
                 let base = base_arm(&arms, base, arm.kernel)?;
                 let base = aggregates.median(variant, base, task, metric.name)?;
-                Some(ratio(summary?.median, base).map_or("-".into(), |r| format!("{r:.2}")))
+                Some(ratio(summary?.median, base).map_or(NOTHING.into(), |r| format!("{r:.2}")))
             };
-            row.push(summary.map_or("-".into(), |s| Unit::of(metric.name).summary(&s)));
-            row.push(against(Arm::Stock).unwrap_or_else(|| "-".into()));
-            row.push(against(Arm::Idle).unwrap_or_else(|| "-".into()));
+            row.push(summary.map_or(NOTHING.into(), |s| Unit::of(metric.name).summary(&s)));
+            row.push(against(Arm::Stock).unwrap_or_else(|| NOTHING.into()));
+            row.push(against(Arm::Idle).unwrap_or_else(|| NOTHING.into()));
         }
         rows.push(row);
     }
@@ -126,7 +142,7 @@ pub fn table(
         "{} {variant} {task} (median of {repetitions} ± spread)",
         scenario.name()
     );
-    Some(Table { title, head, rows })
+    Some(Table { title, head, rows }.without_empty_columns())
 }
 
 /// The arms that have figures, in the scenario's order.
@@ -292,6 +308,19 @@ mod tests {
             Some(arms[2])
         );
         assert_eq!(base_arm(&arms, Arm::MemoryLow, Kernel::Debian), None);
+    }
+
+    #[test]
+    fn columns_without_any_value_are_left_out() {
+        let cells = |row: [&str; 3]| row.map(String::from).to_vec();
+        let table = Table {
+            title: "title".into(),
+            head: cells(["arm", "faults", "x limit"]),
+            rows: vec![cells(["idle", "-", "-"]), cells(["stock", "7", "-"])],
+        };
+        let kept = table.without_empty_columns();
+        assert_eq!(kept.head, ["arm", "faults"]);
+        assert_eq!(kept.rows, [["idle", "-"], ["stock", "7"]]);
     }
 
     #[test]
