@@ -193,8 +193,9 @@ static bool is_topmost(const struct limelight_reclaim *reclaim,
 		       struct folio *folio)
 {
 	if (folio_test_anon(folio))
-		return (reclaim->seen & LIMELIGHT_MAPPED) &&
-		       folio_test_swapbacked(folio);
+		return folio_test_swapbacked(folio) &&
+		       (reclaim->seen & LIMELIGHT_MAPPED ||
+			limelight_folio_tagged(folio));
 	if (reclaim->seen & LIMELIGHT_MAPPED)
 		return true;
 	if (reclaim->seen & LIMELIGHT_STREAMED || folio_test_swapcache(folio))
