@@ -38,6 +38,8 @@ const INSIDE: &str = "/mnt";
 const SPACE: u32 = 0x20;
 /// How long the agent and the daemon have to agree on the topmost app.
 const FOCUS_LIMIT: Duration = Duration::from_secs(30);
+/// How often the X session may be started.
+const ATTEMPTS: u32 = 3;
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// The running session; the viewer goes first, the server last.
@@ -123,7 +125,21 @@ fn photos(data: &Path, count: u32) -> Result<Vec<PathBuf>> {
 }
 
 impl Session {
+    /// Starts the session, again when the viewer shows no window: after a cold boot of an emulated
+    /// machine openbox was seen to wait for ever with its first window unmapped.
     fn start(app_cgroup: bool) -> Result<Self> {
+        let mut attempt = 1;
+        loop {
+            match Session::start_once(app_cgroup) {
+                Ok(session) => return Ok(session),
+                Err(error) if attempt == ATTEMPTS => return Err(error),
+                Err(error) => eprintln!("starting the X session again: {error:#}"),
+            }
+            attempt += 1;
+        }
+    }
+
+    fn start_once(app_cgroup: bool) -> Result<Self> {
         let cgroup = |path| app_cgroup.then(|| Cgroup::create(path)).transpose();
         let desktop = cgroup("session.slice/desktop.scope")?;
         let app = cgroup(APP)?;

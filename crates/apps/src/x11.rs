@@ -26,7 +26,7 @@ pub const QUIET: Duration = Duration::from_millis(150);
 /// How long an answer may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// How long the server, the window manager and the viewer may take to come up.
-const START_LIMIT: Duration = Duration::from_secs(90);
+const START_LIMIT: Duration = Duration::from_secs(45);
 
 /// Who asks for a window to be activated, in EWMH's terms: the user, through a pager or task bar.
 const PAGER: u32 = 2;
