@@ -214,7 +214,8 @@ impl Loads {
 /// Swipes after each pause; false when the viewer died.
 pub fn swipe(viewer: &mut Viewer, gallery: &Gallery, reporter: &mut Reporter) -> Result<bool> {
     let mut quickest: Option<(u32, Vec<f64>)> = None;
-    let (mut faults, mut misses, mut responses) = (0, 0, Vec::new());
+    let (mut faults, mut library_faults, mut misses) = (0, 0, 0);
+    let mut responses = Vec::new();
     let mut alive = true;
     'pauses: for pause in &gallery.pauses {
         for _ in 0..pause.swipes {
@@ -230,6 +231,7 @@ pub fn swipe(viewer: &mut Viewer, gallery: &Gallery, reporter: &mut Reporter) ->
             };
             let response_us = swipe.response_ns as f64 / 1000.0;
             faults += swipe.major_faults;
+            library_faults += swipe.library_major_faults;
             misses += swipe.read_miss_pages;
             responses.push(response_us);
             match &mut quickest {
@@ -244,6 +246,7 @@ pub fn swipe(viewer: &mut Viewer, gallery: &Gallery, reporter: &mut Reporter) ->
         }
     }
     reporter.value("major_faults", faults);
+    reporter.value("own_major_faults", faults - library_faults);
     reporter.value("read_miss_pages", misses);
     if let Some((_, mut samples)) = quickest {
         reporter.value("response_us", median(&mut samples));

@@ -117,7 +117,8 @@ pub enum Family {
 
 /// Parameters of `gallery-synthetic`.
 ///
-/// Values: `major_faults` and `read_miss_pages` (sums over all swipes), `response_us` (median over
+/// Values: `major_faults`, `own_major_faults` (without the library's, which another cgroup is charged
+/// for) and `read_miss_pages` (sums over all swipes), `response_us` (median over
 /// the swipes of the shortest pause), `response_mean_us`, `resident_{photos,heap,thumbnails,library}_pages`
 /// after the last swipe and `footprint_pages`, `viewer_alive` (0 or 1), `oom_kills`,
 /// `load_{copy,index_read,index_mapping,grow}_kib_per_s`, `measured_us`, `vmstat_*` (differences

@@ -68,6 +68,8 @@ pub struct Swipe {
     pub response_ns: u64,
     /// Faults that waited for a disk.
     pub major_faults: u64,
+    /// Those of them in the library, whose pages are charged to another cgroup.
+    pub library_major_faults: u64,
     /// Pages to `read()` that were not in the page cache when the swipe began.
     pub read_miss_pages: u64,
 }
@@ -258,14 +260,17 @@ impl<'a> Viewer<'a> {
                 self.heap.dirty_page(page, word);
             }
         }
+        let before_library = major_faults();
         for chunk in library {
             for page in chunk_pages(chunk, self.library.pages()) {
                 self.library.read_page(page);
             }
         }
+        let after = major_faults();
         Ok(Swipe {
             response_ns: now_ns().saturating_sub(sent_ns + looking_ns),
-            major_faults: major_faults() - before,
+            major_faults: after - before,
+            library_major_faults: after - before_library,
             read_miss_pages,
         })
     }

@@ -68,6 +68,7 @@ pub fn metrics() -> Vec<Metric> {
     };
     vec![
         metric("major_faults", "major faults", Better::Lower),
+        metric("own_major_faults", "without the library's", Better::Lower),
         metric("read_miss_pages", "pages read again", Better::Lower),
         metric("response_us", "response", Better::Lower),
         metric("response_mean_us", "mean response", Better::Lower),

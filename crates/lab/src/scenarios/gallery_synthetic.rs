@@ -70,8 +70,7 @@ fn judge(aggregates: &Aggregates) -> Vec<Verdict> {
             }
             // Reported, but promised by nobody: stock may reach the limit beside a copy.
             if variant.load != COPY {
-                let at_rest = seen.median(idle, "major_faults").unwrap_or(0.0);
-                verdicts.extend(seen.faults_gone(at_rest, stock, limelight));
+                verdicts.extend(seen.faults_gone(idle, stock, limelight));
             }
             verdicts.extend(seen.response_near(idle, limelight));
             verdicts.extend(seen.throughput_near(best, limelight));

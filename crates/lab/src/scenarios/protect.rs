@@ -8,7 +8,9 @@ use limelight_apps::plan::Arm;
 use limelight_apps::scenario::{Family, Gallery, Pause, Work};
 
 use super::gallery::{self, GROW, INDEX_MAPPING, INDEX_READ};
-use super::terms::{Seen, LIMELIGHT, MEMORY_LOW, MEMORY_MIN, ON_DEBIAN, STOCK, STOCK_OURS};
+use super::terms::{
+    Seen, IDLE, IDLE_OURS, LIMELIGHT, MEMORY_LOW, MEMORY_MIN, ON_DEBIAN, STOCK, STOCK_OURS,
+};
 use crate::results::Aggregates;
 use crate::scenario::{
     ArmOn, Kind, Lru, MachineSize, Metric, Scenario, SwapKind, Task, Variant, Verdict,
@@ -76,7 +78,7 @@ impl Scenario for Protect {
             };
             verdicts.extend(seen.stock_is_hurt(0.0, STOCK));
             for arm in [ON_DEBIAN, LIMELIGHT] {
-                verdicts.extend(seen.faults_gone(0.0, STOCK, arm));
+                verdicts.extend(seen.faults_gone(IDLE, STOCK, arm));
                 verdicts.extend(seen.viewer_lives(arm));
             }
         }
@@ -181,7 +183,7 @@ impl Scenario for BeyondCgroups {
                 variant: &variant,
                 task: FAMILIES[0].0,
             };
-            verdicts.extend(seen.faults_gone(0.0, STOCK_OURS, LIMELIGHT));
+            verdicts.extend(seen.faults_gone(IDLE_OURS, STOCK_OURS, LIMELIGHT));
         }
         verdicts
     }
