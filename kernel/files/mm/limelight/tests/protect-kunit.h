@@ -130,12 +130,16 @@ static void protect_test_what_a_mapping_says(struct kunit *test)
 	struct limelight_reclaim reclaim = {};
 	struct vm_area_struct *vma = kunit_kzalloc(test, sizeof(*vma), GFP_KERNEL);
 	struct file *file = kunit_kzalloc(test, sizeof(*file), GFP_KERNEL);
+	struct mm_struct *mm = kunit_kzalloc(test, sizeof(*mm), GFP_KERNEL);
 
 	KUNIT_ASSERT_NOT_NULL(test, vma);
 	KUNIT_ASSERT_NOT_NULL(test, file);
+	KUNIT_ASSERT_NOT_NULL(test, mm);
+	vma->vm_mm = mm;
 
 	__limelight_saw_vma(&reclaim, vma);
 	KUNIT_EXPECT_EQ(test, reclaim.seen, LIMELIGHT_MAPPED);
+	KUNIT_EXPECT_EQ(test, reclaim.tag, limelight_tag_of(mm));
 
 	limelight_forget(&reclaim);
 	vm_flags_init(vma, VM_RAND_READ);
