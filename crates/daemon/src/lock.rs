@@ -5,11 +5,18 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{flock, FlockOperation};
 use rustix::io::Errno;
 
 use crate::exit::Failure;
+
+/// How long a predecessor may take to be gone for good, and how often that is looked at: a service
+/// manager restarts within milliseconds.
+const PATIENCE: Duration = Duration::from_millis(500);
+const INTERVAL: Duration = Duration::from_millis(25);
 
 /// The lock's name inside the runtime directory.
 const FILE_NAME: &str = "lock";
@@ -50,7 +57,7 @@ pub fn take(runtime: &Path) -> Result<Lock, Failure> {
         .mode(0o644)
         .open(runtime.join(FILE_NAME))
         .map_err(unusable)?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+    match lock(&file) {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => {
             let mut text = String::new();
@@ -67,6 +74,16 @@ pub fn take(runtime: &Path) -> Result<Lock, Failure> {
     };
     write().map_err(unusable)?;
     Ok(Lock { _file: file })
+}
+
+fn lock(file: &File) -> Result<(), Errno> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < deadline => thread::sleep(INTERVAL),
+            ended => return ended,
+        }
+    }
 }
 
 #[cfg(test)]
