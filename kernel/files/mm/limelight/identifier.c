@@ -30,12 +30,13 @@
  * through it; that it was found is noted as well (TAG_CONFIRMED), and from then
  * on it is known for good without an rmap walk.
  *
- * Locking: chunks are found and used under RCU. Tags are plain words: insertion,
+ * Locking: the table is found and used under RCU. Tags are plain words: insertion,
  * removal and migration hold the folio's lock, a touch holds only a reference
  * and looks again afterwards whether the folio is still in the page cache.
  */
 #include <linux/atomic.h>
 #include <linux/limelight.h>
+#include <linux/memblock.h>
 #include <linux/memory.h>
 #include <linux/memory_hotplug.h>
 #include <linux/mm.h>
@@ -48,7 +49,6 @@
 #include <linux/sort.h>
 #include <linux/string.h>
 #include <linux/vmalloc.h>
-#include <linux/xarray.h>
 
 #include "internal.h"
 
@@ -63,11 +63,20 @@
 /* Beside a tag: a member of its app maps the folio, and not to stream it. */
 #define TAG_CONFIRMED	BIT(31)
 
-/* pfn >> CHUNK_SHIFT -> u32[CHUNK_PAGES] */
-static DEFINE_XARRAY(chunks);
+/*
+ * struct tag_table - the tags of all pages
+ * @nr: entries of @chunk, enough for all memory that may be plugged in
+ * @chunk: for each chunk that holds memory a u32[CHUNK_PAGES], else NULL
+ */
+struct tag_table {
+	unsigned long nr;
+	u32 *chunk[] __counted_by(nr);
+};
+
+/* NULL while protect is off. */
+static struct tag_table __rcu *table;
 /* Serializes everything that adds or frees chunks, and the count. */
 static DEFINE_MUTEX(chunks_lock);
-static bool chunks_wanted;
 
 /* The tags of the topmost app. Writers hold the device's mutex. */
 static struct limelight_tags __rcu *topmost_tags;
@@ -185,11 +194,16 @@ static bool tag_is_topmost(u32 tag)
 
 /* ----------------------------------------------------------- tags of pages */
 
-/* The caller is in an RCU read section, or nothing can remove the chunk. */
+/* The caller is in an RCU read section. */
 static u32 *tags_at(unsigned long pfn)
 {
-	u32 *tags = xa_load(&chunks, pfn >> CHUNK_SHIFT);
+	struct tag_table *all = rcu_dereference(table);
+	unsigned long index = pfn >> CHUNK_SHIFT;
+	u32 *tags;
 
+	if (!all || index >= all->nr)
+		return NULL;
+	tags = READ_ONCE(all->chunk[index]);
 	return tags ? tags + (pfn & (CHUNK_PAGES - 1)) : NULL;
 }
 
@@ -307,56 +321,62 @@ bool limelight_folio_known(struct folio *folio, bool cached)
 
 /* --------------------------------------------------------------- the table */
 
-static int add_chunk(unsigned long index)
+/* Holds chunks_lock. */
+static struct tag_table *locked_table(void)
 {
-	u32 *tags;
-	int ret;
-
-	if (xa_load(&chunks, index))
-		return 0;
-	tags = vzalloc(array_size(CHUNK_PAGES, sizeof(*tags)));
-	if (!tags)
-		return -ENOMEM;
-	ret = xa_err(xa_store(&chunks, index, tags, GFP_KERNEL));
-	if (ret)
-		vfree(tags);
-	return ret;
+	return rcu_dereference_protected(table, lockdep_is_held(&chunks_lock));
 }
 
 /* For walk_system_ram_range(). */
 static int add_chunks(unsigned long start_pfn, unsigned long nr_pages, void *arg)
 {
 	unsigned long last = (start_pfn + nr_pages - 1) >> CHUNK_SHIFT;
+	struct tag_table *all = arg;
 	unsigned long index;
-	int ret = 0;
 
-	for (index = start_pfn >> CHUNK_SHIFT; index <= last && !ret; index++)
-		ret = add_chunk(index);
-	return ret;
+	for (index = start_pfn >> CHUNK_SHIFT; index <= last; index++) {
+		u32 *tags;
+
+		/* What was not to be expected at boot goes without. */
+		if (index >= all->nr || all->chunk[index])
+			continue;
+		tags = vzalloc(array_size(CHUNK_PAGES, sizeof(*tags)));
+		if (!tags)
+			return -ENOMEM;
+		WRITE_ONCE(all->chunk[index], tags);
+	}
+	return 0;
 }
 
-static void remove_chunks(unsigned long first, unsigned long last)
+/* Nobody can see @all any more. */
+static void free_table(struct tag_table *all)
 {
 	unsigned long index;
-	u32 *tags;
 
-	xa_for_each_range(&chunks, index, tags, first, last) {
-		xa_erase(&chunks, index);
-		kvfree_rcu_mightsleep(tags);
-	}
+	for (index = 0; index < all->nr; index++)
+		vfree(all->chunk[index]);
+	kvfree(all);
 }
 
 /* Gives every page of memory a tag, 0. The static key is still off. */
 int limelight_identifier_start(void)
 {
+	unsigned long pfns = max_t(u64, max_pfn, max_possible_pfn);
+	unsigned long nr = DIV_ROUND_UP(pfns, CHUNK_PAGES);
+	struct tag_table *all;
 	int ret;
 
+	all = kvzalloc(struct_size(all, chunk, nr), GFP_KERNEL);
+	if (!all)
+		return -ENOMEM;
+	all->nr = nr;
+
 	mutex_lock(&chunks_lock);
-	ret = walk_system_ram_range(0, max_pfn, NULL, add_chunks);
+	ret = walk_system_ram_range(0, max_pfn, all, add_chunks);
 	if (ret)
-		remove_chunks(0, ULONG_MAX);
+		free_table(all);
 	else
-		chunks_wanted = true;
+		rcu_assign_pointer(table, all);
 	mutex_unlock(&chunks_lock);
 	return ret;
 }
@@ -364,10 +384,15 @@ int limelight_identifier_start(void)
 /* The static key is off already. */
 void limelight_identifier_stop(void)
 {
+	struct tag_table *all;
+
 	mutex_lock(&chunks_lock);
-	chunks_wanted = false;
-	remove_chunks(0, ULONG_MAX);
+	all = rcu_replace_pointer(table, NULL, lockdep_is_held(&chunks_lock));
 	mutex_unlock(&chunks_lock);
+	if (all) {
+		synchronize_rcu();
+		free_table(all);
+	}
 }
 
 /* Pages of @pfn's folio if it is in the page cache and nobody maps it, else 0. */
@@ -398,13 +423,15 @@ unsigned long limelight_identifier_count(void)
 	u32 last = 0;
 	bool last_is_topmost = false;
 	unsigned long index, nr = 0;
-	u32 *tags;
+	struct tag_table *all;
 
 	mutex_lock(&chunks_lock);
-	xa_for_each(&chunks, index, tags) {
+	all = locked_table();
+	for (index = 0; all && index < all->nr; index++) {
+		const u32 *tags = all->chunk[index];
 		unsigned long i;
 
-		for (i = 0; i < CHUNK_PAGES; i++) {
+		for (i = 0; tags && i < CHUNK_PAGES; i++) {
 			u32 tag = READ_ONCE(tags[i]) & ~TAG_CONFIRMED;
 
 			if (!tag)
@@ -422,27 +449,24 @@ unsigned long limelight_identifier_count(void)
 	return nr;
 }
 
-static int __meminit hotplug_event(struct notifier_block *self,
-				   unsigned long action, void *arg)
+static int hotplug_event(struct notifier_block *self, unsigned long action,
+			 void *arg)
 {
 	struct memory_notify *notify = arg;
-	unsigned long first = notify->start_pfn >> CHUNK_SHIFT;
-	unsigned long last = (notify->start_pfn + notify->nr_pages - 1) >>
-			     CHUNK_SHIFT;
+	struct tag_table *all;
 	int ret = 0;
 
+	/*
+	 * Memory that goes keeps its chunk until protect is switched off: it
+	 * is small, and comes into use again when the memory comes back.
+	 */
+	if (action != MEM_GOING_ONLINE)
+		return NOTIFY_OK;
+
 	mutex_lock(&chunks_lock);
-	switch (action) {
-	case MEM_GOING_ONLINE:
-		if (chunks_wanted)
-			ret = add_chunks(notify->start_pfn, notify->nr_pages,
-					 NULL);
-		break;
-	case MEM_CANCEL_ONLINE:
-	case MEM_OFFLINE:
-		remove_chunks(first, last);
-		break;
-	}
+	all = locked_table();
+	if (all)
+		ret = add_chunks(notify->start_pfn, notify->nr_pages, all);
 	mutex_unlock(&chunks_lock);
 	return notifier_from_errno(ret);
 }

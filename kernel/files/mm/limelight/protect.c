@@ -147,10 +147,12 @@ void __limelight_reclaim_begin(struct limelight_reclaim *reclaim,
 	if (reclaim->last_resort) {
 		reclaim->mode = LIMELIGHT_TAKE;
 		/*
-		 * An allocation that may neither swap nor enter file systems
-		 * proves nothing about the next one.
+		 * An allocation that may not swap or enter file systems proves
+		 * nothing about the next one, unless all that its cgroup does
+		 * may be of that kind.
 		 */
-		if ((gfp_mask & (__GFP_IO | __GFP_FS)) != (__GFP_IO | __GFP_FS))
+		if (!memcg &&
+		    (gfp_mask & (__GFP_IO | __GFP_FS)) != (__GFP_IO | __GFP_FS))
 			return;
 		ms = limelight_exhausted(suspend, jiffies, generation);
 		if (ms)
