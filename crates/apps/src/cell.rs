@@ -16,6 +16,8 @@ use crate::{
 pub struct Stage {
     /// What is done for the foreground app.
     pub arm: Arm,
+    /// Which repetition this is: it seeds every random choice.
+    pub repetition: u32,
     /// The cell's records.
     pub reporter: Reporter,
     /// The machine of this boot.
@@ -32,6 +34,7 @@ pub fn run(index: usize) -> Result<i32> {
     keep_alive().context("a cell's runner cannot exempt itself from reclaim and the OOM killer")?;
     let stage = Stage {
         arm: cell.arm,
+        repetition: cell.repetition,
         reporter: Reporter::new(&cell.id),
         machine: plan.machine,
     };

@@ -23,6 +23,7 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
         &mut store,
         gallery.app_cgroup,
         gallery.load_nice,
+        stage.repetition,
     )?;
     let mut viewer = Viewer::start(
         &mut store,
@@ -31,6 +32,7 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
         &gallery.footprint,
         gallery.swipe_percent,
         gallery.family,
+        stage.repetition,
     )?;
     let daemon =
         prepare_arm(stage.arm, &viewer)?.context("only arms with limelightd can kill it")?;

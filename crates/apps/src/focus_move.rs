@@ -26,7 +26,13 @@ pub fn run(mut stage: Stage, work: &FocusMove) -> Result<()> {
         arm => bail!("focus-move knows no arm {arm:?}: nobody moves hand-set knobs"),
     };
     let mut store = stage.store()?;
-    let prepared = Prepared::new(&work.loads, &mut store, work.app_cgroup, 0)?;
+    let prepared = Prepared::new(
+        &work.loads,
+        &mut store,
+        work.app_cgroup,
+        0,
+        stage.repetition,
+    )?;
     let mut start = |name: &str| {
         let scope = format!("app.slice/app-limelight-{name}-1.scope");
         Viewer::start(
@@ -36,6 +42,7 @@ pub fn run(mut stage: Stage, work: &FocusMove) -> Result<()> {
             &work.footprint,
             100,
             Family::Single,
+            stage.repetition,
         )
     };
     let mut first = start("first")?;

@@ -17,6 +17,7 @@ use crate::machine;
 use crate::memory::{now_ns, PAGE};
 use crate::plan::Arm;
 use crate::process::{Conversation, Process, Start};
+use crate::random::seed;
 use crate::record::Reporter;
 use crate::scenario::{Family, Footprint, Gallery, Load};
 use crate::store::Store;
@@ -49,8 +50,9 @@ impl Viewer {
         footprint: &Footprint,
         swipe_percent: u32,
         family: Family,
+        repetition: u32,
     ) -> Result<Self> {
-        let spec = viewer::Spec::new(store, name, footprint, swipe_percent, family)?;
+        let spec = viewer::Spec::new(store, name, footprint, swipe_percent, family, repetition)?;
         // Creating the files has filled the page cache, on the runner's account.
         machine::drop_caches()?;
         let cgroup = app.map(Cgroup::create).transpose()?;
@@ -145,14 +147,20 @@ pub struct Prepared {
 
 impl Prepared {
     /// Prepares loads for the background, each in a cgroup of its own or all in the root.
-    pub fn new(loads: &[Load], store: &mut Store, own_cgroups: bool, nice: i32) -> Result<Self> {
+    pub fn new(
+        loads: &[Load],
+        store: &mut Store,
+        own_cgroups: bool,
+        nice: i32,
+        repetition: u32,
+    ) -> Result<Self> {
         let prepare = |(index, &load)| {
             let counter = PathBuf::from(format!("/run/load-{index}"));
             let name = load::name(&load);
             let cgroup = own_cgroups
                 .then(|| Cgroup::create(&format!("background.slice/{name}-{index}.scope")))
                 .transpose()?;
-            let spec = load::Spec::new(load, store, counter, index as u64 + 1)?;
+            let spec = load::Spec::new(load, store, counter, seed(index as u64, repetition))?;
             Ok((spec, cgroup))
         };
         let loads: Result<Vec<_>> = loads.iter().enumerate().map(prepare).collect();
@@ -288,7 +296,13 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
     } else {
         gallery.loads.as_slice()
     };
-    let prepared = Prepared::new(wanted, &mut store, gallery.app_cgroup, gallery.load_nice)?;
+    let prepared = Prepared::new(
+        wanted,
+        &mut store,
+        gallery.app_cgroup,
+        gallery.load_nice,
+        stage.repetition,
+    )?;
     let mut viewer = Viewer::start(
         &mut store,
         "viewer",
@@ -296,6 +310,7 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
         &gallery.footprint,
         gallery.swipe_percent,
         gallery.family,
+        stage.repetition,
     )?;
     let daemon = prepare_arm(stage.arm, &viewer)?;
     if viewer.loaded.is_none() {

@@ -58,7 +58,7 @@ fn boot() -> Result<()> {
         memory_kib: memory_kib()?,
     })?;
     match machine::set_up(&plan.machine) {
-        Ok(()) => {
+        Ok(_ballast) => {
             let mut log = KernelLog::open()?;
             for (index, cell) in plan.cells.iter().enumerate() {
                 run_cell(&plan, index, cell, &mut log)?;

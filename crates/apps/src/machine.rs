@@ -3,14 +3,14 @@
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{bail, Context, Result};
 
-use crate::memory::{MIB, PAGE};
+use crate::memory::{Mapping, MIB, PAGE};
 use crate::plan::{Data, Machine, Swap};
 use crate::store::Store;
 
@@ -21,6 +21,8 @@ pub const ROOTFS: &str = "/rootfs";
 /// Device of exact mode's files, and the one that forgets what is written to it.
 const NULL_DATA: &str = "limelight-data";
 const NULL_SINK: &str = "limelight-sink";
+/// Device of exact mode's swap.
+const NULL_SWAP: &str = "limelight-swap";
 const LRU_GEN: &str = "/sys/kernel/mm/lru_gen/enabled";
 const ZRAM: &str = "/dev/zram0";
 
@@ -55,8 +57,8 @@ pub fn mount_kernel_file_systems() -> Result<()> {
     Ok(())
 }
 
-/// Brings the machine into the plan's state, modules first.
-pub fn set_up(machine: &Machine) -> Result<()> {
+/// Brings the machine into the plan's state, modules first; returns the memory that nobody else gets.
+pub fn set_up(machine: &Machine) -> Result<Option<Mapping>> {
     for module in &machine.modules {
         load_module(module)?;
     }
@@ -75,6 +77,15 @@ pub fn set_up(machine: &Machine) -> Result<()> {
             null_blk(NULL_SINK, *mib, *completion_nsec, false)?;
         }
     }
+    if let Swap::NullBlk {
+        mib,
+        completion_nsec,
+    } = &machine.swap
+    {
+        null_blk(NULL_SWAP, *mib, *completion_nsec, true)?;
+        let device = format!("/dev/{NULL_SWAP}");
+        fill(&device, *mib).with_context(|| format!("cannot fill {device}"))?;
+    }
     if let Some(device) = &machine.rootfs {
         mount(device, ROOTFS, "ext4", "")?;
         for directory in ["proc", "sys", "dev", "run", "tmp"] {
@@ -84,7 +95,25 @@ pub fn set_up(machine: &Machine) -> Result<()> {
             bind(DATA, &format!("{ROOTFS}/mnt"))?;
         }
     }
-    reset(machine)
+    reset(machine)?;
+    machine.free_mib.map(ballast).transpose()
+}
+
+/// Locks as much memory as it takes to leave `free_mib` MiB free.
+fn ballast(free_mib: u32) -> Result<Mapping> {
+    let text = fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
+    let free_kib = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemFree:"))
+        .and_then(|value| value.trim().strip_suffix(" kB")?.parse::<usize>().ok())
+        .context("/proc/meminfo has no line MemFree")?;
+    let surplus = (free_kib << 10).saturating_sub(free_mib as usize * MIB) / PAGE * PAGE;
+    if surplus == 0 {
+        bail!("{free_kib} KiB are free, {free_mib} MiB are wanted: give the machine more memory");
+    }
+    let ballast = Mapping::anonymous(surplus)?;
+    ballast.lock()?;
+    Ok(ballast)
 }
 
 /// Gives the next cell the state that the first one had: page replacement, empty swap, empty cache.
@@ -146,10 +175,11 @@ fn set_lru_gen(wanted: u8) -> Result<()> {
 fn reset_swap(swap: &Swap) -> Result<()> {
     let device = match swap {
         Swap::None => return Ok(()),
-        Swap::Disk(device) => device.as_str(),
-        Swap::Zram(_) => ZRAM,
+        Swap::Disk(device) => device.clone(),
+        Swap::NullBlk { .. } => format!("/dev/{NULL_SWAP}"),
+        Swap::Zram(_) => ZRAM.into(),
     };
-    let path = CString::new(device)?;
+    let path = CString::new(device.as_str())?;
     // SAFETY: `path` is a valid string. Failure means that it was not in use yet.
     unsafe { libc::swapoff(path.as_ptr()) };
     if let Swap::Zram(mib) = swap {
@@ -157,7 +187,7 @@ fn reset_swap(swap: &Swap) -> Result<()> {
         fs::write("/sys/block/zram0/disksize", format!("{mib}M"))
             .context("cannot set the size of zram0")?;
     }
-    make_swap(device).with_context(|| format!("cannot write a swap header to {device}"))?;
+    make_swap(&device).with_context(|| format!("cannot write a swap header to {device}"))?;
     // SAFETY: `path` is a valid string.
     if unsafe { libc::swapon(path.as_ptr(), 0) } != 0 {
         return Err(io::Error::last_os_error())
@@ -206,6 +236,17 @@ fn null_blk(name: &str, mib: u32, completion_nsec: u32, memory_backed: bool) -> 
     if !device.exists() {
         bail!("null_blk did not create {}", device.display());
     }
+    Ok(())
+}
+
+/// Writes every byte of a device, so that it has all the memory it will ever need.
+fn fill(device: &str, mib: u32) -> Result<()> {
+    let mut file = OpenOptions::new().write(true).open(device)?;
+    let zeros = vec![0u8; MIB];
+    for _ in 0..mib {
+        file.write_all(&zeros)?;
+    }
+    file.sync_all()?;
     Ok(())
 }
 

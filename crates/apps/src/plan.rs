@@ -32,6 +32,11 @@ pub struct Machine {
     /// leaves the kernel's default. Asking a kernel without MGLRU for 7 fails every cell.
     #[serde(default)]
     pub lru_gen: Option<u8>,
+    /// Free memory in MiB that the set-up machine leaves to its cells; PID 1 locks the rest. Kernels
+    /// differ in what they take for themselves, and arms on different kernels are comparable only
+    /// when this does not decide. Absent leaves everything.
+    #[serde(default)]
+    pub free_mib: Option<u32>,
 }
 
 /// Where the scenario's files live.
@@ -60,6 +65,15 @@ pub enum Swap {
     None,
     /// A virtio disk, e.g. `/dev/vdc`; the guest writes the swap header.
     Disk(String),
+    /// A `null_blk` disk inside the guest (exact mode). All of it is written once before it is used,
+    /// so that what is swapped out later takes no memory that the guest had left: the machine has
+    /// this much more.
+    NullBlk {
+        /// Size in MiB.
+        mib: u32,
+        /// Completion time of one request, in nanoseconds.
+        completion_nsec: u32,
+    },
     /// Compressed memory, nominal size in MiB.
     Zram(u32),
 }
@@ -91,7 +105,7 @@ pub struct Cell {
     pub id: String,
     /// The arm.
     pub arm: Arm,
-    /// Repetition, from 0.
+    /// Repetition, from 0; it seeds the guest's random choices.
     pub repetition: u32,
     /// Guest seconds after which the cell is abandoned, everything it started killed, and
     /// [`Record::Failed`] written.

@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A small fixed-seed generator, so that every boot does the same work (SplitMix64's recurrence).
+//! A small seeded generator, so that every arm of a repetition does the same work, and every
+//! repetition another one (SplitMix64's recurrence).
+
+/// The seed for what `purpose` stands for in a repetition: the same in every arm, another one in
+/// every repetition.
+pub fn seed(purpose: u64, repetition: u32) -> u64 {
+    purpose ^ Random::new(u64::from(repetition)).word()
+}
 
 /// A stream of numbers that its seed determines.
 #[derive(Debug, Clone)]
@@ -45,7 +52,18 @@ impl Random {
 
 #[cfg(test)]
 mod tests {
-    use super::Random;
+    use super::{seed, Random};
+
+    #[test]
+    fn purposes_and_repetitions_have_seeds_of_their_own() {
+        let mut seeds: Vec<u64> = (0..4)
+            .flat_map(|purpose| (0..50).map(move |repetition| seed(purpose, repetition)))
+            .collect();
+        seeds.sort_unstable();
+        seeds.dedup();
+        assert_eq!(seeds.len(), 200);
+        assert_eq!(seed(3, 7), seed(3, 7));
+    }
 
     #[test]
     fn a_seed_determines_the_stream() {

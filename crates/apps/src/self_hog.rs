@@ -17,7 +17,7 @@ use crate::machine::drop_caches;
 use crate::memory::{major_faults, now_ns, Mapping, MIB};
 use crate::plan::Arm;
 use crate::process::Start;
-use crate::random::Random;
+use crate::random::{seed, Random};
 use crate::scenario::{HogMemory, SelfHog};
 use crate::store::Extent;
 
@@ -33,6 +33,8 @@ pub struct Spec {
     pub mib: u32,
     /// How often all of it is touched.
     pub rounds: u32,
+    /// Seed of what it writes.
+    pub seed: u64,
 }
 
 /// What the hog answers when it is through.
@@ -60,7 +62,7 @@ pub fn hog(spec: &Spec) -> Result<()> {
         }
         None => {
             let mut memory = Mapping::anonymous(spec.mib as usize * MIB)?;
-            let mut random = Random::new(u64::from(spec.mib));
+            let mut random = Random::new(spec.seed);
             for page in 0..memory.pages() {
                 memory.fill_page(page, &mut random);
             }
@@ -94,6 +96,7 @@ pub fn run(mut stage: Stage, work: &SelfHog) -> Result<()> {
         file,
         mib: work.mib,
         rounds: work.rounds,
+        seed: seed(u64::from(work.mib), stage.repetition),
     };
     let mut hog = Start {
         cgroup: Some(&cgroup),

@@ -16,7 +16,7 @@ use crate::gallery::Prepared;
 use crate::memory::{Mapping, MIB};
 use crate::plan::Arm;
 use crate::process::{Conversation, Start};
-use crate::random::Random;
+use crate::random::{seed, Random};
 use crate::scenario::Soak;
 use crate::store::Extent;
 
@@ -141,7 +141,7 @@ pub fn run(mut stage: Stage, work: &Soak) -> Result<()> {
         bail!("soak runs with limelightd, not as {:?}", stage.arm);
     }
     let mut store = stage.store()?;
-    let prepared = Prepared::new(&work.loads, &mut store, true, 0)?;
+    let prepared = Prepared::new(&work.loads, &mut store, true, 0, stage.repetition)?;
     let spec = Spec {
         library: store.file("soak-library", 4)?,
     };
@@ -166,7 +166,7 @@ pub fn run(mut stage: Stage, work: &Soak) -> Result<()> {
     let counters = Counters::now()?;
     let loads = prepared.start()?;
 
-    let mut random = Random::new(work.seed);
+    let mut random = Random::new(seed(work.seed, stage.repetition));
     let (mut focus_changes, mut forks, mut exits, mut lost) = (0u64, 0u64, 0u64, 0u64);
     for step in 0..work.steps {
         if step % PROGRESS_STEPS == 0 {

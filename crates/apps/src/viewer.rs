@@ -14,12 +14,15 @@ use anyhow::{bail, Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::memory::{cached_pages, major_faults, now_ns, Mapping, MIB, PAGE};
-use crate::random::Random;
+use crate::random::{seed, Random};
 use crate::scenario::{Family, Footprint};
 use crate::store::{Extent, Store};
 
 /// Pages that belong together on the screen: a swipe touches whole chunks, in random order.
 const CHUNK_PAGES: usize = 16;
+
+/// What its random choices are seeded for.
+const PURPOSE: u64 = 0x114e_1947;
 
 /// The viewer's files and habits.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -48,6 +51,7 @@ impl Spec {
         footprint: &Footprint,
         swipe_percent: u32,
         family: Family,
+        repetition: u32,
     ) -> Result<Self> {
         Ok(Spec {
             photos: store.file(&format!("{name}-photos"), footprint.photos_mib)?,
@@ -56,7 +60,7 @@ impl Spec {
             heap_mib: footprint.heap_mib,
             swipe_percent,
             family,
-            seed: 0x114e_1947,
+            seed: seed(PURPOSE, repetition),
         })
     }
 }
@@ -336,7 +340,7 @@ mod tests {
             thumbnails_mib: 1,
             library_mib: 1,
         };
-        let spec = Spec::new(&mut store, "test", &footprint, 50, Family::Single).unwrap();
+        let spec = Spec::new(&mut store, "test", &footprint, 50, Family::Single, 0).unwrap();
         let mut viewer = Viewer::load(&spec).unwrap();
         assert_eq!(viewer.resident().unwrap().total(), 4 * 256);
         let sent = now_ns();

@@ -61,6 +61,7 @@ impl Scenario for Demo {
 
     fn machine(&self, _variant: &Variant) -> MachineSize {
         MachineSize {
+            free_mib: None,
             memory_mib: 160,
             vcpus: 2,
             data_mib: 1024,

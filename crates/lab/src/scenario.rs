@@ -113,7 +113,7 @@ impl Lru {
 pub enum SwapKind {
     /// Nowhere.
     None,
-    /// A virtio disk of [`MachineSize::swap_mib`]. Not available in exact mode.
+    /// A disk of [`MachineSize::swap_mib`]: virtio, in exact mode one inside the guest.
     Disk,
     /// zram of [`MachineSize::swap_mib`] nominal size.
     Zram,
@@ -214,8 +214,12 @@ pub fn arm_name(arm: Arm) -> &'static str {
 /// The machine a variant needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineSize {
-    /// Guest memory in MiB. In exact mode the files that the guest writes live in it too.
+    /// Guest memory in MiB. In exact mode the files that the guest writes live in it too, and the
+    /// swap disk is added to it.
     pub memory_mib: u32,
+    /// Free memory in MiB that the machine has when its first cell begins, whatever its kernel takes
+    /// for itself; none leaves all that there is.
+    pub free_mib: Option<u32>,
     /// Virtual CPUs; exact mode always has one.
     pub vcpus: u32,
     /// Size in MiB of the data disk, an empty ext4 that the guest mounts; 0 for none.
@@ -230,6 +234,7 @@ impl Default for MachineSize {
     fn default() -> Self {
         MachineSize {
             memory_mib: 256,
+            free_mib: None,
             vcpus: 2,
             data_mib: 0,
             swap_mib: 256,
@@ -343,6 +348,11 @@ pub trait Scenario: Sync {
 
     /// The arms of a variant, in the order of the tables.
     fn arms(&self, variant: &Variant) -> Vec<ArmOn>;
+
+    /// Arms that run only when the command line asks for them.
+    fn further_arms(&self, _variant: &Variant) -> Vec<ArmOn> {
+        Vec::new()
+    }
 
     /// The machine of a variant.
     fn machine(&self, variant: &Variant) -> MachineSize;

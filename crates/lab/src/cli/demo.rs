@@ -8,7 +8,7 @@ use crate::demo::{self, Demo};
 use crate::paths::Paths;
 use crate::results::Aggregates;
 use crate::run::Runner;
-use crate::scenario::Kind;
+use crate::scenario::{Kind, Mode};
 
 const INTRODUCTION: &str = "\
 Limelight's demo: an image viewer in a small virtual machine. Its pages compete for memory with a
@@ -20,7 +20,7 @@ minutes are enough.
 /// Runs the demo; false when Limelight did not keep its promise or a machine failed.
 pub fn run(paths: &Paths, how: &How) -> Result<bool> {
     println!("{INTRODUCTION}");
-    let options = how.options(Kind::Benchmark);
+    let options = how.options(Kind::Benchmark, Mode::Fast);
     let finished = Runner::new(paths, options.accelerator)?.run(&Demo, &options)?;
     if let Some(table) = demo::table(&Aggregates::from_rows(&finished.rows)) {
         println!("\n{}", table.text());

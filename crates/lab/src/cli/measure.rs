@@ -12,12 +12,10 @@ use crate::scenario::Scenario;
 /// Runs `scenarios`, prints what came out, and returns whether everything held.
 pub fn run(paths: &Paths, scenarios: &[&dyn Scenario], how: &How) -> Result<bool> {
     let mut all_held = true;
-    let accelerator = scenarios
-        .first()
-        .and_then(|s| how.options(s.kind()).accelerator);
+    let accelerator = how.accelerator();
     let mut runner = Runner::new(paths, accelerator)?;
     for scenario in scenarios {
-        let finished = runner.run(*scenario, &how.options(scenario.kind()))?;
+        let finished = runner.run(*scenario, &how.options(scenario.kind(), scenario.mode()))?;
         show(paths, *scenario, &finished);
         all_held &= !finished.failed();
     }

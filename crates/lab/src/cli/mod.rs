@@ -100,7 +100,7 @@ pub struct How {
     /// How time passes; by default as the scenario wants it.
     #[arg(long)]
     mode: Option<ModeName>,
-    /// Guests at a time; by default one for benchmarks, one per processor for tests.
+    /// Guests at a time; by default one per processor for tests and exact mode, else one.
     #[arg(short, long)]
     jobs: Option<usize>,
     /// Keep the run directories of machines that ended well, too.
@@ -127,25 +127,33 @@ enum AcceleratorName {
 }
 
 impl How {
-    fn options(&self, kind: Kind) -> Options {
+    /// The options for scenarios of `kind`, which run in `mode` when the command line does not say.
+    fn options(&self, kind: Kind, mode: Mode) -> Options {
+        let chosen = self.mode.map(|mode| match mode {
+            ModeName::Fast => Mode::Fast,
+            ModeName::Exact => Mode::Exact,
+        });
         Options {
             selection: Selection {
                 variants: self.variant.clone(),
                 arms: self.arms.clone(),
                 repetitions: self.reps,
-                mode: self.mode.map(|mode| match mode {
-                    ModeName::Fast => Mode::Fast,
-                    ModeName::Exact => Mode::Exact,
-                }),
+                mode: chosen,
             },
-            jobs: self.jobs.unwrap_or_else(|| run::default_jobs(kind)),
+            jobs: self
+                .jobs
+                .unwrap_or_else(|| run::default_jobs(kind, chosen.unwrap_or(mode))),
             keep: self.keep,
             patience: self.timeout.max(1),
-            accelerator: self.accel.map(|name| match name {
-                AcceleratorName::Kvm => Accelerator::Kvm,
-                AcceleratorName::Tcg => Accelerator::Tcg,
-            }),
+            accelerator: self.accelerator(),
         }
+    }
+
+    fn accelerator(&self) -> Option<Accelerator> {
+        self.accel.map(|name| match name {
+            AcceleratorName::Kvm => Accelerator::Kvm,
+            AcceleratorName::Tcg => Accelerator::Tcg,
+        })
     }
 }
 

@@ -40,7 +40,7 @@ impl Tally {
 
 /// Runs all tests; the last line is `N passed, N failed`.
 pub fn run(paths: &Paths, how: &How) -> Result<bool> {
-    let options = how.options(Kind::Test);
+    let options = how.options(Kind::Test, Mode::Fast);
     let mut runner = Runner::new(paths, options.accelerator)?;
     let mut tally = Tally::default();
     kunit(paths, &mut runner, &mut tally)?;
@@ -73,6 +73,7 @@ fn bare_machine(paths: &Paths, runner: &mut Runner, dir: &Path, mode: Mode) -> R
         rootfs: None,
         swap: Swap::None,
         lru_gen: None,
+        free_mib: None,
     };
     let initial = dir.join("initramfs");
     initramfs::write(
@@ -94,6 +95,7 @@ fn bare_machine(paths: &Paths, runner: &mut Runner, dir: &Path, mode: Mode) -> R
         mode,
         accelerator,
         parameters: vec!["ignore_loglevel".into()],
+        seed: 1,
     })
 }
 

@@ -52,6 +52,8 @@ pub struct Machine {
     pub accelerator: Accelerator,
     /// Words added to the kernel's command line.
     pub parameters: Vec<String>,
+    /// Seed of what QEMU makes up for the guest in exact mode: the same seed, the same boot.
+    pub seed: u32,
 }
 
 impl Machine {
@@ -129,7 +131,8 @@ impl Machine {
         match (self.mode, self.accelerator) {
             (Mode::Exact, _) => {
                 qemu.args(["-accel", "tcg", "-icount", "shift=0,sleep=off"]);
-                qemu.args(["-rtc", "base=2024-01-01,clock=vm", "-seed", "1"])
+                qemu.args(["-rtc", "base=2024-01-01,clock=vm"]);
+                qemu.args(["-seed", &self.seed.to_string()])
             }
             (Mode::Fast, Accelerator::Tcg) => qemu.args(["-accel", "tcg,thread=multi"]),
             (Mode::Fast, Accelerator::Kvm) => qemu.args(["-accel", "kvm"]),
@@ -195,6 +198,7 @@ mod tests {
             mode,
             accelerator,
             parameters: vec!["x=1".into()],
+            seed: 7,
         }
     }
 
@@ -209,7 +213,7 @@ mod tests {
         for part in [
             "-icount shift=0,sleep=off",
             "clock=vm",
-            "-seed 1",
+            "-seed 7",
             "-smp 1",
             "nokaslr",
         ] {

@@ -83,6 +83,7 @@ fn boots(paths: &Paths, kernel: &Bootable) -> Result<()> {
             rootfs: None,
             swap: Swap::None,
             lru_gen: None,
+            free_mib: None,
         },
         cells: Vec::new(),
     };
@@ -98,6 +99,7 @@ fn boots(paths: &Paths, kernel: &Bootable) -> Result<()> {
         mode: Mode::Fast,
         accelerator: Accelerator::Kvm,
         parameters: Vec::new(),
+        seed: 1,
     };
     let booted = guest::run(&machine, &dir, LIMIT).map(drop);
     paths::remove_tree(&dir)?;

@@ -196,6 +196,10 @@ impl Job<'_> {
             rootfs,
         } = disks(self.paths, &boot.variant, size, boot.mode)?;
         let modules = self.modules(&data, &swap, !images.is_empty())?;
+        let swap_in_memory_mib = match swap {
+            Swap::NullBlk { mib, .. } => mib,
+            Swap::None | Swap::Disk(_) | Swap::Zram(_) => 0,
+        };
         let mut cells: Vec<plan::Cell> = boot
             .cells
             .iter()
@@ -211,6 +215,7 @@ impl Job<'_> {
                 rootfs,
                 swap,
                 lru_gen: Some(boot.variant.lru.lru_gen()),
+                free_mib: size.free_mib,
             },
             cells,
         };
@@ -226,12 +231,13 @@ impl Job<'_> {
             kernel: boot.kernel,
             image,
             initramfs: initial,
-            memory_mib: size.memory_mib,
+            memory_mib: size.memory_mib + swap_in_memory_mib,
             vcpus: size.vcpus,
             disks: images,
             mode: boot.mode,
             accelerator: self.accelerator,
             parameters: boot.parameters.clone(),
+            seed: boot.seed(),
         })
     }
 
@@ -243,7 +249,7 @@ impl Job<'_> {
         if disks {
             wanted.extend(["virtio_pci", "virtio_blk", "ext4"]);
         }
-        if matches!(data, Data::NullBlk { .. }) {
+        if matches!(data, Data::NullBlk { .. }) || matches!(swap, Swap::NullBlk { .. }) {
             wanted.push("null_blk");
         }
         if matches!(swap, Swap::Zram(_)) {
@@ -280,6 +286,10 @@ fn disks(paths: &Paths, variant: &Variant, size: &MachineSize, mode: Mode) -> Re
     let swap = match variant.swap {
         SwapKind::None => Swap::None,
         SwapKind::Zram => Swap::Zram(size.swap_mib),
+        SwapKind::Disk if mode == Mode::Exact => Swap::NullBlk {
+            mib: size.swap_mib,
+            completion_nsec: EXACT_DISK_NSEC,
+        },
         SwapKind::Disk => Swap::Disk(add(disk::blank(paths, size.swap_mib)?)),
     };
     let rootfs = match size.rootfs_packages.as_slice() {

@@ -276,20 +276,21 @@ impl Board<'_> {
     }
 }
 
-/// Guests at a time when the command line does not say: benchmarks run alone.
-pub fn default_jobs(kind: Kind) -> usize {
-    match kind {
-        Kind::Test => std::thread::available_parallelism()
+/// Guests at a time when the command line does not say: one for each processor, but for benchmarks
+/// whose times depend on the host.
+pub fn default_jobs(kind: Kind, mode: Mode) -> usize {
+    match (kind, mode) {
+        (Kind::Test, _) | (Kind::Benchmark, Mode::Exact) => std::thread::available_parallelism()
             .map_or(1, usize::from)
             .min(8),
-        Kind::Benchmark | Kind::Soak => 1,
+        (Kind::Benchmark, Mode::Fast) | (Kind::Soak, _) => 1,
     }
 }
 
 /// A scenario's variants, one a line, with those that exact mode leaves out marked.
 pub fn variant_list(scenario: &dyn Scenario) -> String {
     let lines = scenario.variants().into_iter().map(|variant| {
-        let note = if schedule::possible(Mode::Exact, &variant) {
+        let note = if schedule::possible(Mode::Exact, &scenario.machine(&variant)) {
             ""
         } else {
             " (fast mode only)"

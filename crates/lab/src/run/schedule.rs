@@ -7,7 +7,7 @@
 
 use limelight_apps::plan::Cell;
 
-use crate::scenario::{arm_name, ArmOn, Kernel, MachineSize, Mode, Scenario, SwapKind, Variant};
+use crate::scenario::{arm_name, ArmOn, Kernel, MachineSize, Mode, Scenario, Variant};
 
 /// What was asked for on the command line; empty filters take everything.
 #[derive(Debug, Clone, Default)]
@@ -68,9 +68,20 @@ pub struct Scheduled {
     pub task: String,
 }
 
-/// Whether `mode` can have the variant's machine: exact mode has no disk that is not in memory.
-pub fn possible(mode: Mode, variant: &Variant) -> bool {
-    !(mode == Mode::Exact && variant.swap == SwapKind::Disk)
+impl Boot {
+    /// The seed of what the machine's random choices depend on beside those of its cells: another
+    /// one for every boot of an arm, the same in all arms.
+    pub fn seed(&self) -> u32 {
+        self.cells
+            .first()
+            .map_or(1, |first| first.cell.repetition + 1)
+    }
+}
+
+/// Whether `mode` can have the machine: exact mode has no disk that is not in the guest's memory,
+/// and a root file system does not fit there.
+pub fn possible(mode: Mode, size: &MachineSize) -> bool {
+    mode == Mode::Fast || size.rootfs_packages.is_empty()
 }
 
 /// The boots of `scenario`, in the order in which they are done.
@@ -78,7 +89,7 @@ pub fn boots(scenario: &dyn Scenario, selection: &Selection) -> Vec<Boot> {
     let mode = selection.mode.unwrap_or(scenario.mode());
     let mut all = Vec::new();
     for variant in scenario.variants() {
-        if selection.takes_variant(&variant) && possible(mode, &variant) {
+        if selection.takes_variant(&variant) && possible(mode, &scenario.machine(&variant)) {
             variant_boots(scenario, selection, &variant, mode, &mut all);
         }
     }
@@ -94,11 +105,11 @@ fn variant_boots(
 ) {
     let repetitions = selection.repetitions.unwrap_or(scenario.repetitions());
     let mut groups: Vec<(Kernel, Vec<ArmOn>)> = Vec::new();
-    for arm in scenario
-        .arms(variant)
-        .into_iter()
-        .filter(|arm| selection.takes_arm(*arm))
-    {
+    let mut arms = scenario.arms(variant);
+    if !selection.arms.is_empty() {
+        arms.extend(scenario.further_arms(variant));
+    }
+    for arm in arms.into_iter().filter(|arm| selection.takes_arm(*arm)) {
         let shared = !scenario.boot_per_arm() && mode == Mode::Fast;
         match groups
             .iter_mut()
@@ -168,13 +179,14 @@ mod tests {
 
     use super::*;
     use crate::results::Aggregates;
-    use crate::scenario::{Kind, Lru, Task, Verdict};
+    use crate::scenario::{Kind, Lru, SwapKind, Task, Verdict};
 
     struct Sample;
 
     const IDLE: ArmOn = ArmOn::new(Arm::Idle, Kernel::Debian);
     const STOCK: ArmOn = ArmOn::new(Arm::Stock, Kernel::Debian);
     const OURS: ArmOn = ArmOn::new(Arm::Limelight, Kernel::Limelight);
+    const STOCK_OURS: ArmOn = ArmOn::new(Arm::Stock, Kernel::Limelight);
 
     impl Scenario for Sample {
         fn name(&self) -> &'static str {
@@ -193,8 +205,18 @@ mod tests {
         fn arms(&self, _: &Variant) -> Vec<ArmOn> {
             vec![IDLE, STOCK, OURS]
         }
-        fn machine(&self, _: &Variant) -> MachineSize {
-            MachineSize::default()
+        fn further_arms(&self, _: &Variant) -> Vec<ArmOn> {
+            vec![STOCK_OURS]
+        }
+        fn machine(&self, variant: &Variant) -> MachineSize {
+            let rootfs_packages = match variant.lru {
+                Lru::TwoList => vec!["feh".into()],
+                Lru::Mglru => Vec::new(),
+            };
+            MachineSize {
+                rootfs_packages,
+                ..MachineSize::default()
+            }
         }
         fn tasks(&self, _: &Variant, _: ArmOn) -> Vec<Task> {
             let work = Work::Command {
@@ -270,11 +292,30 @@ mod tests {
     }
 
     #[test]
-    fn exact_mode_gives_each_arm_a_boot_and_leaves_disks_out() {
-        let mut selection = select("mglru", 1);
+    fn further_arms_run_only_when_they_are_asked_for() {
+        let mut selection = select("mglru/zram", 1);
+        assert!(boots(&Sample, &selection)
+            .iter()
+            .all(|boot| !arms(boot).contains(&(STOCK_OURS, 0))));
+        selection.arms = vec!["stock".into()];
+        let boots = boots(&Sample, &selection);
+        assert_eq!(arms(&boots[0]), [(STOCK, 0)]);
+        assert_eq!(arms(&boots[1]), [(STOCK_OURS, 0)]);
+    }
+
+    #[test]
+    fn exact_mode_gives_each_arm_a_boot_and_leaves_root_file_systems_out() {
+        let mut selection = select("zram", 1);
         selection.mode = Some(Mode::Exact);
         let boots = boots(&Sample, &selection);
         assert_eq!(boots.len(), 3);
-        assert!(boots.iter().all(|boot| boot.variant.swap == SwapKind::Zram));
+        assert!(boots.iter().all(|boot| boot.variant.lru == Lru::Mglru));
+    }
+
+    #[test]
+    fn every_boot_of_an_arm_has_a_seed_and_arms_share_it() {
+        let boots = boots(&Sample, &select("mglru/zram", 3));
+        let seeds: Vec<u32> = boots.iter().map(Boot::seed).collect();
+        assert_eq!(seeds, [1, 1, 3, 3]);
     }
 }

@@ -59,6 +59,7 @@ impl Scenario for GalleryReal {
 
     fn machine(&self, _variant: &Variant) -> MachineSize {
         MachineSize {
+            free_mib: None,
             memory_mib: 288,
             vcpus: 2,
             data_mib: 1024,
