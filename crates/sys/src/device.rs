@@ -26,6 +26,55 @@ pub const TOPMOST_MAX: usize = 4096;
 pub enum Mechanism {
     /// Keep the topmost app's pages in memory.
     Protect = 0,
+    /// Map the topmost app's heap ahead of its faults.
+    Premap = 1,
+    /// Read ahead further for the topmost app.
+    Readahead = 2,
+}
+
+impl Mechanism {
+    /// Those that have a number, in its order.
+    pub const ALL: [Mechanism; 3] = [Mechanism::Protect, Mechanism::Premap, Mechanism::Readahead];
+
+    /// The name that it has everywhere.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mechanism::Protect => "protect",
+            Mechanism::Premap => "premap",
+            Mechanism::Readahead => "readahead",
+        }
+    }
+}
+
+/// A mechanism to be switched on, and its parameter. 0 leaves the kernel's value in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Setting {
+    /// Protect at most this share of the machine's memory.
+    Protect {
+        /// Percent, 1 to 90.
+        budget_percent: u32,
+    },
+    /// Map at most this much with one fault.
+    Premap {
+        /// Pages, 1 to 512.
+        window_pages: u32,
+    },
+    /// Read ahead this many times the default.
+    Readahead {
+        /// 1 to 64.
+        factor: u32,
+    },
+}
+
+impl Setting {
+    /// What is switched on.
+    pub const fn mechanism(self) -> Mechanism {
+        match self {
+            Setting::Protect { .. } => Mechanism::Protect,
+            Setting::Premap { .. } => Mechanism::Premap,
+            Setting::Readahead { .. } => Mechanism::Readahead,
+        }
+    }
 }
 
 /// `struct limelight_info`.
@@ -74,7 +123,23 @@ struct MechanismRequest {
     id: u32,
     flags: u32,
     budget_percent: u32,
-    reserved: [u64; 4],
+    factor: u32,
+    window_pages: u32,
+    reserved: [u64; 3],
+}
+
+impl MechanismRequest {
+    fn new(mechanism: Mechanism, flags: u32) -> Self {
+        MechanismRequest {
+            size: size_of::<MechanismRequest>() as u32,
+            id: mechanism as u32,
+            flags,
+            budget_percent: 0,
+            factor: 0,
+            window_pages: 0,
+            reserved: [0; 3],
+        }
+    }
 }
 
 const MECHANISM_ON: u32 = 1;
@@ -202,21 +267,21 @@ impl Device {
         self.call("LIMELIGHT_SET_TOPMOST", SET_TOPMOST, &mut topmost)
     }
 
-    /// Switches a mechanism on or off. `budget_percent` (1 to 90, of the machine's memory) bounds
-    /// what protect keeps; 0 leaves the value in force.
-    pub fn set_mechanism(
-        &self,
-        mechanism: Mechanism,
-        on: bool,
-        budget_percent: u32,
-    ) -> Result<(), DeviceError> {
-        let mut request = MechanismRequest {
-            size: size_of::<MechanismRequest>() as u32,
-            id: mechanism as u32,
-            flags: if on { MECHANISM_ON } else { 0 },
-            budget_percent,
-            reserved: [0; 4],
-        };
+    /// Switches a mechanism on, or changes its parameter. EOPNOTSUPP: the kernel was built without
+    /// it; EINVAL: the parameter is out of range.
+    pub fn switch_on(&self, setting: Setting) -> Result<(), DeviceError> {
+        let mut request = MechanismRequest::new(setting.mechanism(), MECHANISM_ON);
+        match setting {
+            Setting::Protect { budget_percent } => request.budget_percent = budget_percent,
+            Setting::Premap { window_pages } => request.window_pages = window_pages,
+            Setting::Readahead { factor } => request.factor = factor,
+        }
+        self.call("LIMELIGHT_SET_MECHANISM", SET_MECHANISM, &mut request)
+    }
+
+    /// Switches a mechanism off.
+    pub fn switch_off(&self, mechanism: Mechanism) -> Result<(), DeviceError> {
+        let mut request = MechanismRequest::new(mechanism, 0);
         self.call("LIMELIGHT_SET_MECHANISM", SET_MECHANISM, &mut request)
     }
 
@@ -265,7 +330,18 @@ mod tests {
         assert_eq!(offset_of!(Info, members), 32);
         assert_eq!(offset_of!(Topmost, pidfds), 8);
         assert_eq!(offset_of!(MechanismRequest, budget_percent), 12);
-        assert_eq!(offset_of!(MechanismRequest, reserved), 16);
+        assert_eq!(offset_of!(MechanismRequest, factor), 16);
+        assert_eq!(offset_of!(MechanismRequest, window_pages), 20);
+        assert_eq!(offset_of!(MechanismRequest, reserved), 24);
+    }
+
+    #[test]
+    fn mechanisms_have_the_numbers_of_the_header() {
+        for mechanism in Mechanism::ALL {
+            let name = mechanism.name().to_uppercase();
+            let line = format!("LIMELIGHT_MECHANISM_{name}\t= {},", mechanism as u32);
+            assert!(HEADER.contains(&line), "{line}");
+        }
     }
 
     /// Sizes of the header's structs, from its own text.

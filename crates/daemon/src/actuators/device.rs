@@ -5,7 +5,7 @@ use std::path::Path;
 
 use limelight_core::control::{Change, DeviceStatus, Outcome};
 use limelight_core::model::{AppKey, ProcessId};
-use limelight_sys::device::{Device, DeviceError, Mechanism, ABI_VERSION, TOPMOST_MAX};
+use limelight_sys::device::{Device, DeviceError, Mechanism, Setting, ABI_VERSION, TOPMOST_MAX};
 use limelight_sys::pidfd::Pidfd;
 use tracing::{info, warn};
 
@@ -98,18 +98,15 @@ impl DeviceDoor {
             DeviceDoor::Open(device) => device,
             DeviceDoor::Unused(why) => return DeviceStatus::Unused { why: why.clone() },
         };
-        let names = |has: bool| {
-            if has {
-                vec!["protect".to_owned()]
-            } else {
-                Vec::new()
-            }
+        let names = |has: &dyn Fn(Mechanism) -> bool| {
+            let all = Mechanism::ALL.into_iter().filter(|&each| has(each));
+            all.map(|each| each.name().to_owned()).collect()
         };
         match device.info() {
             Ok(info) => DeviceStatus::Open {
                 abi_version: info.abi_version,
-                built_in: names(info.has(Mechanism::Protect)),
-                enabled: names(info.is_enabled(Mechanism::Protect)),
+                built_in: names(&|each| info.has(each)),
+                enabled: names(&|each| info.is_enabled(each)),
                 generation: info.generation,
                 members: info.members,
             },
@@ -153,9 +150,12 @@ impl Actuators {
         let Some(device) = self.device.device() else {
             return;
         };
-        let percent = budget.map_or(0, u32::from);
-        let result = device.set_mechanism(Mechanism::Protect, budget.is_some(), percent);
-        let outcome = outcome(result);
+        let outcome = outcome(match budget {
+            Some(percent) => device.switch_on(Setting::Protect {
+                budget_percent: u32::from(percent),
+            }),
+            None => device.switch_off(Mechanism::Protect),
+        });
         let failed = matches!(outcome, Outcome::Failed { .. });
         if !failed {
             self.in_force.device_protect = budget;

@@ -190,9 +190,14 @@ static long limelight_set_mechanism(void __user *user)
 
 	switch (mechanism.id) {
 	case LIMELIGHT_MECHANISM_PROTECT:
+		if (mechanism.factor || mechanism.window_pages)
+			return -EINVAL;
 		return limelight_protect_configure(mechanism.flags &
 						   LIMELIGHT_MECHANISM_ON,
 						   mechanism.budget_percent);
+	case LIMELIGHT_MECHANISM_PREMAP:
+	case LIMELIGHT_MECHANISM_READAHEAD:
+		return -EOPNOTSUPP;
 	default:
 		return -EINVAL;
 	}

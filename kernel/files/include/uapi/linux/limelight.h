@@ -22,6 +22,8 @@
 /* Bit numbers in limelight_info.built_in and limelight_info.enabled. */
 enum limelight_mechanism_id {
 	LIMELIGHT_MECHANISM_PROTECT	= 0,
+	LIMELIGHT_MECHANISM_PREMAP	= 1,
+	LIMELIGHT_MECHANISM_READAHEAD	= 2,
 };
 
 /**
@@ -65,6 +67,10 @@ struct limelight_topmost {
 	__u64 flags;
 };
 
+/* Upper bounds of limelight_mechanism.factor and .window_pages. */
+#define LIMELIGHT_FACTOR_MAX	64
+#define LIMELIGHT_WINDOW_MAX	512
+
 /* limelight_mechanism.flags */
 #define LIMELIGHT_MECHANISM_ON	(1u << 0)
 
@@ -76,14 +82,23 @@ struct limelight_topmost {
  * @budget_percent: protect: largest footprint of the topmost app that is
  *	protected, in percent of the machine's managed memory, 1 to 90;
  *	0 keeps the value in force
+ * @factor: readahead: how many times the default the topmost app's read-ahead
+ *	may be, 1 to LIMELIGHT_FACTOR_MAX; 0 keeps the value in force
+ * @window_pages: premap: how many pages one fault of the topmost app may map
+ *	at most, 1 to LIMELIGHT_WINDOW_MAX; 0 keeps the value in force
  * @reserved: zero
+ *
+ * A parameter of another mechanism has to be zero, else -EINVAL. A mechanism
+ * that is not built in is -EOPNOTSUPP, one that is not known -EINVAL.
  */
 struct limelight_mechanism {
 	__u32 size;
 	__u32 id;
 	__u32 flags;
 	__u32 budget_percent;
-	__u64 reserved[4];
+	__u32 factor;
+	__u32 window_pages;
+	__u64 reserved[3];
 };
 
 #define LIMELIGHT_IOC_MAGIC	0xF5
