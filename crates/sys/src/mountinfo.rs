@@ -16,6 +16,8 @@ pub struct Mount {
     pub kind: String,
     /// What is mounted: a device, or a name without meaning.
     pub source: String,
+    /// Major and minor number of the device; major 0 where no single device lies below.
+    pub device: (u32, u32),
 }
 
 /// Parses mountinfo. Lines of another form are left out.
@@ -26,9 +28,11 @@ pub fn parse(text: &str) -> Vec<Mount> {
 fn parse_line(line: &str) -> Option<Mount> {
     // 36 35 98:0 /root /point rw,noatime shared:1 - ext4 /dev/root rw
     let (left, right) = line.split_once(" - ")?;
-    let mut left = left.split(' ').skip(3);
+    let mut left = left.split(' ').skip(2);
     let mut right = right.split(' ');
+    let (major, minor) = left.next()?.split_once(':')?;
     Some(Mount {
+        device: (major.parse().ok()?, minor.parse().ok()?),
         root: unescape(left.next()?),
         point: unescape(left.next()?),
         kind: right.next()?.to_owned(),
@@ -88,6 +92,7 @@ mod tests {
         assert_eq!(mounts.len(), 5);
         let cgroup2 = find(&mounts, "cgroup2").unwrap();
         assert_eq!(cgroup2.point, PathBuf::from("/sys/fs/cgroup/unified"));
+        assert_eq!(cgroup2.device, (0, 27));
         assert_eq!(find(&mounts, "bpf"), None);
     }
 

@@ -62,6 +62,11 @@ impl Process {
         self.pid
     }
 
+    /// Its directory.
+    pub(crate) fn dir(&self) -> &Dir {
+        &self.dir
+    }
+
     fn read(&self, file: &str) -> Result<String> {
         self.dir.read_text(file)
     }

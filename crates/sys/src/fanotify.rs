@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Who opens which file, on whole file systems, without delaying anybody.
+//!
+//! A queue of notifications (never permissions): the opener does not wait for the reader. Taking
+//! an event opens the file once more for the reader, which needs neither its path nor the opener's
+//! mount namespace. Needs CAP_SYS_ADMIN.
+
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+
+/// Bytes taken from the queue at once: some 160 events, each of which opens a descriptor.
+const BUFFER: usize = 4096;
+
+/// What is watched for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A file is opened, in whatever way.
+    Open,
+    /// A file is opened to be executed: a program, its script and its loader, in the middle of
+    /// execve() and before the first page of the program is needed.
+    Exec,
+}
+
+impl Kind {
+    fn mask(self) -> u64 {
+        match self {
+            Kind::Open => libc::FAN_OPEN,
+            Kind::Exec => libc::FAN_OPEN_EXEC,
+        }
+    }
+}
+
+/// A file was opened.
+#[derive(Debug)]
+pub struct Event {
+    /// The process that opened it.
+    pub pid: i32,
+    /// Whether it was opened to be executed; events of one process and file may be merged.
+    pub exec: bool,
+    /// The file, opened for reading without a trace in its access time.
+    pub file: OwnedFd,
+}
+
+/// What the queue held.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// In the order in which they happened.
+    pub events: Vec<Event>,
+    /// The queue overflowed and events were lost.
+    pub lost: bool,
+}
+
+/// The queue. Readable (`EPOLLIN`) when it holds something.
+#[derive(Debug)]
+pub struct Fanotify {
+    fd: OwnedFd,
+}
+
+impl Fanotify {
+    /// Makes an empty queue of the system's ordinary length.
+    pub fn new() -> Result<Self> {
+        let flags = libc::FAN_CLASS_NOTIF | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
+        let file_flags = libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC | libc::O_NOATIME;
+        // SAFETY: no pointer is passed.
+        let fd = unsafe { libc::fanotify_init(flags, file_flags as u32) };
+        if fd < 0 {
+            return Err(failed("make", Path::new("a fanotify queue")));
+        }
+        // SAFETY: the kernel has just made this descriptor for us.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Fanotify { fd })
+    }
+
+    /// Watches the whole file system that is mounted at `mount`, through whichever mount its files
+    /// are opened.
+    pub fn watch(&self, mount: &Path, kind: Kind) -> Result<()> {
+        self.mark(libc::FAN_MARK_ADD, mount, kind)
+    }
+
+    /// Ends a watch. One that is not there is not an error.
+    pub fn unwatch(&self, mount: &Path, kind: Kind) -> Result<()> {
+        match self.mark(libc::FAN_MARK_REMOVE, mount, kind) {
+            Err(error) if error.is_gone() => Ok(()),
+            result => result,
+        }
+    }
+
+    fn mark(&self, what: libc::c_uint, mount: &Path, kind: Kind) -> Result<()> {
+        let path = std::ffi::CString::new(mount.as_os_str().as_bytes())
+            .map_err(|_| Error::new("watch", mount, Errno::INVAL))?;
+        // SAFETY: `path` is a C string that outlives the call.
+        let done = unsafe {
+            libc::fanotify_mark(
+                self.fd.as_raw_fd(),
+                what | libc::FAN_MARK_FILESYSTEM,
+                kind.mask(),
+                libc::AT_FDCWD,
+                path.as_ptr(),
+            )
+        };
+        if done == 0 {
+            Ok(())
+        } else {
+            Err(failed("watch", mount))
+        }
+    }
+
+    /// Takes what waits in the queue, at most one buffer full; nothing is not an error.
+    pub fn take(&self) -> Result<Batch> {
+        // Events are aligned to eight bytes.
+        let mut buffer = [0u64; BUFFER / 8];
+        // SAFETY: the buffer is as long as said, and any bytes are valid in it.
+        let read = unsafe { libc::read(self.fd.as_raw_fd(), buffer.as_mut_ptr().cast(), BUFFER) };
+        let Ok(read) = usize::try_from(read) else {
+            let error = std::io::Error::last_os_error();
+            return match Errno::from_io_error(&error) {
+                Some(Errno::AGAIN | Errno::INTR) => Ok(Batch::default()),
+                // The file of the first event cannot be opened (it is being executed on a network
+                // file system, a device without driver); the event is gone.
+                Some(Errno::TXTBSY | Errno::NXIO | Errno::NODEV | Errno::ACCESS) => {
+                    Ok(Batch::default())
+                }
+                _ => Err(failed("read", Path::new("a fanotify queue"))),
+            };
+        };
+        let mut batch = Batch::default();
+        let mut at = 0;
+        while at + size_of::<libc::fanotify_event_metadata>() <= read {
+            // SAFETY: the kernel has filled `read` bytes with whole events; an event lies within
+            // them, and read_unaligned asks for no alignment.
+            let event = unsafe {
+                let address = buffer.as_ptr().cast::<u8>().add(at);
+                address
+                    .cast::<libc::fanotify_event_metadata>()
+                    .read_unaligned()
+            };
+            if event.event_len == 0 {
+                break;
+            }
+            at += event.event_len as usize;
+            batch.lost |= event.mask & libc::FAN_Q_OVERFLOW != 0;
+            if event.fd >= 0 {
+                batch.events.push(Event {
+                    pid: event.pid,
+                    exec: event.mask & libc::FAN_OPEN_EXEC != 0,
+                    // SAFETY: the kernel has opened this descriptor for us with the event.
+                    file: unsafe { OwnedFd::from_raw_fd(event.fd) },
+                });
+            }
+        }
+        Ok(batch)
+    }
+}
+
+fn failed(action: &'static str, path: &Path) -> Error {
+    let error = std::io::Error::last_os_error();
+    Error::new(
+        action,
+        path,
+        Errno::from_io_error(&error).unwrap_or(Errno::IO),
+    )
+}
+
+impl AsFd for Fanotify {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+    use std::process::Command;
+
+    /// A queue on the file system of a file, or none where this user may not have one.
+    fn watching(path: &Path, kinds: &[Kind]) -> Option<Fanotify> {
+        let queue = Fanotify::new().ok()?;
+        for &kind in kinds {
+            queue.watch(path, kind).ok()?;
+        }
+        Some(queue)
+    }
+
+    fn inode(file: &OwnedFd) -> u64 {
+        rustix::fs::fstat(file).unwrap().st_ino
+    }
+
+    #[test]
+    fn an_open_and_an_exec_are_seen_with_their_file_and_process() {
+        let temp = tempfile::tempdir().unwrap();
+        let program = temp.path().join("true");
+        std::fs::copy("/bin/true", &program).unwrap();
+        let wanted = std::fs::metadata(&program).unwrap().ino();
+        let Some(queue) = watching(temp.path(), &[Kind::Open, Kind::Exec]) else {
+            return;
+        };
+        std::fs::File::open(&program).unwrap();
+        let mut child = Command::new(&program).spawn().unwrap();
+        child.wait().unwrap();
+        let (mut opened, mut executed) = (false, false);
+        loop {
+            let batch = queue.take().unwrap();
+            if batch.events.is_empty() {
+                break;
+            }
+            for event in &batch.events {
+                if inode(&event.file) == wanted {
+                    opened |= event.pid == std::process::id() as i32 && !event.exec;
+                    executed |= event.pid == child.id() as i32 && event.exec;
+                }
+            }
+        }
+        assert!(opened && executed, "opened {opened}, executed {executed}");
+        queue.unwatch(temp.path(), Kind::Open).unwrap();
+        queue.unwatch(temp.path(), Kind::Open).unwrap();
+    }
+
+    #[test]
+    fn a_missing_mount_is_gone() {
+        let Ok(queue) = Fanotify::new() else { return };
+        let missing = Path::new("/nonexistent/limelight");
+        assert!(queue.watch(missing, Kind::Open).unwrap_err().is_gone());
+    }
+}

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The files of a process: its program, what it has open and where it stands in it, what it maps.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::PathBuf;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+
+use crate::error::{Error, Result};
+use crate::process::Process;
+
+/// One version of one file: a file that was written to, or replaced, has another identity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId {
+    /// Number of the file system's device.
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+    /// Size in bytes.
+    pub size: u64,
+    /// Last change of the contents, in nanoseconds since 1970.
+    pub mtime_ns: i64,
+}
+
+/// What kind of thing a descriptor leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    /// A regular file.
+    Regular,
+    /// A block device.
+    Block,
+    /// Anything else: it has no contents that could be read ahead.
+    Other,
+}
+
+/// What `stat` says of a file, as far as reading it ahead is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileStat {
+    /// Its identity; a block device's is that of its node, with the number of the device itself.
+    pub id: FileId,
+    /// What it is.
+    pub kind: FileKind,
+    /// Number of the device whose requests read it: the file system's, or the block device itself.
+    pub device: u64,
+}
+
+impl FileStat {
+    fn new(stat: &rustix::fs::Stat) -> Self {
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => FileKind::Regular,
+            FileType::BlockDevice => FileKind::Block,
+            _ => FileKind::Other,
+        };
+        FileStat {
+            id: FileId {
+                device: stat.st_dev,
+                inode: stat.st_ino,
+                size: u64::try_from(stat.st_size).unwrap_or(0),
+                mtime_ns: stat
+                    .st_mtime
+                    .saturating_mul(1_000_000_000)
+                    .saturating_add(stat.st_mtime_nsec as i64),
+            },
+            kind,
+            device: match kind {
+                FileKind::Block => stat.st_rdev,
+                _ => stat.st_dev,
+            },
+        }
+    }
+
+    /// Of an open file.
+    pub fn of(file: impl std::os::fd::AsFd) -> Result<Self> {
+        let stat = rustix::fs::fstat(file).map_err(|errno| Error::new("stat", "a file", errno))?;
+        Ok(FileStat::new(&stat))
+    }
+}
+
+/// Where a process stands in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    /// The next byte that `read()` gives.
+    pub offset: u64,
+    /// Whether it may read at all.
+    pub readable: bool,
+}
+
+/// A file that a process maps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MappedFile {
+    /// Device and inode number.
+    pub key: (u64, u64),
+    /// Its path, as the process's root shows it.
+    pub path: PathBuf,
+}
+
+impl Process {
+    /// Its program: identity, and path as the caller sees it.
+    pub fn program(&self) -> Result<(FileStat, PathBuf)> {
+        let stat = rustix::fs::statat(self.dir(), "exe", AtFlags::empty())
+            .map_err(|errno| self.failed("look at", "exe", errno))?;
+        let path = rustix::fs::readlinkat(self.dir(), "exe", Vec::new())
+            .map_err(|errno| self.failed("read", "exe", errno))?;
+        Ok((FileStat::new(&stat), to_path(path)))
+    }
+
+    /// Numbers of its descriptors, ascending, `most` at the most.
+    pub fn descriptors(&self, most: usize) -> Result<Vec<i32>> {
+        let names = self.dir().open_dir("fd")?.names()?;
+        let mut numbers: Vec<i32> = names.iter().filter_map(|name| name.parse().ok()).collect();
+        numbers.sort_unstable();
+        numbers.truncate(most);
+        Ok(numbers)
+    }
+
+    /// What one of its descriptors leads to.
+    pub fn descriptor(&self, number: i32) -> Result<FileStat> {
+        let name = format!("fd/{number}");
+        let stat = rustix::fs::statat(self.dir(), &name, AtFlags::empty())
+            .map_err(|errno| self.failed("look at", &name, errno))?;
+        Ok(FileStat::new(&stat))
+    }
+
+    /// Opens the file of one of its descriptors anew, for reading and with a position of its own.
+    /// Only for regular files and block devices: opening other things can have effects.
+    pub fn open_descriptor(&self, number: i32) -> Result<File> {
+        let name = format!("fd/{number}");
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let fd = rustix::fs::openat(self.dir(), &name, flags, Mode::empty())
+            .map_err(|errno| self.failed("open", &name, errno))?;
+        Ok(File::from(fd))
+    }
+
+    /// Where it stands in the file of one of its descriptors.
+    pub fn position(&self, number: i32) -> Result<Position> {
+        let name = format!("fdinfo/{number}");
+        let text = self.dir().read_text(&name)?;
+        Position::parse(&text)
+            .ok_or_else(|| Error::malformed(self.dir().path().join(&name), "without pos or flags"))
+    }
+
+    /// The files that it maps, each once.
+    pub fn mapped_files(&self) -> Result<Vec<MappedFile>> {
+        Ok(parse_maps(&self.dir().read_text("maps")?))
+    }
+
+    fn failed(&self, action: &'static str, name: &str, errno: rustix::io::Errno) -> Error {
+        Error::new(action, self.dir().path().join(name), errno)
+    }
+}
+
+fn to_path(bytes: std::ffi::CString) -> PathBuf {
+    use std::os::unix::ffi::OsStringExt;
+    PathBuf::from(std::ffi::OsString::from_vec(bytes.into_bytes()))
+}
+
+impl Position {
+    /// Parses `fdinfo`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let value = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            line.map(str::trim)
+        };
+        let flags = u32::from_str_radix(value("flags:")?, 8).ok()?;
+        Some(Position {
+            offset: value("pos:")?.parse().ok()?,
+            readable: flags & libc::O_ACCMODE as u32 != libc::O_WRONLY as u32,
+        })
+    }
+}
+
+/// Parses `/proc/PID/maps`: files only, each once, without those that are deleted.
+pub fn parse_maps(text: &str) -> Vec<MappedFile> {
+    let line = |line: &str| {
+        // 7f00-7f01 r-xp 00001000 fd:01 1234      /usr/lib/libc.so.6
+        let (head, path) = line.split_once(" /")?;
+        let mut words = head.split_ascii_whitespace().skip(3);
+        let (major, minor) = words.next()?.split_once(':')?;
+        let device = rustix::fs::makedev(
+            u32::from_str_radix(major, 16).ok()?,
+            u32::from_str_radix(minor, 16).ok()?,
+        );
+        let inode = words.next()?.parse().ok().filter(|&inode| inode != 0)?;
+        let alive = !path.ends_with(" (deleted)");
+        alive.then(|| ((device, inode), PathBuf::from(format!("/{path}"))))
+    };
+    let files: BTreeMap<(u64, u64), PathBuf> = text.lines().filter_map(line).collect();
+    let files = files.into_iter();
+    files.map(|(key, path)| MappedFile { key, path }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proc::Proc;
+    use proptest::prelude::*;
+    use std::io::{Read, Seek};
+
+    fn own() -> Process {
+        let proc = Proc::open("/proc").unwrap();
+        proc.process(std::process::id() as i32).unwrap()
+    }
+
+    #[test]
+    fn an_open_file_and_the_place_in_it_are_found() {
+        use std::os::fd::AsRawFd;
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("data");
+        std::fs::write(&path, vec![5; 10_000]).unwrap();
+        let mut file = File::open(&path).unwrap();
+        let number = file.as_raw_fd();
+        file.read_exact(&mut [0; 48]).unwrap();
+
+        let own = own();
+        assert!(own.descriptors(usize::MAX).unwrap().contains(&number));
+        let stat = own.descriptor(number).unwrap();
+        assert_eq!(stat, FileStat::of(&file).unwrap());
+        assert_eq!((stat.id.size, stat.kind), (10_000, FileKind::Regular));
+        let position = own.position(number).unwrap();
+        assert_eq!((position.offset, position.readable), (48, true));
+
+        let mut again = own.open_descriptor(number).unwrap();
+        assert_eq!(again.stream_position().unwrap(), 0);
+        let mut text = Vec::new();
+        again.read_to_end(&mut text).unwrap();
+        assert_eq!(text.len(), 10_000);
+        assert_eq!(own.position(number).unwrap().offset, 48);
+    }
+
+    #[test]
+    fn the_program_is_among_the_mapped_files() {
+        let own = own();
+        let (stat, path) = own.program().unwrap();
+        assert_eq!(path, std::env::current_exe().unwrap());
+        let mapped = own.mapped_files().unwrap();
+        let found = mapped.iter().find(|file| file.path == path).unwrap();
+        assert_eq!(found.key.1, stat.id.inode);
+    }
+
+    #[test]
+    fn a_written_file_is_another_one() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("data");
+        std::fs::write(&path, "one").unwrap();
+        let before = FileStat::of(File::open(&path).unwrap()).unwrap();
+        std::fs::write(&path, "four").unwrap();
+        let after = FileStat::of(File::open(&path).unwrap()).unwrap();
+        assert_ne!(before.id, after.id);
+        assert_eq!(before.id.inode, after.id.inode);
+    }
+
+    #[test]
+    fn maps_without_files_and_deleted_ones_are_left_out() {
+        let text = "\
+55d0-55d1 r-xp 00001000 fd:01 1234                       /usr/bin/a b
+55d1-55d2 rw-p 00000000 fd:01 1234                       /usr/bin/a b
+7f00-7f01 rw-p 00000000 00:00 0 
+7f02-7f03 r--s 00000000 00:05 77                         /tmp/x (deleted)
+7fff-8000 r-xp 00000000 00:00 0                          [vdso]
+";
+        let files = parse_maps(text);
+        assert_eq!(files.len(), 1);
+        assert_eq!(files[0].path, PathBuf::from("/usr/bin/a b"));
+        assert_eq!(files[0].key, (rustix::fs::makedev(0xfd, 1), 1234));
+    }
+
+    #[test]
+    fn a_write_only_descriptor_is_not_readable() {
+        let parse = |flags| Position::parse(&format!("pos:\t7\nflags:\t{flags}\nmnt_id:\t1\n"));
+        assert!(!parse("0100001").unwrap().readable);
+        assert!(parse("0100002").unwrap().readable);
+        assert_eq!(parse("x"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn parsers_never_panic(text in any::<String>()) {
+            Position::parse(&text);
+            parse_maps(&text);
+        }
+    }
+}

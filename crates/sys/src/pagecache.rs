@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Which parts of a file are in memory, and bringing parts in before they are wanted.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::mm::{self, MapFlags, ProtFlags};
+
+use crate::error::{Error, Result};
+use crate::meminfo::page_bytes;
+
+/// Bytes of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Range {
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes.
+    pub len: u64,
+}
+
+/// Bytes that are looked at with one mapping: a bound on address space and on the answer's size.
+const LOOK: u64 = 1 << 30;
+
+/// The cached parts of a file of `size` bytes, ascending and in whole pages. Nothing is read, and
+/// no page is marked as used. Since 5.2 the kernel tells only those who might write to the file,
+/// or own it; to others every page is in memory.
+pub fn cached(file: impl AsFd, size: u64) -> Result<Vec<Range>> {
+    let page = page_bytes();
+    let mut ranges: Vec<Range> = Vec::new();
+    for start in (0..size).step_by(LOOK as usize) {
+        let len = (size - start).min(LOOK);
+        for (number, present) in look(&file, start, len)?.into_iter().enumerate() {
+            if present & 1 == 0 {
+                continue;
+            }
+            let offset = start + number as u64 * page;
+            match ranges.last_mut() {
+                Some(last) if last.offset + last.len == offset => last.len += page,
+                _ => ranges.push(Range { offset, len: page }),
+            }
+        }
+    }
+    Ok(ranges)
+}
+
+fn look(file: impl AsFd, start: u64, len: u64) -> Result<Vec<u8>> {
+    let failed = |errno| Error::new("look at the cached pages of", "a file", errno);
+    let mut present = vec![0u8; len.div_ceil(page_bytes()) as usize];
+    let len = len as usize;
+    // SAFETY: a new mapping at an address of the kernel's choice, of which no byte is accessed;
+    // `present` has one byte for each of its pages.
+    unsafe {
+        let address = mm::mmap(
+            std::ptr::null_mut(),
+            len,
+            ProtFlags::READ,
+            MapFlags::SHARED,
+            file,
+            start,
+        )
+        .map_err(failed)?;
+        let done = libc::mincore(address, len, present.as_mut_ptr());
+        let error = std::io::Error::last_os_error();
+        // The mapping is ours and whole.
+        let _ = mm::munmap(address, len);
+        if done != 0 {
+            return Err(failed(Errno::from_io_error(&error).unwrap_or(Errno::IO)));
+        }
+    }
+    Ok(present)
+}
+
+/// Starts to read a range that is not cached yet, `chunk` bytes with each call: the kernel serves
+/// no more than the larger of the device's largest request and its read-ahead, and forgets the
+/// rest. Returns when the requests are queued; that may take as long as it takes to look up where
+/// the blocks are.
+pub fn read_ahead(file: impl AsFd, range: Range, chunk: u64) -> Result<()> {
+    let end = range.offset.saturating_add(range.len);
+    let chunk = chunk.max(page_bytes());
+    let mut offset = range.offset;
+    while offset < end {
+        let len = chunk.min(end - offset);
+        // SAFETY: plain numbers; the descriptor lives as long as the call.
+        let done =
+            unsafe { libc::readahead(file.as_fd().as_raw_fd(), offset as i64, len as usize) };
+        if done != 0 {
+            let error = std::io::Error::last_os_error();
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            return Err(Error::new("read ahead", "a file", errno));
+        }
+        offset += len;
+    }
+    Ok(())
+}
+
+/// Opens a regular file without waiting for anything, following no link and leaving no trace in
+/// its access time.
+pub fn open(path: &Path) -> Result<File> {
+    use rustix::fs::{open, FileType, Mode, OFlags};
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let failed = |errno| Error::new("open", path, errno);
+    // Looked at first: opening a device or a FIFO can have effects.
+    let stat = rustix::fs::lstat(path).map_err(failed)?;
+    if !FileType::from_raw_mode(stat.st_mode).is_file() {
+        return Err(failed(Errno::INVAL));
+    }
+    let fd = match open(path, flags | OFlags::NOATIME, Mode::empty()) {
+        // Only the owner and the privileged may leave the access time alone.
+        Err(Errno::PERM) => open(path, flags, Mode::empty()),
+        result => result,
+    };
+    Ok(File::from(fd.map_err(failed)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_written_file_is_cached_and_a_hole_is_not() {
+        let page = page_bytes();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&vec![1; 3 * page as usize]).unwrap();
+        file.set_len(10 * page).unwrap();
+        let ranges = cached(&file, 10 * page).unwrap();
+        let expected = Range {
+            offset: 0,
+            len: 3 * page,
+        };
+        assert_eq!(ranges, [expected]);
+        assert_eq!(cached(&file, 0).unwrap(), []);
+    }
+
+    #[test]
+    fn what_was_read_ahead_is_cached() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("data");
+        let len = 4 << 20;
+        std::fs::write(&path, vec![7; len as usize]).unwrap();
+        let file = open(&path).unwrap();
+        rustix::fs::fsync(&file).unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        if !cached(&file, len).unwrap().is_empty() {
+            // tmpfs: nothing can be dropped, so nothing can be read ahead.
+            return;
+        }
+        let wanted = Range {
+            offset: 0,
+            len: 1 << 20,
+        };
+        read_ahead(&file, wanted, 128 << 10).unwrap();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        while cached(&file, len).unwrap() != [wanted] {
+            assert!(std::time::Instant::now() < deadline, "never read");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+
+    #[test]
+    fn only_regular_files_are_opened() {
+        let temp = tempfile::tempdir().unwrap();
+        let link = temp.path().join("link");
+        std::os::unix::fs::symlink("/etc/hostname", &link).unwrap();
+        assert!(open(&link).is_err());
+        assert!(open(temp.path()).is_err());
+        assert!(open(Path::new("/dev/null")).is_err());
+        assert!(open(Path::new("/nonexistent")).unwrap_err().is_gone());
+    }
+}
