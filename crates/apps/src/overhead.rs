@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::Stage;
 use crate::cgroup::Cgroup;
-use crate::gallery::{median, APP};
+use crate::gallery::median;
 use crate::memory::{now_ns, Mapping, MIB};
 use crate::process::{Conversation, Start};
 use crate::scenario::Overhead;
@@ -73,19 +73,21 @@ fn per_page(start_ns: u64, pages: usize) -> f64 {
 /// Runs the benchmark.
 pub fn run(mut stage: Stage, work: &Overhead) -> Result<()> {
     let file = stage.store()?.file("overhead", work.mib)?;
-    crate::machine::drop_caches()?;
-    let cgroup = Cgroup::create(APP)?;
     let spec = Spec {
         file,
         mib: work.mib,
     };
-    let mut probe = Start {
-        cgroup: Some(&cgroup),
-        nice: 0,
-    }
-    .conversation("probe", &spec)?;
     // The first round warms up slabs and page tables.
     for round in 0..=work.rounds {
+        // What an earlier round left on the lists decides how much reclaim has to age before it
+        // finds a page: every round begins with empty ones.
+        crate::machine::drop_caches()?;
+        let cgroup = Cgroup::create(&format!("app.slice/app-limelight-probe-{round}.scope"))?;
+        let mut probe = Start {
+            cgroup: Some(&cgroup),
+            nice: 0,
+        }
+        .conversation("probe", &spec)?;
         let figures = [
             ("anon_fault_ns_per_page", probe.ask("anonymous")?),
             ("file_fault_ns_per_page", probe.ask("file")?),

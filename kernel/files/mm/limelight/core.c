@@ -19,11 +19,15 @@
  *
  * Writers are serialized by the device's mutex. Readers take no lock.
  */
+#include <linux/gfp.h>
 #include <linux/limelight.h>
 #include <linux/mm.h>
+#include <linux/mmzone.h>
 #include <linux/oom.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>
+#include <linux/topology.h>
+#include <linux/vmstat.h>
 
 #define CREATE_TRACE_POINTS
 #include <trace/events/limelight.h>
@@ -146,6 +150,26 @@ void limelight_usage(struct limelight_usage *usage)
 		task_unlock(task);
 	}
 	rcu_read_unlock();
+}
+
+/*
+ * Pages that are free on this node above its high watermarks: what work done in
+ * advance may take without making kswapd run for it.
+ */
+unsigned long limelight_memory_room(void)
+{
+	const struct pglist_data *pgdat = NODE_DATA(numa_mem_id());
+	long room = 0;
+	int i;
+
+	for (i = 0; i <= gfp_zone(GFP_HIGHUSER_MOVABLE); i++) {
+		const struct zone *zone = &pgdat->node_zones[i];
+
+		if (managed_zone(zone))
+			room += (long)zone_page_state(zone, NR_FREE_PAGES) -
+				(long)high_wmark_pages(zone);
+	}
+	return max(room, 0L);
 }
 
 #ifdef CONFIG_LIMELIGHT_KUNIT_TEST

@@ -46,6 +46,7 @@ static int limelight_release(struct inode *inode, struct file *file)
 	mutex_lock(&limelight_lock);
 	limelight_topmost_clear();
 	limelight_protect_reset();
+	limelight_readahead_reset();
 	static_branch_disable(&limelight_key);
 	limelight_is_open = false;
 	mutex_unlock(&limelight_lock);
@@ -95,6 +96,10 @@ static long limelight_get_info(void __user *user)
 		info.built_in |= BIT_ULL(LIMELIGHT_MECHANISM_PROTECT);
 	if (limelight_protect_enabled())
 		info.enabled |= BIT_ULL(LIMELIGHT_MECHANISM_PROTECT);
+	if (IS_ENABLED(CONFIG_LIMELIGHT_READAHEAD))
+		info.built_in |= BIT_ULL(LIMELIGHT_MECHANISM_READAHEAD);
+	if (limelight_readahead_enabled())
+		info.enabled |= BIT_ULL(LIMELIGHT_MECHANISM_READAHEAD);
 
 	return copy_to_user(user, &info, size) ? -EFAULT : 0;
 }
@@ -177,6 +182,7 @@ out:
 static long limelight_set_mechanism(void __user *user)
 {
 	struct limelight_mechanism mechanism;
+	bool on;
 	int ret;
 
 	ret = limelight_copy(&mechanism, sizeof(mechanism),
@@ -188,16 +194,18 @@ static long limelight_set_mechanism(void __user *user)
 	    memchr_inv(mechanism.reserved, 0, sizeof(mechanism.reserved)))
 		return -EINVAL;
 
+	on = mechanism.flags & LIMELIGHT_MECHANISM_ON;
 	switch (mechanism.id) {
 	case LIMELIGHT_MECHANISM_PROTECT:
 		if (mechanism.factor || mechanism.window_pages)
 			return -EINVAL;
-		return limelight_protect_configure(mechanism.flags &
-						   LIMELIGHT_MECHANISM_ON,
-						   mechanism.budget_percent);
+		return limelight_protect_configure(on, mechanism.budget_percent);
 	case LIMELIGHT_MECHANISM_PREMAP:
-	case LIMELIGHT_MECHANISM_READAHEAD:
 		return -EOPNOTSUPP;
+	case LIMELIGHT_MECHANISM_READAHEAD:
+		if (mechanism.budget_percent || mechanism.window_pages)
+			return -EINVAL;
+		return limelight_readahead_configure(on, mechanism.factor);
 	default:
 		return -EINVAL;
 	}

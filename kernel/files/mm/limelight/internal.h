@@ -10,6 +10,9 @@
 #define LIMELIGHT_BUDGET_DEFAULT	60
 #define LIMELIGHT_BUDGET_MAX		90
 
+/* How many times the default is read ahead when nobody says otherwise. */
+#define LIMELIGHT_FACTOR_DEFAULT	8
+
 /*
  * struct limelight_usage - what the live members hold, in pages
  * @members: live processes of the topmost set
@@ -38,6 +41,7 @@ struct limelight_tags {
 int limelight_topmost_set(struct task_struct **tasks, unsigned int nr);
 void limelight_topmost_clear(void);
 void limelight_usage(struct limelight_usage *usage);
+unsigned long limelight_memory_room(void);
 
 /* sysfs.c */
 int limelight_sysfs_init(void);
@@ -133,5 +137,33 @@ static inline void limelight_protect_reset(void)
 }
 
 #endif /* CONFIG_LIMELIGHT_PROTECT */
+
+#ifdef CONFIG_LIMELIGHT_READAHEAD
+
+/* readahead.c */
+extern unsigned int limelight_factor;
+int limelight_factor_set(unsigned int factor, bool remember);
+unsigned int limelight_readahead_factor(enum limelight_ra kind);
+int limelight_readahead_configure(bool on, u32 factor);
+bool limelight_readahead_enabled(void);
+void limelight_readahead_reset(void);
+
+#else /* !CONFIG_LIMELIGHT_READAHEAD */
+
+static inline int limelight_readahead_configure(bool on, u32 factor)
+{
+	return -EOPNOTSUPP;
+}
+
+static inline bool limelight_readahead_enabled(void)
+{
+	return false;
+}
+
+static inline void limelight_readahead_reset(void)
+{
+}
+
+#endif /* CONFIG_LIMELIGHT_READAHEAD */
 
 #endif /* _MM_LIMELIGHT_INTERNAL_H */

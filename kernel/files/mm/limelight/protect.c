@@ -35,6 +35,8 @@
 #include <linux/mmzone.h>
 #include <linux/pagemap.h>
 #include <linux/rmap.h>
+#include <linux/sched.h>
+#include <linux/swap.h>
 #include <linux/vmstat.h>
 #include <trace/events/limelight.h>
 
@@ -177,6 +179,27 @@ bool __limelight_reclaim_again(struct limelight_reclaim *reclaim,
 
 /* ------------------------------------------------------------ single folios */
 
+static void forget_folio(struct limelight_reclaim *reclaim)
+{
+	reclaim->seen = 0;
+	reclaim->topmost = false;
+}
+
+/*
+ * folio_referenced() turns to the next folio. Where it has to report what it
+ * sees of the topmost app; NULL when that changes nothing: this is not reclaim,
+ * or there is nothing to protect.
+ */
+struct limelight_reclaim *limelight_look(void)
+{
+	struct reclaim_state *state = current->reclaim_state;
+
+	if (!state)
+		return NULL;
+	forget_folio(&state->limelight);
+	return state->limelight.mode == LIMELIGHT_OFF ? NULL : &state->limelight;
+}
+
 void __limelight_saw_vma(struct limelight_reclaim *reclaim,
 			 const struct vm_area_struct *vma)
 {
@@ -242,7 +265,7 @@ bool __limelight_known(struct limelight_reclaim *reclaim, struct folio *folio,
 {
 	if (!limelight_folio_known(folio, reclaim->cached))
 		return false;
-	limelight_forget(reclaim);
+	forget_folio(reclaim);
 	passed_over(reclaim, folio, active);
 	return true;
 }

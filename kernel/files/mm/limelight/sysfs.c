@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * /sys/kernel/mm/limelight: state for people, and the one tunable.
+ * /sys/kernel/mm/limelight: state for people, and the tunables.
  *
  * Programs change things through the device, where they are undone when the
  * program dies. What is written here stays.
@@ -131,10 +131,88 @@ static const struct attribute_group protect_group = {
 
 #endif /* CONFIG_LIMELIGHT_PROTECT */
 
+#ifdef CONFIG_LIMELIGHT_READAHEAD
+
+static ssize_t readahead_enabled_show(struct kobject *kobj,
+				      struct kobj_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%d\n", limelight_readahead_enabled());
+}
+
+static struct kobj_attribute readahead_enabled_attr =
+	__ATTR(enabled, 0444, readahead_enabled_show, NULL);
+
+static ssize_t factor_show(struct kobject *kobj, struct kobj_attribute *attr,
+			   char *buf)
+{
+	return sysfs_emit(buf, "%u\n", READ_ONCE(limelight_factor));
+}
+
+static ssize_t factor_store(struct kobject *kobj, struct kobj_attribute *attr,
+			    const char *buf, size_t count)
+{
+	unsigned int factor;
+	int ret;
+
+	ret = kstrtouint(buf, 0, &factor);
+	if (!ret)
+		ret = limelight_factor_set(factor, true);
+	return ret ?: count;
+}
+
+static struct kobj_attribute factor_attr = __ATTR_RW(factor);
+
+static ssize_t stream_factor_show(struct kobject *kobj,
+				  struct kobj_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%u\n",
+			  limelight_readahead_factor(LIMELIGHT_RA_STREAM));
+}
+
+static struct kobj_attribute stream_factor_attr = __ATTR_RO(stream_factor);
+
+static ssize_t around_factor_show(struct kobject *kobj,
+				  struct kobj_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%u\n",
+			  limelight_readahead_factor(LIMELIGHT_RA_AROUND));
+}
+
+static struct kobj_attribute around_factor_attr = __ATTR_RO(around_factor);
+
+static ssize_t neighbours_factor_show(struct kobject *kobj,
+				      struct kobj_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%u\n",
+			  limelight_readahead_factor(LIMELIGHT_RA_NEIGHBOURS));
+}
+
+static struct kobj_attribute neighbours_factor_attr =
+	__ATTR_RO(neighbours_factor);
+
+static struct attribute *readahead_attrs[] = {
+	&readahead_enabled_attr.attr,
+	&factor_attr.attr,
+	&stream_factor_attr.attr,
+	&around_factor_attr.attr,
+	&neighbours_factor_attr.attr,
+	NULL,
+};
+
+static const struct attribute_group readahead_group = {
+	.name = "readahead",
+	.attrs = readahead_attrs,
+};
+
+#endif /* CONFIG_LIMELIGHT_READAHEAD */
+
 static const struct attribute_group *groups[] = {
 	&core_group,
 #ifdef CONFIG_LIMELIGHT_PROTECT
 	&protect_group,
+#endif
+#ifdef CONFIG_LIMELIGHT_READAHEAD
+	&readahead_group,
 #endif
 	NULL,
 };

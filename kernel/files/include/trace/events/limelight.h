@@ -5,6 +5,8 @@
 #if !defined(_TRACE_LIMELIGHT_H) || defined(TRACE_HEADER_MULTI_READ)
 #define _TRACE_LIMELIGHT_H
 
+#include <linux/fs.h>
+#include <linux/kdev_t.h>
 #include <linux/limelight.h>
 #include <linux/mm.h>
 #include <linux/tracepoint.h>
@@ -131,6 +133,73 @@ TRACE_EVENT(limelight_protect_budget,
 );
 
 #endif /* CONFIG_LIMELIGHT_PROTECT */
+
+#ifdef CONFIG_LIMELIGHT_READAHEAD
+
+#define limelight_ra_names			\
+	{ LIMELIGHT_RA_STREAM, "stream" },	\
+	{ LIMELIGHT_RA_AROUND, "around" },	\
+	{ LIMELIGHT_RA_NEIGHBOURS, "neighbours" }
+
+TRACE_EVENT(limelight_readahead,
+
+	TP_PROTO(struct inode *inode, pgoff_t index, unsigned long pages,
+		 unsigned long default_pages, u8 kind),
+
+	TP_ARGS(inode, index, pages, default_pages, kind),
+
+	TP_STRUCT__entry(
+		__field(dev_t, dev)
+		__field(ino_t, ino)
+		__field(pgoff_t, index)
+		__field(unsigned long, pages)
+		__field(unsigned long, default_pages)
+		__field(u8, kind)
+	),
+
+	TP_fast_assign(
+		__entry->dev = inode->i_sb->s_dev;
+		__entry->ino = inode->i_ino;
+		__entry->index = index;
+		__entry->pages = pages;
+		__entry->default_pages = default_pages;
+		__entry->kind = kind;
+	),
+
+	TP_printk("dev=%d:%d ino=%lx index=%lu pages=%lu default=%lu kind=%s",
+		  MAJOR(__entry->dev), MINOR(__entry->dev),
+		  (unsigned long)__entry->ino, __entry->index, __entry->pages,
+		  __entry->default_pages,
+		  __print_symbolic(__entry->kind, limelight_ra_names))
+);
+
+TRACE_EVENT(limelight_readahead_level,
+
+	TP_PROTO(u8 kind, unsigned int level, unsigned int used,
+		 unsigned int wasted),
+
+	TP_ARGS(kind, level, used, wasted),
+
+	TP_STRUCT__entry(
+		__field(unsigned int, level)
+		__field(unsigned int, used)
+		__field(unsigned int, wasted)
+		__field(u8, kind)
+	),
+
+	TP_fast_assign(
+		__entry->level = level;
+		__entry->used = used;
+		__entry->wasted = wasted;
+		__entry->kind = kind;
+	),
+
+	TP_printk("kind=%s halved=%u used=%u wasted=%u",
+		  __print_symbolic(__entry->kind, limelight_ra_names),
+		  __entry->level, __entry->used, __entry->wasted)
+);
+
+#endif /* CONFIG_LIMELIGHT_READAHEAD */
 
 #endif /* _TRACE_LIMELIGHT_H */
 

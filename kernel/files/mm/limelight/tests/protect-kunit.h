@@ -141,17 +141,17 @@ static void protect_test_what_a_mapping_says(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, reclaim.seen, LIMELIGHT_MAPPED);
 	KUNIT_EXPECT_EQ(test, reclaim.tag, limelight_tag_of(mm));
 
-	limelight_forget(&reclaim);
+	forget_folio(&reclaim);
 	vm_flags_init(vma, VM_RAND_READ);
 	__limelight_saw_vma(&reclaim, vma);
 	KUNIT_EXPECT_EQ(test, reclaim.seen, LIMELIGHT_MAPPED);
 
-	limelight_forget(&reclaim);
+	forget_folio(&reclaim);
 	vm_flags_init(vma, VM_SEQ_READ);
 	__limelight_saw_vma(&reclaim, vma);
 	KUNIT_EXPECT_EQ(test, reclaim.seen, LIMELIGHT_STREAMED);
 
-	limelight_forget(&reclaim);
+	forget_folio(&reclaim);
 	vm_flags_init(vma, 0);
 	vma->vm_file = file;
 	file->f_mode = FMODE_NOREUSE;
