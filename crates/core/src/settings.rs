@@ -10,6 +10,8 @@ pub struct Settings {
     pub topmost: TopmostSettings,
     /// How it is protected.
     pub protect: ProtectSettings,
+    /// How its files are read ahead.
+    pub readahead: ReadaheadSettings,
 }
 
 /// How the topmost app is found.
@@ -48,6 +50,39 @@ impl Default for ProtectSettings {
             budget_percent: 60,
             oom_points: 500,
             interval: Duration::from_millis(500),
+        }
+    }
+}
+
+/// The mechanism `readahead`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadaheadSettings {
+    /// Whether anything is done at all.
+    pub enabled: bool,
+    /// How many times as far as for everybody else the topmost app's reads reach ahead, 1 to 64.
+    pub factor: u8,
+    /// Most that the daemon reads ahead of streams, in bytes a second.
+    pub rate: u64,
+    /// Whether starts are recorded and replayed.
+    pub cold_start: bool,
+    /// How much of a start is recorded.
+    pub record: Duration,
+    /// Most that one record may have read, in bytes.
+    pub record_bytes: u64,
+    /// Most records that are kept; those unused for longest go.
+    pub records: u32,
+}
+
+impl Default for ReadaheadSettings {
+    fn default() -> Self {
+        ReadaheadSettings {
+            enabled: true,
+            factor: 8,
+            rate: 256 << 20,
+            cold_start: true,
+            record: Duration::from_secs(10),
+            record_bytes: 128 << 20,
+            records: 64,
         }
     }
 }

@@ -67,7 +67,12 @@ pub struct Config {
     pub adopt: Adopt,
     /// `[kernel] device`.
     pub device: UseDevice,
+    /// `[readahead] directory`.
+    pub cold_start_directory: PathBuf,
 }
+
+/// Where the records of starts are.
+pub const COLD_START_DIRECTORY: &str = "/var/lib/limelight/coldstart";
 
 impl Default for Config {
     fn default() -> Self {
@@ -77,6 +82,7 @@ impl Default for Config {
             scan_interval: Duration::from_millis(500),
             adopt: Adopt::default(),
             device: UseDevice::default(),
+            cold_start_directory: COLD_START_DIRECTORY.into(),
         }
     }
 }
@@ -88,6 +94,8 @@ enum Kind {
     Integer(i64, i64, fn(&mut Config, u32)),
     /// The words; the setter gets the position of the one that was given.
     Word(&'static [&'static str], fn(&mut Config, usize)),
+    /// An absolute path.
+    Path(fn(&mut Config, &str)),
 }
 
 impl fmt::Display for Kind {
@@ -96,6 +104,7 @@ impl fmt::Display for Kind {
             Kind::Bool(_) => f.write_str("true or false"),
             Kind::Integer(least, most, _) => write!(f, "a whole number from {least} to {most}"),
             Kind::Word(words, _) => write!(f, "\"{}\"", words.join("\", \"")),
+            Kind::Path(_) => f.write_str("an absolute path"),
         }
     }
 }
@@ -108,6 +117,10 @@ struct Key {
 
 fn ms(value: u32) -> Duration {
     Duration::from_millis(u64::from(value))
+}
+
+fn mib(value: u32) -> u64 {
+    u64::from(value) << 20
 }
 
 /// Every key there is.
@@ -156,6 +169,48 @@ const KEYS: &[Key] = &[
         kind: Kind::Word(&["auto", "never", "always"], |c, at| {
             c.adopt = pick(&[Adopt::Auto, Adopt::Never, Adopt::Always], at);
         }),
+    },
+    Key {
+        section: "readahead",
+        name: "enabled",
+        kind: Kind::Bool(|c, v| c.settings.readahead.enabled = v),
+    },
+    Key {
+        section: "readahead",
+        name: "factor",
+        kind: Kind::Integer(1, 64, |c, v| c.settings.readahead.factor = v as u8),
+    },
+    Key {
+        section: "readahead",
+        name: "rate_mib",
+        kind: Kind::Integer(1, 65_536, |c, v| c.settings.readahead.rate = mib(v)),
+    },
+    Key {
+        section: "readahead",
+        name: "cold_start",
+        kind: Kind::Bool(|c, v| c.settings.readahead.cold_start = v),
+    },
+    Key {
+        section: "readahead",
+        name: "record_s",
+        kind: Kind::Integer(1, 60, |c, v| {
+            c.settings.readahead.record = ms(v * 1000);
+        }),
+    },
+    Key {
+        section: "readahead",
+        name: "record_mib",
+        kind: Kind::Integer(1, 65_536, |c, v| c.settings.readahead.record_bytes = mib(v)),
+    },
+    Key {
+        section: "readahead",
+        name: "records",
+        kind: Kind::Integer(1, 4096, |c, v| c.settings.readahead.records = v),
+    },
+    Key {
+        section: "readahead",
+        name: "directory",
+        kind: Kind::Path(|c, v| c.cold_start_directory = v.into()),
     },
     Key {
         section: "kernel",
@@ -359,6 +414,9 @@ fn set(config: &mut Config, key: &Key, value: &Spanned<DeValue<'_>>) -> Option<S
                 config,
                 words.iter().position(|word| *word == value.as_ref())?,
             );
+        }
+        (Kind::Path(set), DeValue::String(value)) if Path::new(value.as_ref()).is_absolute() => {
+            set(config, value.as_ref());
         }
         (kind, value) => {
             let given = match value {

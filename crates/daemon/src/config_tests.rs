@@ -22,7 +22,7 @@ fn golden_errors() {
             "[topmost]\ngap_ms = \"2s\"\n[protekt]\nenabled = true\n",
             &[
                 (2, "`gap_ms` in [topmost] is \"2s\"; allowed: a whole number from 0 to 60000"),
-                (3, "unknown section [protekt]; there are [topmost], [sources], [protect], [kernel]"),
+                (3, "unknown section [protekt]; there are [topmost], [sources], [protect], [readahead], [kernel]"),
             ],
         ),
         (
@@ -44,6 +44,16 @@ fn golden_errors() {
                     "`interval_ms` in [protect] is a value of type array; allowed: a whole number from 100 to 10000",
                 ),
                 (4, "`adopt` in [protect] is 1.5; allowed: \"auto\", \"never\", \"always\""),
+            ],
+        ),
+        (
+            "[readahead]\nfactor = 0\ndirectory = \"records\"\n",
+            &[
+                (2, "`factor` in [readahead] is 0; allowed: a whole number from 1 to 64"),
+                (
+                    3,
+                    "`directory` in [readahead] is \"records\"; allowed: an absolute path",
+                ),
             ],
         ),
         ("protect = true\n", &[(1, "`protect` is a section: write [protect]")]),
@@ -88,6 +98,15 @@ fn every_key_reaches_the_configuration() {
         interval_ms = 250
         oom_score_adj_points = 0
         adopt = \"always\"
+        [readahead]
+        enabled = false
+        factor = 16
+        rate_mib = 10
+        cold_start = false
+        record_s = 5
+        record_mib = 20
+        records = 7
+        directory = \"/srv/records\"
         [kernel]
         device = \"require\"
     ";
@@ -101,6 +120,12 @@ fn every_key_reaches_the_configuration() {
     assert_eq!(config.settings.protect.interval, ms(250));
     assert_eq!(config.settings.protect.oom_points, 0);
     assert_eq!(config.adopt, Adopt::Always);
+    let readahead = &config.settings.readahead;
+    assert!(!readahead.enabled && !readahead.cold_start);
+    assert_eq!((readahead.factor, readahead.rate), (16, 10 << 20));
+    assert_eq!(readahead.record, ms(5000));
+    assert_eq!((readahead.record_bytes, readahead.records), (20 << 20, 7));
+    assert_eq!(config.cold_start_directory, PathBuf::from("/srv/records"));
     assert_eq!(config.device, UseDevice::Require);
     let keys = text.lines().filter(|line| line.contains('=')).count();
     assert_eq!(keys, KEYS.len(), "a key is missing in this test");

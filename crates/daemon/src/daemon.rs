@@ -23,6 +23,7 @@ use crate::exit::Failure;
 use crate::lock::{self, Lock};
 use crate::notify::Service;
 use crate::reactor::{Reactor, Ready, Token};
+use crate::readahead::Readahead;
 use crate::restore::Ledger;
 use crate::sources::control::ControlSource;
 use crate::sources::oom_score_adj::OomScoreAdj;
@@ -60,6 +61,7 @@ pub struct Daemon {
     pub(crate) control: ControlSource,
     pub(crate) pressure_source: PressureSource,
     pub(crate) oom_score_adj: OomScoreAdj,
+    pub(crate) readahead: Readahead,
     pub(crate) topmost: Topmost,
     pub(crate) pressure: Pressure,
     pub(crate) footprint: Option<(AppKey, Footprint)>,
@@ -135,6 +137,13 @@ impl Daemon {
             config.scan_interval,
             now,
         );
+        let readahead = Readahead::start(
+            &doors,
+            &config.settings.readahead,
+            &config.cold_start_directory,
+            options.dry_run,
+            now,
+        );
         reactor
             .add(&signals, Token::Signal, EventFlags::IN)
             .map_err(io)?;
@@ -152,6 +161,7 @@ impl Daemon {
             control,
             pressure_source,
             oom_score_adj,
+            readahead,
             pressure: Pressure::default(),
             footprint: None,
             not_adoptable: BTreeSet::new(),
@@ -177,6 +187,19 @@ impl Daemon {
             }
         }
         self.watch_oom_score_adj();
+        self.watch_readahead();
+    }
+
+    fn watch_readahead(&mut self) {
+        let queue = self.readahead.queue();
+        let queue = queue.map(|queue| self.reactor.add(queue, Token::Opens, EventFlags::IN));
+        let answers = self.readahead.answers();
+        let answers = answers.map(|all| self.reactor.add(all, Token::Readers, EventFlags::IN));
+        for added in queue.into_iter().chain(answers) {
+            if let Err(error) = added {
+                warn!("what is opened cannot be waited for, starts are not recorded: {error}");
+            }
+        }
     }
 
     fn watch_oom_score_adj(&mut self) {
@@ -267,6 +290,7 @@ impl Daemon {
             self.oom_score_adj.next_scan(),
             self.control.next_deadline(),
             self.service.next_deadline(),
+            self.readahead.next_deadline(),
         ];
         let next = deadlines.into_iter().flatten().min()?;
         // Rounded up: a millisecond early would only be another turn.
@@ -298,6 +322,8 @@ impl Daemon {
                 self.infer(fronts);
             }
             Token::Front => self.check_front(),
+            Token::Opens => self.readahead.take_opens(&self.doors, now()),
+            Token::Readers => self.readahead.take_answers(),
         }
     }
 
@@ -346,6 +372,7 @@ impl Daemon {
             };
             self.next_tick = now() + interval;
         }
+        self.readahead.pass_time(&self.doors, at);
         self.service.pass_time(at);
     }
 
@@ -357,6 +384,8 @@ impl Daemon {
                 if fresh.device != self.config.device {
                     warn!("[kernel] device takes effect when limelightd is started anew");
                 }
+                let readahead = fresh.settings.readahead != self.config.settings.readahead
+                    || fresh.cold_start_directory != self.config.cold_start_directory;
                 let source = (fresh.oom_score_adj, fresh.scan_interval)
                     != (self.config.oom_score_adj, self.config.scan_interval);
                 self.config = Config {
@@ -368,6 +397,9 @@ impl Daemon {
                 if source {
                     self.restart_oom_score_adj();
                 }
+                if readahead {
+                    self.restart_readahead();
+                }
                 self.refresh(Event::Settings);
                 info!("configuration reloaded");
             }
@@ -376,6 +408,18 @@ impl Daemon {
             }
         }
         self.service.ready();
+    }
+
+    /// What was seen of starts that are going on is lost; they will happen again.
+    fn restart_readahead(&mut self) {
+        self.readahead = Readahead::start(
+            &self.doors,
+            &self.config.settings.readahead,
+            &self.config.cold_start_directory,
+            self.options.dry_run,
+            now(),
+        );
+        self.watch_readahead();
     }
 
     fn restart_oom_score_adj(&mut self) {

@@ -11,6 +11,7 @@
 //! * [`sources`]: the control socket, `oom_score_adj`, memory pressure.
 //! * [`identify`] and [`trust`]: which app a process is, and who may say so.
 //! * [`actuators`]: cgroup knobs, `oom_score_adj`, `/dev/limelight`.
+//! * [`readahead`]: what is brought in before the app in front asks for it.
 //! * [`restore`] and [`undo`]: what was changed, on disk before it is changed, and putting it back.
 //! * [`config`], [`exit`], [`lock`], [`notify`]: being a good service.
 //!
@@ -37,6 +38,7 @@ pub mod log;
 pub mod notify;
 mod react;
 pub mod reactor;
+pub mod readahead;
 mod report;
 mod requests;
 pub mod restore;

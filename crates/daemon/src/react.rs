@@ -8,6 +8,7 @@ use limelight_core::model::topmost::{Claim, Shift};
 use limelight_core::model::{AppKey, ProcessId, Snapshot};
 use limelight_core::policy::protect::Step;
 use limelight_core::policy::{plan, Action, Event};
+use limelight_sys::device::Mechanism;
 use limelight_sys::pidfd::Pidfd;
 use rustix::event::epoll::EventFlags;
 use tracing::{debug, info};
@@ -110,6 +111,7 @@ impl Daemon {
             let snapshot = self.snapshot();
             let actions = plan(&event, &snapshot);
             let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.clone());
+            self.readahead.observe(&snapshot, &self.doors, now());
             self.last = snapshot;
             if self.options.dry_run && front.is_none() {
                 self.actuators.changes.drop_where(|_, _| true);
@@ -192,12 +194,14 @@ impl Daemon {
             .as_ref()
             .is_some_and(|topmost| self.not_adoptable.contains(&topmost.app.key));
         let device = self.actuators.device.device().is_some();
+        let device_readahead = self.actuators.device.has(Mechanism::Readahead);
         Snapshot {
             settings: self.config.settings.clone(),
             memory,
             lru,
             memory_controller: self.doors.has_memory_controller(),
             device,
+            device_readahead,
             device_members: match topmost {
                 Some(_) => self.actuators.device.members(),
                 None => 0,

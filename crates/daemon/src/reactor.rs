@@ -22,6 +22,10 @@ pub enum Token {
     Trace,
     /// The claimed process of the app in front ended.
     Front,
+    /// Files were opened.
+    Opens,
+    /// A thread that reads ahead has something to say.
+    Readers,
     /// A client has something to say, or can hear again.
     Client(u64),
 }
@@ -36,6 +40,8 @@ impl Token {
             Token::Pressure => 2,
             Token::Trace => 3,
             Token::Front => 4,
+            Token::Opens => 5,
+            Token::Readers => 6,
             Token::Client(id) => CLIENTS + id,
         }
     }
@@ -47,7 +53,9 @@ impl Token {
             2 => Token::Pressure,
             3 => Token::Trace,
             4 => Token::Front,
-            5..CLIENTS => return None,
+            5 => Token::Opens,
+            6 => Token::Readers,
+            7..CLIENTS => return None,
             id => Token::Client(id - CLIENTS),
         })
     }
@@ -136,6 +144,8 @@ mod tests {
             Token::Pressure,
             Token::Trace,
             Token::Front,
+            Token::Opens,
+            Token::Readers,
             Token::Client(0),
             Token::Client(99),
         ] {

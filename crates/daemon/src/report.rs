@@ -6,7 +6,7 @@ use limelight_core::control::{
     Status, TopmostStatus, PROTOCOL,
 };
 use limelight_core::model::{App, Lru, ProcessId};
-use limelight_core::policy::protect;
+use limelight_core::policy::{protect, readahead};
 
 use crate::daemon::Daemon;
 use crate::doors::now;
@@ -52,7 +52,7 @@ impl Daemon {
             topmost,
             previous: self.topmost.previous().map(app_status),
             sources: self.sources(),
-            mechanisms: vec![self.protect_status()],
+            mechanisms: vec![self.protect_status(), self.readahead_status()],
             memory: self.memory_status(),
             device: self.actuators.device.status(),
             changes: self.actuators.changes.all(),
@@ -130,6 +130,34 @@ impl Daemon {
         }
     }
 
+    fn readahead_status(&self) -> MechanismStatus {
+        let settings = &self.config.settings.readahead;
+        let streams = if self.actuators.in_force.device_readahead.is_some() {
+            format!("/dev/limelight, factor {}", settings.factor)
+        } else {
+            self.readahead.streams_detail()
+        };
+        let state = if !settings.enabled {
+            State::Off
+        } else if !self.readahead.works() {
+            State::Unavailable
+        } else if self.topmost.front().is_some() {
+            State::Active
+        } else {
+            State::Idle
+        };
+        let detail = match state {
+            State::Off => "switched off by the configuration ([readahead] enabled)".to_owned(),
+            State::Unavailable => self.readahead.cold_start_detail(),
+            _ => format!("{streams}; {}", self.readahead.cold_start_detail()),
+        };
+        MechanismStatus {
+            name: "readahead".to_owned(),
+            state,
+            detail,
+        }
+    }
+
     fn memory_status(&self) -> MemoryStatus {
         let memory = pressure::memory(&self.doors);
         MemoryStatus {
@@ -202,7 +230,12 @@ impl Daemon {
 
     fn notes(&self, role: Role, id: ProcessId) -> Vec<String> {
         let mut notes = match role {
-            Role::Topmost => protect::notes(&self.last),
+            Role::Topmost => {
+                let mut notes = protect::notes(&self.last);
+                notes.extend(readahead::notes(&self.last));
+                notes.extend(self.readahead.note(&self.doors, id));
+                notes
+            }
             Role::Previous => {
                 vec!["this app was topmost before; nothing is done for it now".to_owned()]
             }

@@ -61,6 +61,8 @@ pub struct Reserved {
 pub struct InForce {
     /// Budget in percent with which the device's `protect` is on.
     pub device_protect: Option<u8>,
+    /// Factor with which the device's `readahead` is on.
+    pub device_readahead: Option<u8>,
     /// The app whose processes the device was given, and those processes, ascending.
     pub marked: Option<(AppKey, Vec<ProcessId>)>,
     /// The reservation in force.
@@ -96,6 +98,8 @@ pub struct Snapshot {
     pub memory_controller: bool,
     /// `/dev/limelight` is open and offers `protect`.
     pub device: bool,
+    /// The device offers `readahead` too.
+    pub device_readahead: bool,
     /// Live processes that the device counts as the topmost app's, children that were born as
     /// members included.
     pub device_members: u32,

@@ -4,5 +4,6 @@
 
 pub mod plan;
 pub mod protect;
+pub mod readahead;
 
 pub use plan::{plan, Action, Event};

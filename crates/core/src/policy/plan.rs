@@ -5,7 +5,7 @@
 //! report to be in force, and lists the difference. An action that failed is therefore planned
 //! again at the next event, and an event that is delivered twice does nothing the second time.
 
-use super::protect;
+use super::{protect, readahead};
 use crate::model::app::{AppKey, ProcessId};
 use crate::model::snapshot::{Measured, Snapshot};
 
@@ -35,6 +35,8 @@ pub enum Action {
     },
     /// A step of `protect`.
     Protect(protect::Step),
+    /// A step of `readahead`.
+    Readahead(readahead::Step),
 }
 
 /// Everything to do now, in order. What is taken away comes before what is given, so that two
@@ -44,12 +46,16 @@ pub fn plan(event: &Event, snapshot: &Snapshot) -> Vec<Action> {
         .into_iter()
         .map(Action::Protect)
         .collect();
+    let steps = readahead::withdraw(event, snapshot);
+    actions.extend(steps.into_iter().map(Action::Readahead));
     actions.extend(mark(event, snapshot));
     actions.extend(
         protect::grant(event, snapshot)
             .into_iter()
             .map(Action::Protect),
     );
+    let steps = readahead::grant(event, snapshot);
+    actions.extend(steps.into_iter().map(Action::Readahead));
     actions
 }
 

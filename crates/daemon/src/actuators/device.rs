@@ -14,7 +14,7 @@ use super::{outcome, Actuators, Context};
 use crate::config::UseDevice;
 use crate::exit::Failure;
 
-const UNDONE_BY: &str = "the kernel, when limelightd ends in any way";
+pub(super) const UNDONE_BY: &str = "the kernel, when limelightd ends in any way";
 
 /// The device, or why it is not used.
 #[derive(Debug)]
@@ -84,6 +84,12 @@ impl DeviceDoor {
             DeviceDoor::Open(device) => Some(device),
             DeviceDoor::Unused(_) => None,
         }
+    }
+
+    /// Whether the kernel offers a mechanism through it.
+    pub fn has(&self, mechanism: Mechanism) -> bool {
+        let info = self.device().and_then(|device| device.info().ok());
+        info.is_some_and(|info| info.has(mechanism))
     }
 
     /// Live processes that the kernel counts as the topmost app's.

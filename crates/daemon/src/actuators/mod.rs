@@ -7,13 +7,14 @@ pub mod cgroup_memory;
 pub mod changes;
 pub mod device;
 pub mod oom_score_adj;
+pub mod readahead;
 
 use std::time::Duration;
 
 use limelight_core::control::Outcome;
 use limelight_core::model::{App, InForce};
 use limelight_core::policy::protect::Step;
-use limelight_core::policy::Action;
+use limelight_core::policy::{readahead as ahead, Action};
 
 use crate::doors::Doors;
 use crate::restore::Ledger;
@@ -94,6 +95,9 @@ impl Actuators {
                 }
                 Step::Unshield { app } => self.unshield(*app, context),
             },
+            Action::Readahead(ahead::Step::Switch { factor }) => {
+                self.switch_readahead(*factor, context);
+            }
         }
         Effect::None
     }
@@ -116,6 +120,9 @@ impl Actuators {
                 // Nothing is in force in a dry run, so nothing is ever taken back.
                 Step::Release { .. } | Step::Unreserve { .. } | Step::Unshield { .. } => {}
             },
+            Action::Readahead(ahead::Step::Switch { factor }) => {
+                self.plan_switch_readahead(*factor, context);
+            }
         }
     }
 }

@@ -1,0 +1,509 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What an app reads in its first seconds, as it is kept from one start to the next.
+//!
+//! A record is a text file. Its first line names the format and its version, its last one carries a
+//! checksum of everything above, so that half a record is never taken for a whole one. Each file
+//! has the identity under which it was seen: one that was written to or replaced since is not
+//! read. Files are sorted by device and inode number, ranges by offset, which on most file systems
+//! is close to the order on the disk.
+//!
+//! ```text
+//! limelight-coldstart 1
+//! program 2049 1311 6831736 1690000000000000000 /usr/bin/python3.11
+//! file 2049 402 13312 1690000000000000000 /usr/lib/python3.11/abc.py
+//! range 0 16384
+//! sum 8c3b5e0f9d2a1746
+//! ```
+
+use std::collections::BTreeMap;
+
+/// First line of a record.
+const HEADER: &str = "limelight-coldstart 1";
+
+/// A hole of this many bytes or less between two ranges is read too: that is cheaper than another
+/// request.
+const HOLE: u64 = 64 << 10;
+
+/// Files that one record may name.
+pub const FILES_MAX: usize = 4096;
+
+/// Bytes of a record's text: a larger one is not ours.
+pub const TEXT_MAX: u64 = 4 << 20;
+
+/// One version of one file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileVersion {
+    /// Number of the file system's device.
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+    /// Size in bytes.
+    pub size: u64,
+    /// Last change of the contents, in nanoseconds since 1970.
+    pub mtime_ns: i64,
+}
+
+/// Bytes of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Extent {
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes.
+    pub len: u64,
+}
+
+/// A file, and what of it is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileExtents {
+    /// Which version of the file.
+    pub version: FileVersion,
+    /// Where it was found.
+    pub path: String,
+    /// Ascending, without overlap.
+    pub extents: Vec<Extent>,
+}
+
+impl FileExtents {
+    /// Bytes of all ranges.
+    pub fn bytes(&self) -> u64 {
+        self.extents.iter().map(|extent| extent.len).sum()
+    }
+}
+
+/// What one app reads when it starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// The program that is executed, or the script that names it.
+    pub program: String,
+    /// Which version of the program was recorded.
+    pub version: FileVersion,
+    /// Sorted by device and inode.
+    pub files: Vec<FileExtents>,
+}
+
+/// Why a text is no record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Flaw {
+    /// Another program's file, or another version of the format.
+    Foreign,
+    /// The checksum does not fit the text: cut off or changed.
+    Damaged,
+    /// A line that cannot be understood, counted from 1.
+    Line(usize),
+}
+
+impl std::fmt::Display for Flaw {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Flaw::Foreign => write!(f, "does not begin with {HEADER:?}"),
+            Flaw::Damaged => f.write_str("the checksum does not fit: cut off or changed"),
+            Flaw::Line(line) => write!(f, "line {line} cannot be understood"),
+        }
+    }
+}
+
+impl Record {
+    /// Puts a record together: ranges are sorted and merged, files sorted, and when there are more
+    /// than [`FILES_MAX`] or more than `bytes_max` bytes the largest files are left out: they are
+    /// data more often than code, and the kernel's own read-ahead serves large files well.
+    pub fn new(
+        program: impl Into<String>,
+        version: FileVersion,
+        files: Vec<FileExtents>,
+        bytes_max: u64,
+    ) -> Record {
+        let mut files: Vec<FileExtents> = files
+            .into_iter()
+            .map(|mut file| {
+                file.extents = merge(file.extents, file.version.size);
+                file
+            })
+            .filter(|file| !file.extents.is_empty())
+            .collect();
+        files.sort_by_key(FileExtents::bytes);
+        files.truncate(FILES_MAX);
+        let mut bytes = 0u64;
+        files.retain(|file| {
+            bytes = bytes.saturating_add(file.bytes());
+            bytes <= bytes_max
+        });
+        files.sort_by_key(|file| file.version);
+        files.dedup_by(|a, b| same_file(&a.version, &b.version));
+        Record {
+            program: program.into(),
+            version,
+            files,
+        }
+    }
+
+    /// Bytes of all ranges of all files.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(FileExtents::bytes).sum()
+    }
+
+    /// What a newer look at the same app's start makes of this record. A file in both keeps the
+    /// ranges of both, because what was evicted before the newer look was still read; a new one is
+    /// added; one that was not opened this time is dropped, unless the newer look was `partial`.
+    pub fn updated(&self, newer: Record, partial: bool, bytes_max: u64) -> Record {
+        let mut files: BTreeMap<FileVersion, FileExtents> = newer
+            .files
+            .into_iter()
+            .map(|file| (file.version, file))
+            .collect();
+        for old in &self.files {
+            match files.get_mut(&old.version) {
+                Some(file) => file.extents.extend(&old.extents),
+                None if partial => {
+                    files.insert(old.version, old.clone());
+                }
+                None => {}
+            }
+        }
+        let files = files.into_values().collect();
+        Record::new(newer.program, newer.version, files, bytes_max)
+    }
+
+    /// Whether `other` says so much the same that writing it is not worth it.
+    pub fn resembles(&self, other: &Record) -> bool {
+        let versions = |record: &Record| -> Vec<FileVersion> {
+            record.files.iter().map(|file| file.version).collect()
+        };
+        let (a, b) = (self.bytes(), other.bytes());
+        self.version == other.version
+            && versions(self) == versions(other)
+            && a.abs_diff(b) <= a.max(b) / 32
+    }
+
+    /// The record as text.
+    pub fn encode(&self) -> String {
+        let mut text = format!("{HEADER}\n");
+        push_file(&mut text, "program", &self.version, &self.program);
+        for file in &self.files {
+            push_file(&mut text, "file", &file.version, &file.path);
+            for extent in &file.extents {
+                text.push_str(&format!("range {} {}\n", extent.offset, extent.len));
+            }
+        }
+        let sum = checksum(&text);
+        text.push_str(&format!("sum {sum:016x}\n"));
+        text
+    }
+
+    /// Reads a record. What it returns obeys the same rules as what [`Record::new`] makes.
+    pub fn decode(text: &str) -> Result<Record, Flaw> {
+        let body = text.strip_prefix(HEADER).ok_or(Flaw::Foreign)?;
+        if !body.starts_with('\n') {
+            return Err(Flaw::Foreign);
+        }
+        let trimmed = text.strip_suffix('\n').ok_or(Flaw::Damaged)?;
+        let end = trimmed.rfind('\n').ok_or(Flaw::Damaged)? + 1;
+        let (above, last) = trimmed.split_at(end);
+        let sum = last.strip_prefix("sum ").ok_or(Flaw::Damaged)?;
+        if sum != format!("{:016x}", checksum(above)) {
+            return Err(Flaw::Damaged);
+        }
+        let mut program = None;
+        let mut files: Vec<FileExtents> = Vec::new();
+        for (number, line) in above.lines().enumerate().skip(1) {
+            let flaw = Flaw::Line(number + 1);
+            let (word, rest) = line.split_once(' ').ok_or(flaw.clone())?;
+            match (word, number) {
+                ("program", 1) => program = Some(parse_file(rest).ok_or(flaw)?),
+                ("file", _) if files.len() < FILES_MAX => {
+                    let (version, path) = parse_file(rest).ok_or(flaw)?;
+                    files.push(FileExtents {
+                        version,
+                        path,
+                        extents: Vec::new(),
+                    });
+                }
+                ("range", _) => {
+                    let file = files.last_mut().ok_or(flaw.clone())?;
+                    file.extents.push(parse_range(rest).ok_or(flaw)?);
+                }
+                _ => return Err(flaw),
+            }
+        }
+        let (version, program) = program.ok_or(Flaw::Line(2))?;
+        Ok(Record::new(program, version, files, u64::MAX))
+    }
+}
+
+/// The name of a program's record in the directory of all records.
+pub fn file_name(program: &str) -> String {
+    let word = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let base: String = program
+        .rsplit('/')
+        .next()
+        .unwrap_or_default()
+        .bytes()
+        .map(|byte| if word(byte) { char::from(byte) } else { '_' })
+        .take(32)
+        .collect();
+    format!("{base}-{:016x}", checksum(program))
+}
+
+fn same_file(a: &FileVersion, b: &FileVersion) -> bool {
+    (a.device, a.inode) == (b.device, b.inode)
+}
+
+/// Sorts ranges, merges those that touch, overlap or lie close, and cuts them off at the end.
+fn merge(mut extents: Vec<Extent>, size: u64) -> Vec<Extent> {
+    extents.sort_unstable();
+    let mut merged: Vec<Extent> = Vec::new();
+    for extent in extents {
+        let end = extent.offset.saturating_add(extent.len).min(size);
+        if extent.offset >= end {
+            continue;
+        }
+        match merged.last_mut() {
+            Some(last) if extent.offset <= last.offset + last.len + HOLE => {
+                last.len = last.len.max(end - last.offset);
+            }
+            _ => merged.push(Extent {
+                offset: extent.offset,
+                len: end - extent.offset,
+            }),
+        }
+    }
+    merged
+}
+
+fn push_file(text: &mut String, word: &str, version: &FileVersion, path: &str) {
+    let FileVersion {
+        device,
+        inode,
+        size,
+        mtime_ns,
+    } = version;
+    let path = escape(path);
+    text.push_str(&format!(
+        "{word} {device} {inode} {size} {mtime_ns} {path}\n"
+    ));
+}
+
+fn parse_file(text: &str) -> Option<(FileVersion, String)> {
+    let mut words = text.splitn(5, ' ');
+    let version = FileVersion {
+        device: words.next()?.parse().ok()?,
+        inode: words.next()?.parse().ok()?,
+        size: words.next()?.parse().ok()?,
+        mtime_ns: words.next()?.parse().ok()?,
+    };
+    let path = unescape(words.next()?)?;
+    path.starts_with('/').then_some((version, path))
+}
+
+fn parse_range(text: &str) -> Option<Extent> {
+    let (offset, len) = text.split_once(' ')?;
+    let (offset, len): (u64, u64) = (offset.parse().ok()?, len.parse().ok()?);
+    offset.checked_add(len)?;
+    Some(Extent { offset, len })
+}
+
+/// A path may hold anything but NUL; a line must not hold a newline.
+fn escape(path: &str) -> String {
+    path.replace('\\', "\\\\").replace('\n', "\\n")
+}
+
+fn unescape(text: &str) -> Option<String> {
+    let mut path = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(char) = chars.next() {
+        path.push(match char {
+            '\\' => match chars.next()? {
+                '\\' => '\\',
+                'n' => '\n',
+                _ => return None,
+            },
+            char => char,
+        });
+    }
+    Some(path)
+}
+
+/// FNV-1a with 64 bits: it tells a damaged text, and is no protection against a forged one.
+fn checksum(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+        (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const KIB: u64 = 1 << 10;
+
+    fn version(inode: u64, size: u64) -> FileVersion {
+        FileVersion {
+            device: 2049,
+            inode,
+            size,
+            mtime_ns: -5,
+        }
+    }
+
+    fn file(inode: u64, size: u64, extents: &[(u64, u64)]) -> FileExtents {
+        FileExtents {
+            version: version(inode, size),
+            path: format!("/usr/lib/{inode}"),
+            extents: extents
+                .iter()
+                .map(|&(offset, len)| Extent { offset, len })
+                .collect(),
+        }
+    }
+
+    fn record(files: Vec<FileExtents>) -> Record {
+        Record::new("/usr/bin/app", version(1, 9), files, u64::MAX)
+    }
+
+    fn extents(record: &Record, at: usize) -> Vec<(u64, u64)> {
+        let extents = &record.files[at].extents;
+        extents.iter().map(|e| (e.offset, e.len)).collect()
+    }
+
+    #[test]
+    fn close_ranges_become_one_and_none_leaves_the_file() {
+        let size = 900 * KIB;
+        let record = record(vec![file(
+            7,
+            size,
+            &[
+                (500 * KIB, 8 * KIB),
+                (0, 4 * KIB),
+                (60 * KIB, 4 * KIB),
+                (890 * KIB, 64 * KIB),
+                (2000 * KIB, 4 * KIB),
+            ],
+        )]);
+        let expected = [(0, 64 * KIB), (500 * KIB, 8 * KIB), (890 * KIB, 10 * KIB)];
+        assert_eq!(extents(&record, 0), expected);
+    }
+
+    #[test]
+    fn files_are_in_the_order_of_the_disk_and_the_largest_go_first() {
+        let files = vec![
+            file(9, 100 * KIB, &[(0, 10 * KIB)]),
+            file(3, 100 * KIB, &[(0, 90 * KIB)]),
+            file(4, 100 * KIB, &[(0, 20 * KIB)]),
+            file(8, 100 * KIB, &[]),
+        ];
+        let all = record(files.clone());
+        let inodes = |record: &Record| -> Vec<u64> {
+            record.files.iter().map(|file| file.version.inode).collect()
+        };
+        assert_eq!(inodes(&all), [3, 4, 9]);
+        let bounded = Record::new("/a", version(1, 9), files, 30 * KIB);
+        assert_eq!(inodes(&bounded), [4, 9]);
+        assert_eq!(bounded.bytes(), 30 * KIB);
+    }
+
+    #[test]
+    fn a_newer_look_adds_drops_and_unites() {
+        let size = 900 * KIB;
+        let old = record(vec![
+            file(1, size, &[(0, 4 * KIB)]),
+            file(2, size, &[(0, 4 * KIB)]),
+        ]);
+        let newer = record(vec![
+            file(2, size, &[(500 * KIB, 4 * KIB)]),
+            file(3, size, &[(0, 4 * KIB)]),
+        ]);
+        let updated = old.updated(newer.clone(), false, u64::MAX);
+        assert_eq!(updated.files.len(), 2);
+        assert_eq!(extents(&updated, 0), [(0, 4 * KIB), (500 * KIB, 4 * KIB)]);
+        let partial = old.updated(newer, true, u64::MAX);
+        assert_eq!(partial.files.len(), 3);
+        assert!(!old.resembles(&updated) && updated.resembles(&updated.clone()));
+    }
+
+    #[test]
+    fn a_record_survives_its_text() {
+        let mut odd = file(2, 900 * KIB, &[(0, 4 * KIB), (500 * KIB, 8 * KIB)]);
+        odd.path = "/home/a b/c\\d\ne".to_owned();
+        let record = record(vec![odd]);
+        let text = record.encode();
+        assert!(text.starts_with("limelight-coldstart 1\nprogram 2049 1 9 -5 /usr/bin/app\n"));
+        assert_eq!(Record::decode(&text), Ok(record));
+    }
+
+    #[test]
+    fn what_is_not_whole_is_refused_and_named() {
+        let text = record(vec![file(2, 9 * KIB, &[(0, 4 * KIB)])]).encode();
+        for cut in 0..text.len() {
+            assert!(Record::decode(&text[..cut]).is_err(), "{cut}");
+        }
+        assert_eq!(
+            Record::decode(&text.replace("4096", "4097")),
+            Err(Flaw::Damaged)
+        );
+        assert_eq!(
+            Record::decode(&text.replace("coldstart 1", "coldstart 2")),
+            Err(Flaw::Foreign)
+        );
+        let with_sum = |body: &str| format!("{body}sum {:016x}\n", checksum(body));
+        for (body, line) in [
+            ("limelight-coldstart 1\n", 2),
+            ("limelight-coldstart 1\nprogram 1 2 3 4 relative\n", 2),
+            ("limelight-coldstart 1\nprogram 1 2 3 4 /a\nrange 0 1\n", 3),
+            ("limelight-coldstart 1\nprogram 1 2 3 4 /a\nfile 1 2 3 4 /b\nrange 18446744073709551615 1\n", 4),
+            ("limelight-coldstart 1\nprogram 1 2 3 4 /a\nfile 1 2 3 4 /b\\x\n", 3),
+        ] {
+            assert_eq!(Record::decode(&with_sum(body)), Err(Flaw::Line(line)), "{body}");
+        }
+    }
+
+    #[test]
+    fn a_records_name_is_a_file_name_and_tells_programs_apart() {
+        let name = file_name("/usr/bin/gimp-2.10");
+        assert!(name.starts_with("gimp-2.10-"), "{name}");
+        assert_ne!(name, file_name("/usr/local/bin/gimp-2.10"));
+        assert!(!file_name("/a/.. \n/\u{e9}").contains(['/', '\n', ' ']));
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_never_panics(text in any::<String>()) {
+            let _ = Record::decode(&text);
+        }
+
+        #[test]
+        fn merged_ranges_cover_everything_and_never_overlap(
+            ranges in proptest::collection::vec((0u64..2_000_000, 1u64..200_000), 0..40),
+            size in 1u64..2_000_000,
+        ) {
+            let given: Vec<Extent> = ranges
+                .iter()
+                .map(|&(offset, len)| Extent { offset, len })
+                .collect();
+            let merged = merge(given.clone(), size);
+            for pair in merged.windows(2) {
+                prop_assert!(pair[0].offset + pair[0].len + HOLE < pair[1].offset);
+            }
+            for extent in given.iter().filter(|extent| extent.offset < size) {
+                let last = (extent.offset + extent.len).min(size) - 1;
+                for byte in [extent.offset, last] {
+                    let inside = |m: &&Extent| m.offset <= byte && byte < m.offset + m.len;
+                    prop_assert!(merged.iter().any(|m| inside(&m)));
+                }
+            }
+            prop_assert!(merged.iter().all(|m| m.offset + m.len <= size));
+        }
+
+        #[test]
+        fn any_record_survives_its_text(
+            paths in proptest::collection::vec("/[ -~\n\\\\]{0,12}", 0..6),
+            offset in 0u64..1_000_000,
+        ) {
+            let files = paths.iter().enumerate().map(|(at, path)| FileExtents {
+                path: path.clone(),
+                ..file(at as u64, 2_000_000, &[(offset, 5000)])
+            });
+            let record = record(files.collect());
+            prop_assert_eq!(Record::decode(&record.encode()), Ok(record));
+        }
+    }
+}

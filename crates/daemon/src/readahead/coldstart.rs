@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Cold start: what an app opens in its first seconds is remembered, and read ahead when the same
+//! program is executed again.
+//!
+//! Nobody knows at its start whether a program will be an app that a person looks at. So the last
+//! few programs that were started are followed for as long as a start may take, in memory only: the
+//! names of the files that they and their children opened. When one of them becomes topmost, the
+//! cached parts of those files are what its start has read, and are written down; of all others
+//! nothing is kept.
+//!
+//! A replay begins with the execution itself: execve() opens the program before it needs anything
+//! else of it, and the event of that open is what the daemon waits for.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use limelight_core::model::coldstart::file_name;
+use limelight_core::model::{App, AppKey, ProcessId};
+use limelight_core::settings::ReadaheadSettings;
+use limelight_sys::files::{FileKind, FileStat};
+
+use super::replay::{self, Candidate, Recording, Replay};
+use crate::doors::Doors;
+
+/// Programs that are followed at once.
+const YOUNG_MAX: usize = 128;
+
+/// Files that are remembered of one of them.
+const FILES_MAX: usize = 4096;
+
+/// How long after its start a program may become topmost and still be recorded: under load, a
+/// window can take long to appear.
+const GRACE: Duration = Duration::from_secs(60);
+
+/// The same record is not replayed again within this time: a second instance finds everything
+/// cached, and a script that starts a program in a loop is no app.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// How long it is remembered that a process is nobody's child who matters.
+const STRANGER: Duration = Duration::from_secs(1);
+
+/// Processes of which that is remembered.
+const STRANGERS_MAX: usize = 512;
+
+/// Apps whose start is being watched to its end.
+const PENDING_MAX: usize = 8;
+
+/// A program that was started not long ago.
+#[derive(Debug)]
+struct Young {
+    id: ProcessId,
+    since: Duration,
+    /// What it executed, in order: perhaps a script, its interpreter, the loader.
+    executed: Vec<Candidate>,
+    /// What it and its children opened, by device and inode.
+    opened: BTreeMap<(u64, u64), PathBuf>,
+}
+
+/// An app whose start is not over yet.
+#[derive(Debug)]
+struct Pending {
+    app: AppKey,
+    root: ProcessId,
+    since: Duration,
+    due: Duration,
+    members: BTreeSet<i32>,
+    /// The program that its first process runs.
+    program: Candidate,
+}
+
+/// Whose open it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// A program's that is followed.
+    Young,
+    /// Nobody's who matters.
+    Stranger,
+}
+
+/// Starts that are followed, and records that are known.
+#[derive(Debug)]
+pub struct ColdStart {
+    directory: PathBuf,
+    young: HashMap<i32, Young>,
+    /// Processes that are children of a young one (which), or of none.
+    kin: HashMap<i32, (Option<i32>, Duration)>,
+    pending: Vec<Pending>,
+    /// Names of the records.
+    known: BTreeSet<String>,
+    replayed: HashMap<String, Duration>,
+    /// Since when no event was lost.
+    whole_since: Duration,
+}
+
+impl ColdStart {
+    /// Follows nothing yet; looks which records there are.
+    pub fn new(directory: &Path, now: Duration) -> ColdStart {
+        ColdStart {
+            directory: directory.to_owned(),
+            young: HashMap::new(),
+            kin: HashMap::new(),
+            pending: Vec::new(),
+            known: replay::names(directory).into_iter().collect(),
+            replayed: HashMap::new(),
+            whole_since: now,
+        }
+    }
+
+    /// How many apps have a record.
+    pub fn records(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Where the records are.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Whether there is a record of this program.
+    pub fn knows(&self, program: &Path) -> bool {
+        let name = program.to_str().map(file_name);
+        name.is_some_and(|name| self.known.contains(&name))
+    }
+
+    /// The queue overflowed.
+    pub fn lost(&mut self, now: Duration) {
+        self.whole_since = now;
+    }
+
+    /// A program is being executed. What to read ahead, if its start is known.
+    pub fn executed(
+        &mut self,
+        pid: i32,
+        file: &OwnedFd,
+        doors: &Doors,
+        room: u64,
+        now: Duration,
+    ) -> Option<Replay> {
+        let candidate = candidate(file)?;
+        let replay = self.replay_of(&candidate, room, now);
+        if let Ok((id, _)) = doors.process(pid) {
+            self.follow(id, now)?.executed.push(candidate);
+        }
+        replay
+    }
+
+    fn replay_of(&mut self, program: &Candidate, room: u64, now: Duration) -> Option<Replay> {
+        let path = program.path.to_str()?;
+        let name = file_name(path);
+        if !self.known.contains(&name) {
+            return None;
+        }
+        let before = self.replayed.get(&name);
+        if before.is_some_and(|&before| now.saturating_sub(before) < AGAIN) {
+            return None;
+        }
+        let record = self.directory.join(&name);
+        self.replayed
+            .retain(|_, at| now.saturating_sub(*at) < AGAIN);
+        self.replayed.insert(name, now);
+        Some(Replay {
+            program: path.to_owned(),
+            record,
+            room,
+        })
+    }
+
+    /// The entry of a process; a number that was given to another process gets a new one.
+    fn follow(&mut self, id: ProcessId, now: Duration) -> Option<&mut Young> {
+        let fresh = self.young.get(&id.pid).is_none_or(|young| young.id != id);
+        if fresh {
+            if self.young.len() >= YOUNG_MAX {
+                self.young
+                    .retain(|_, young| now.saturating_sub(young.since) < GRACE);
+            }
+            if self.young.len() >= YOUNG_MAX {
+                let oldest = self.young.values().min_by_key(|young| young.since);
+                let oldest = oldest.map(|young| young.id.pid)?;
+                self.young.remove(&oldest);
+            }
+            let young = Young {
+                id,
+                since: now,
+                executed: Vec::new(),
+                opened: BTreeMap::new(),
+            };
+            self.young.insert(id.pid, young);
+            self.kin.remove(&id.pid);
+        }
+        self.young.get_mut(&id.pid)
+    }
+
+    /// A file was opened.
+    pub fn opened(
+        &mut self,
+        pid: i32,
+        file: &OwnedFd,
+        doors: &Doors,
+        settings: &ReadaheadSettings,
+        now: Duration,
+    ) -> Owner {
+        let Some(pid) = self.young_of(pid, doors, now) else {
+            return Owner::Stranger;
+        };
+        let Some(young) = self.young.get_mut(&pid) else {
+            return Owner::Stranger;
+        };
+        // What is opened later is no part of the start, but no stranger's either while it may
+        // still become one.
+        let starting = now.saturating_sub(young.since) <= settings.record;
+        if starting && young.opened.len() < FILES_MAX {
+            if let Ok(stat) = FileStat::of(file) {
+                let key = (stat.id.device, stat.id.inode);
+                if stat.kind == FileKind::Regular && !young.opened.contains_key(&key) {
+                    if let Some(path) = path_of(file) {
+                        young.opened.insert(key, path);
+                    }
+                }
+            }
+        }
+        if starting {
+            Owner::Young
+        } else {
+            Owner::Stranger
+        }
+    }
+
+    /// The young program that a process is, or whose child it is.
+    fn young_of(&mut self, pid: i32, doors: &Doors, now: Duration) -> Option<i32> {
+        if self.young.contains_key(&pid) {
+            return Some(pid);
+        }
+        if let Some((kin, at)) = self.kin.get(&pid) {
+            if now.saturating_sub(*at) < STRANGER {
+                return *kin;
+            }
+        }
+        if self.kin.len() >= STRANGERS_MAX {
+            self.kin.clear();
+        }
+        let parent = doors.process(pid).and_then(|(_, process)| process.stat());
+        let parent = parent.ok().map(|stat| stat.ppid);
+        let kin = parent.and_then(|parent| match self.kin.get(&parent) {
+            _ if self.young.contains_key(&parent) => Some(parent),
+            Some((kin, _)) => *kin,
+            None => None,
+        });
+        self.kin.insert(pid, (kin, now));
+        kin
+    }
+
+    /// An app is topmost: if it was started not long ago, its start will be recorded.
+    pub fn topmost(
+        &mut self,
+        app: &App,
+        members: &[ProcessId],
+        doors: &Doors,
+        settings: &ReadaheadSettings,
+        now: Duration,
+    ) {
+        if let Some(pending) = self.pending.iter_mut().find(|p| p.app == app.key) {
+            pending.members.extend(members.iter().map(|id| id.pid));
+            return;
+        }
+        let young = |id: &ProcessId| {
+            let young = self.young.get(&id.pid).filter(|young| young.id == *id)?;
+            (now.saturating_sub(young.since) < GRACE && !young.executed.is_empty())
+                .then_some((young.since, *id))
+        };
+        let claimed = app.process.as_ref().and_then(young);
+        let Some((since, root)) = claimed.or_else(|| members.iter().filter_map(young).min()) else {
+            return;
+        };
+        let Some(process) = doors.same_process(root) else {
+            return;
+        };
+        let Ok((stat, path)) = process.program() else {
+            return;
+        };
+        if self.pending.len() >= PENDING_MAX {
+            return;
+        }
+        self.pending.push(Pending {
+            app: app.key,
+            root,
+            since,
+            due: (since + settings.record).max(now),
+            members: members.iter().map(|id| id.pid).chain([root.pid]).collect(),
+            program: Candidate {
+                inode: stat.id.inode,
+                path,
+            },
+        });
+    }
+
+    /// Forgets an app's start once it was looked at.
+    fn forget(&mut self, pending: &Pending) {
+        for pid in &pending.members {
+            self.young.remove(pid);
+        }
+    }
+
+    /// When the next start is over.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.pending.iter().map(|pending| pending.due).min()
+    }
+
+    /// Starts that are over by now, or whose app has ended.
+    pub fn finished(
+        &mut self,
+        doors: &Doors,
+        settings: &ReadaheadSettings,
+        complete: impl Fn(Duration) -> bool,
+        now: Duration,
+    ) -> Vec<Recording> {
+        let over =
+            |pending: &Pending| pending.due <= now || doors.same_process(pending.root).is_none();
+        let (done, pending): (Vec<_>, Vec<_>) = std::mem::take(&mut self.pending)
+            .into_iter()
+            .partition(over);
+        self.pending = pending;
+        let mut recordings = Vec::new();
+        for pending in done {
+            let whole = complete(pending.since) && self.whole_since <= pending.since;
+            recordings.push(Recording {
+                before: self.before(&pending),
+                files: self.files_of(&pending, doors),
+                program: pending.program.clone(),
+                partial: !whole,
+                directory: self.directory.clone(),
+                bytes_max: settings.record_bytes,
+                records_max: settings.records as usize,
+            });
+            self.forget(&pending);
+        }
+        recordings
+    }
+
+    /// What the app's first process executed right before its program.
+    fn before(&self, pending: &Pending) -> Option<Candidate> {
+        let executed = &self.young.get(&pending.root.pid)?.executed;
+        let inode = pending.program.inode;
+        let at = executed.iter().rposition(|each| each.inode == inode)?;
+        executed.get(at.checked_sub(1)?).cloned()
+    }
+
+    /// Everything that the app's processes executed, opened or map.
+    fn files_of(&self, pending: &Pending, doors: &Doors) -> Vec<Candidate> {
+        let mut files: BTreeMap<(u64, PathBuf), ()> = BTreeMap::new();
+        let mut add = |inode: u64, path: &Path| {
+            files.insert((inode, path.to_owned()), ());
+        };
+        for pid in &pending.members {
+            if let Some(young) = self.young.get(pid) {
+                for each in &young.executed {
+                    add(each.inode, &each.path);
+                }
+                for ((_, inode), path) in &young.opened {
+                    add(*inode, path);
+                }
+            }
+            // A file that was opened before the event of the start was seen is mapped still.
+            let mapped = doors.proc.process(*pid).and_then(|p| p.mapped_files());
+            for file in mapped.unwrap_or_default() {
+                add(file.key.1, &file.path);
+            }
+        }
+        let files = files.into_keys();
+        files
+            .map(|(inode, path)| Candidate { inode, path })
+            .collect()
+    }
+
+    /// A record was made, or is no good any more.
+    pub fn kept(&mut self, kept: &replay::Kept) {
+        self.known.extend(kept.name.clone());
+        for name in &kept.removed {
+            self.known.remove(name);
+        }
+    }
+
+    /// A record cannot be read: it is not tried again before it was made anew.
+    pub fn spoiled(&mut self, program: &str) {
+        self.known.remove(&file_name(program));
+    }
+}
+
+fn candidate(file: &OwnedFd) -> Option<Candidate> {
+    let stat = FileStat::of(file).ok()?;
+    (stat.kind == FileKind::Regular)
+        .then(|| path_of(file))?
+        .map(|path| Candidate {
+            inode: stat.id.inode,
+            path,
+        })
+}
+
+/// The path of an open file, as this process sees it; none of a file that is deleted.
+fn path_of(file: &OwnedFd) -> Option<PathBuf> {
+    let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+    let text = path.to_str()?;
+    (text.starts_with('/') && !text.ends_with(" (deleted)")).then_some(path)
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! How a disk likes to be read.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use limelight_sys::dir::Dir;
+use rustix::fs::{major, minor};
+
+/// The kernel's read-ahead where a device does not say.
+const ORDINARY: u64 = 128 << 10;
+
+/// What a device's queue says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Disk {
+    /// How far the kernel reads ahead on its own, in bytes.
+    pub read_ahead: u64,
+    /// Bytes of the largest request.
+    pub request: u64,
+}
+
+impl Disk {
+    /// Most bytes that one call may ask for: the kernel forgets what goes beyond.
+    pub fn chunk(&self) -> u64 {
+        self.read_ahead.max(self.request)
+    }
+}
+
+/// Devices that were looked at.
+#[derive(Debug)]
+pub struct Disks {
+    sys: PathBuf,
+    known: HashMap<u64, Disk>,
+}
+
+impl Disks {
+    /// None yet; `sys` is where sysfs is mounted.
+    pub fn new(sys: &Path) -> Disks {
+        Disks {
+            sys: sys.to_owned(),
+            known: HashMap::new(),
+        }
+    }
+
+    /// The disk of this device number, looked at once.
+    pub fn get(&mut self, device: u64) -> Disk {
+        let sys = &self.sys;
+        *self
+            .known
+            .entry(device)
+            .or_insert_with(|| look(sys, device))
+    }
+
+    /// Looks again next time: settings may have been changed.
+    pub fn forget(&mut self) {
+        self.known.clear();
+    }
+}
+
+fn look(sys: &Path, device: u64) -> Disk {
+    let number = format!("{}:{}", major(device), minor(device));
+    let block = sys.join("dev/block").join(&number);
+    let bytes = |directory: PathBuf, file: &str| -> Option<u64> {
+        let text = Dir::open(directory).ok()?.read_text(file).ok()?;
+        text.trim().parse::<u64>().ok()?.checked_mul(1024)
+    };
+    // A partition has its disk's queue.
+    let queue =
+        |file| bytes(block.join("queue"), file).or_else(|| bytes(block.join("../queue"), file));
+    // File systems on several devices have numbers of their own.
+    let read_ahead = || {
+        queue("read_ahead_kb")
+            .or_else(|| bytes(sys.join("class/bdi").join(&number), "read_ahead_kb"))
+    };
+    let read_ahead = read_ahead().unwrap_or(ORDINARY).max(4096);
+    Disk {
+        read_ahead,
+        request: queue("max_sectors_kb").unwrap_or(ORDINARY).max(4096),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::makedev;
+
+    #[test]
+    fn a_disk_a_partition_and_a_file_system_of_its_own() {
+        let temp = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = temp.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("devices/sda/queue/read_ahead_kb", "256\n");
+        write("devices/sda/queue/max_sectors_kb", "1280\n");
+        write("devices/sda/sda1/partition", "1\n");
+        write("class/bdi/0:44/read_ahead_kb", "4096\n");
+        std::fs::create_dir_all(temp.path().join("dev/block")).unwrap();
+        for (number, to) in [("8:0", "sda"), ("8:1", "sda/sda1")] {
+            let link = temp.path().join("dev/block").join(number);
+            std::os::unix::fs::symlink(format!("../../devices/{to}"), link).unwrap();
+        }
+        let mut disks = Disks::new(temp.path());
+        let disk = Disk {
+            read_ahead: 256 << 10,
+            request: 1280 << 10,
+        };
+        assert_eq!(disks.get(makedev(8, 0)), disk);
+        assert_eq!(disks.get(makedev(8, 1)), disk);
+        assert_eq!(disk.chunk(), 1280 << 10);
+        assert_eq!(disks.get(makedev(0, 44)).read_ahead, 4 << 20);
+        let unknown = Disk {
+            read_ahead: ORDINARY,
+            request: ORDINARY,
+        };
+        assert_eq!(disks.get(makedev(0, 45)), unknown);
+    }
+}

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `readahead` without the kernel's help: what the topmost app reads from front to back
+//! ([`streams`]), and what it reads while it starts ([`coldstart`]).
+//!
+//! Nothing here changes a setting of a file or a device, so nothing has to be put back: all that it
+//! ever does is to bring pages in that were going to be read, while memory is not short.
+
+pub mod coldstart;
+pub mod disk;
+pub mod opens;
+pub mod reader;
+pub mod replay;
+pub mod streams;
+
+use std::path::Path;
+use std::time::Duration;
+
+use limelight_core::model::{App, ProcessId, Snapshot};
+use limelight_core::policy::readahead::{follows_streams, room};
+use limelight_core::settings::ReadaheadSettings;
+use limelight_sys::fanotify::Fanotify;
+use limelight_sys::files::FileStat;
+use tracing::{debug, info, warn};
+
+use crate::doors::Doors;
+use crate::sources::pressure;
+use coldstart::{ColdStart, Owner};
+use opens::Opens;
+use reader::{Answer, Answers, Job, Reader, Reply};
+use streams::Streams;
+
+/// The watch on opens, or why there is none.
+#[derive(Debug)]
+enum Eyes {
+    Open(Box<Opens>),
+    Shut(String),
+}
+
+/// What was done so far, for `status`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Starts that were replayed.
+    pub replays: u64,
+    /// Starts that were recorded.
+    pub recordings: u64,
+    /// Bytes that replays asked for.
+    pub replayed_bytes: u64,
+}
+
+/// Threads that read.
+#[derive(Debug)]
+struct Readers {
+    streams: Reader,
+    starts: Reader,
+    answers: Answers,
+}
+
+/// Everything that the daemon reads ahead.
+#[derive(Debug)]
+pub struct Readahead {
+    settings: ReadaheadSettings,
+    eyes: Eyes,
+    readers: Option<Readers>,
+    coldstart: ColdStart,
+    streams: Streams,
+    /// The topmost app's processes, ascending.
+    members: Vec<ProcessId>,
+    follows: bool,
+    lowered_steps: u8,
+    totals: Totals,
+}
+
+impl Readahead {
+    /// Starts to watch, as far as the configuration and the machine allow. Nothing is read yet.
+    pub fn start(
+        doors: &Doors,
+        settings: &ReadaheadSettings,
+        directory: &Path,
+        dry_run: bool,
+        now: Duration,
+    ) -> Readahead {
+        let mut readahead = Readahead {
+            settings: settings.clone(),
+            eyes: Eyes::Shut("switched off by the configuration ([readahead])".to_owned()),
+            readers: None,
+            coldstart: ColdStart::new(directory, now),
+            streams: Streams::new(doors, settings, now),
+            members: Vec::new(),
+            follows: false,
+            lowered_steps: 0,
+            totals: Totals::default(),
+        };
+        if dry_run {
+            readahead.eyes = Eyes::Shut("a dry run reads nothing ahead".to_owned());
+        } else if settings.enabled {
+            readahead.readers = start_readers(doors);
+            // Streams are found without it, a little later.
+            if settings.cold_start {
+                readahead.open_eyes(doors, now);
+            }
+        }
+        readahead
+    }
+
+    fn open_eyes(&mut self, doors: &Doors, now: Duration) {
+        if self.readers.is_none() {
+            self.eyes = Eyes::Shut("no thread could be started".to_owned());
+            return;
+        }
+        self.eyes = match Opens::start(doors, now) {
+            Ok(opens) => Eyes::Open(Box::new(opens)),
+            Err(why) => {
+                opens::refused(&why);
+                Eyes::Shut(why)
+            }
+        };
+    }
+
+    /// The queue of opens, to wait for.
+    pub fn queue(&self) -> Option<&Fanotify> {
+        match &self.eyes {
+            Eyes::Open(opens) => Some(opens.queue()),
+            Eyes::Shut(_) => None,
+        }
+    }
+
+    /// The threads' answers, to wait for.
+    pub fn answers(&self) -> Option<&Answers> {
+        self.readers.as_ref().map(|readers| &readers.answers)
+    }
+
+    /// When something is due.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        let opens = match &self.eyes {
+            Eyes::Open(opens) => Some(opens.next_deadline()),
+            Eyes::Shut(_) => None,
+        };
+        let deadlines = [
+            opens,
+            self.coldstart.next_deadline(),
+            self.streams.next_deadline(),
+        ];
+        deadlines.into_iter().flatten().min()
+    }
+
+    /// The machine was looked at: another app may be topmost, it may have other processes.
+    pub fn observe(&mut self, snapshot: &Snapshot, doors: &Doors, now: Duration) {
+        if self.readers.is_none() {
+            return;
+        }
+        self.lowered_steps = snapshot.lowered_steps;
+        self.follows = follows_streams(snapshot);
+        let Some(topmost) = &snapshot.topmost else {
+            self.members.clear();
+            self.streams.clear();
+            return;
+        };
+        if !topmost.members.iter().any(|id| self.members.contains(id)) {
+            self.streams.clear();
+        }
+        self.members.clone_from(&topmost.members);
+        if self.follows {
+            self.streams.look_through(&self.members, now);
+        } else {
+            self.streams.clear();
+        }
+        if self.settings.cold_start {
+            let app: &App = &topmost.app;
+            self.coldstart
+                .topmost(app, &self.members, doors, &self.settings, now);
+        }
+    }
+
+    /// Takes what was opened and executed meanwhile.
+    pub fn take_opens(&mut self, doors: &Doors, now: Duration) {
+        let Eyes::Open(opens) = &mut self.eyes else {
+            return;
+        };
+        let batch = opens.take();
+        if batch.lost {
+            self.coldstart.lost(now);
+        }
+        let own = std::process::id() as i32;
+        let (mut strange_opens, mut strange_execs) = (0, 0);
+        let mut replays = Vec::new();
+        for event in &batch.events {
+            if event.pid == own {
+                continue;
+            }
+            let topmost = self
+                .members
+                .binary_search_by_key(&event.pid, |id| id.pid)
+                .is_ok();
+            if topmost && self.follows && !event.exec {
+                if let Ok(stat) = FileStat::of(&event.file) {
+                    self.streams.opened(event.pid, &stat, now);
+                }
+            }
+            if !self.settings.cold_start {
+                strange_opens += u64::from(!topmost);
+                continue;
+            }
+            if event.exec {
+                strange_execs += 1;
+                let room = room(&pressure::memory(doors), self.lowered_steps);
+                let replay = self
+                    .coldstart
+                    .executed(event.pid, &event.file, doors, room, now);
+                replays.extend(replay);
+                continue;
+            }
+            let owner = self
+                .coldstart
+                .opened(event.pid, &event.file, doors, &self.settings, now);
+            strange_opens += u64::from(owner == Owner::Stranger && !topmost);
+        }
+        opens.spend(strange_opens, strange_execs, batch.lost, now);
+        for replay in replays {
+            if replay.room == 0 {
+                info!(
+                    "the start of {} is not read ahead: memory is short",
+                    replay.program
+                );
+            } else if let Some(readers) = &self.readers {
+                readers.starts.ask(Job::Replay(replay));
+            }
+        }
+    }
+
+    /// Takes what the threads have to say.
+    pub fn take_answers(&mut self) {
+        let Some(readers) = &self.readers else {
+            return;
+        };
+        for answer in readers.answers.take() {
+            match answer {
+                Answer::Replayed(done) => match done.outcome {
+                    Ok(figures) => {
+                        self.totals.replays += 1;
+                        self.totals.replayed_bytes += figures.bytes;
+                        info!(
+                            "start of {}: {} KiB of {} files asked for in {} ms{}{}",
+                            done.program,
+                            figures.bytes >> 10,
+                            figures.files,
+                            figures.took.as_millis(),
+                            match figures.changed {
+                                0 => String::new(),
+                                changed => format!(", {changed} files have changed since"),
+                            },
+                            if figures.stopped {
+                                ", cut short: memory is short"
+                            } else {
+                                ""
+                            },
+                        );
+                    }
+                    Err(why) => {
+                        warn!("the start of {} is not read ahead: {why}; the record is ignored until it is made anew", done.program);
+                        self.coldstart.spoiled(&done.program);
+                    }
+                },
+                Answer::Recorded(done) => {
+                    // Why not is in the log already.
+                    let Ok(kept) = done.outcome else { continue };
+                    self.totals.recordings += u64::from(kept.written);
+                    if kept.written {
+                        info!(
+                            "start of {} recorded: {} KiB of {} files",
+                            done.program,
+                            kept.bytes >> 10,
+                            kept.files
+                        );
+                    } else {
+                        debug!("start of {}: nothing new", done.program);
+                    }
+                    self.coldstart.kept(&kept);
+                }
+            }
+        }
+    }
+
+    /// Everything that is due by now.
+    pub fn pass_time(&mut self, doors: &Doors, now: Duration) {
+        let Some(readers) = &self.readers else {
+            return;
+        };
+        if let Eyes::Open(opens) = &mut self.eyes {
+            opens.pass_time(doors, now);
+        }
+        let complete = |since| match &self.eyes {
+            Eyes::Open(opens) => opens.complete_since(since),
+            Eyes::Shut(_) => false,
+        };
+        let finished = self
+            .coldstart
+            .finished(doors, &self.settings, complete, now);
+        for recording in finished {
+            readers.starts.ask(Job::Record(recording));
+        }
+        if self.streams.next_deadline().is_some_and(|due| due <= now) {
+            let room = room(&pressure::memory(doors), self.lowered_steps);
+            self.streams
+                .pass_time(doors, &self.settings, &readers.streams, room, now);
+        }
+    }
+
+    /// Whether the start of the program that a process runs is known, as a sentence.
+    pub fn note(&self, doors: &Doors, id: ProcessId) -> Option<String> {
+        if !self.settings.cold_start || !matches!(self.eyes, Eyes::Open(_)) {
+            return None;
+        }
+        let (_, program) = doors.same_process(id)?.program().ok()?;
+        let path = program.display();
+        Some(if self.coldstart.knows(&program) {
+            format!("what {path} reads when it starts is recorded and read ahead at its next start")
+        } else {
+            format!("there is no record of what {path} reads when it starts: one is made when it comes to the front within a minute of its start")
+        })
+    }
+
+    /// How starts are followed, or why they are not.
+    pub fn cold_start_detail(&self) -> String {
+        match &self.eyes {
+            _ if !self.settings.cold_start => {
+                "cold start: switched off by the configuration ([readahead] cold_start)".to_owned()
+            }
+            Eyes::Shut(why) => format!("cold start: not recorded: {why}"),
+            Eyes::Open(opens) if opens.is_blind() => {
+                "cold start: no file system on a disk is mounted".to_owned()
+            }
+            Eyes::Open(opens) => format!(
+                "cold start: {}; {} records in {}, {} starts read ahead ({} MiB), {} recorded",
+                opens.detail(),
+                self.coldstart.records(),
+                self.coldstart.directory().display(),
+                self.totals.replays,
+                self.totals.replayed_bytes >> 20,
+                self.totals.recordings,
+            ),
+        }
+    }
+
+    /// How streams are followed.
+    pub fn streams_detail(&self) -> String {
+        format!(
+            "{} streams followed, {} MiB read ahead",
+            self.streams.followed(),
+            self.streams.bytes() >> 20
+        )
+    }
+
+    /// Whether anything can be done at all.
+    pub fn works(&self) -> bool {
+        self.readers.is_some()
+    }
+}
+
+fn start_readers(doors: &Doors) -> Option<Readers> {
+    let start = || -> std::io::Result<Readers> {
+        let (reply, answers) = reader::answers()?;
+        let one = |name: &str, reply: Reply| {
+            Reader::start(name, &doors.roots.sys, &doors.roots.proc, reply)
+        };
+        Ok(Readers {
+            streams: one("streams", reply.clone())?,
+            starts: one("starts", reply)?,
+            answers,
+        })
+    };
+    match start() {
+        Ok(readers) => Some(readers),
+        Err(error) => {
+            warn!("nothing is read ahead, no thread could be started: {error}");
+            None
+        }
+    }
+}

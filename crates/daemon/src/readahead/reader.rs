@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The threads that wait for disks, so that the loop does not.
+//!
+//! readahead() returns when the requests are queued, but it may have to read the file system's
+//! maps of blocks first, and opening a file may have to read its directory. So both are done here,
+//! in threads that do nothing else: they share no state with the loop but a bounded queue of jobs
+//! and the list of answers. One serves streams, the other one starts; what does not fit into a
+//! queue is not read ahead.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{sync_channel, Receiver, Sender, SyncSender};
+use std::sync::Arc;
+
+use limelight_sys::pagecache::{read_ahead, Range};
+use rustix::event::{eventfd, EventfdFlags};
+use tracing::{debug, warn};
+
+use super::disk::Disks;
+use super::replay::{self, Recording, Replay};
+
+/// Jobs that may wait.
+const JOBS: usize = 64;
+
+/// Stack of a thread, in bytes: none of its functions is deep.
+const STACK: usize = 256 << 10;
+
+/// What a thread is asked to do.
+#[derive(Debug)]
+pub enum Job {
+    /// Read the next piece of a stream.
+    Piece {
+        /// The file.
+        file: Arc<File>,
+        /// What of it.
+        range: Range,
+        /// Bytes for each call.
+        chunk: u64,
+    },
+    /// Read what a record says.
+    Replay(Replay),
+    /// Look at what is cached of the files that an app opened, and keep it.
+    Record(Recording),
+}
+
+/// What became of a job that the loop wants to hear of.
+#[derive(Debug)]
+pub enum Answer {
+    /// A record was read ahead, or not.
+    Replayed(replay::Replayed),
+    /// A start was recorded, or not.
+    Recorded(replay::Recorded),
+}
+
+/// A thread and its queue.
+#[derive(Debug)]
+pub struct Reader {
+    jobs: SyncSender<Job>,
+}
+
+/// Where answers arrive. Readable (`EPOLLIN`) when there are some.
+#[derive(Debug)]
+pub struct Answers {
+    answers: Receiver<Answer>,
+    wake: Arc<OwnedFd>,
+}
+
+/// What a thread answers through.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    answers: Sender<Answer>,
+    wake: Arc<OwnedFd>,
+}
+
+/// A way for threads to answer.
+pub fn answers() -> std::io::Result<(Reply, Answers)> {
+    let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    let wake = Arc::new(wake);
+    let (send, receive) = std::sync::mpsc::channel();
+    let reply = Reply {
+        answers: send,
+        wake: Arc::clone(&wake),
+    };
+    let answers = Answers {
+        answers: receive,
+        wake,
+    };
+    Ok((reply, answers))
+}
+
+impl Answers {
+    /// Takes all answers that wait.
+    pub fn take(&self) -> Vec<Answer> {
+        // Emptied first: an answer that comes meanwhile wakes once more.
+        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+        self.answers.try_iter().collect()
+    }
+}
+
+impl AsFd for Answers {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}
+
+impl Reply {
+    fn send(&self, answer: Answer) {
+        // Nobody listens any more: the daemon stops.
+        if self.answers.send(answer).is_ok() {
+            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+impl Reader {
+    /// Starts a thread. It ends when the reader is dropped and its last job is done.
+    pub fn start(name: &str, sys: &Path, proc: &Path, reply: Reply) -> std::io::Result<Reader> {
+        let (jobs, queue) = sync_channel(JOBS);
+        let worker = Worker {
+            disks: Disks::new(sys),
+            proc: proc.to_owned(),
+            reply,
+        };
+        std::thread::Builder::new()
+            .name(name.to_owned())
+            .stack_size(STACK)
+            .spawn(move || worker.run(&queue))?;
+        Ok(Reader { jobs })
+    }
+
+    /// Hands a job over; whether there was room for it.
+    pub fn ask(&self, job: Job) -> bool {
+        match self.jobs.try_send(job) {
+            Ok(()) => true,
+            Err(_) => {
+                debug!("too much to read ahead: left out");
+                false
+            }
+        }
+    }
+}
+
+struct Worker {
+    disks: Disks,
+    proc: PathBuf,
+    reply: Reply,
+}
+
+impl Worker {
+    fn run(mut self, queue: &Receiver<Job>) {
+        while let Ok(job) = queue.recv() {
+            match job {
+                Job::Piece { file, range, chunk } => {
+                    if let Err(error) = read_ahead(&*file, range, chunk) {
+                        debug!("{error}");
+                    }
+                }
+                Job::Replay(job) => {
+                    self.disks.forget();
+                    let done = replay::replay(&job, &mut self.disks, &self.proc);
+                    self.reply.send(Answer::Replayed(done));
+                }
+                Job::Record(job) => {
+                    let done = replay::record(&job);
+                    if let Err(why) = &done.outcome {
+                        warn!("the start of {} was not recorded: {why}", done.program);
+                    }
+                    self.reply.send(Answer::Recorded(done));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn jobs_are_done_in_a_thread_and_answers_wake_the_loop() {
+        let temp = tempfile::tempdir().unwrap();
+        let (reply, answers) = answers().unwrap();
+        let reader = Reader::start("test", Path::new("/sys"), Path::new("/proc"), reply).unwrap();
+        let missing = Replay {
+            program: "/usr/bin/app".into(),
+            record: temp.path().join("app-0"),
+            room: 1 << 20,
+        };
+        assert!(reader.ask(Job::Replay(missing)));
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let answer = loop {
+            if let Some(answer) = answers.take().pop() {
+                break answer;
+            }
+            assert!(Instant::now() < deadline, "no answer");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let Answer::Replayed(replayed) = answer else {
+            panic!("{answer:?}");
+        };
+        assert!(replayed.outcome.is_err());
+    }
+}
