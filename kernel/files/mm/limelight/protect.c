@@ -186,18 +186,18 @@ static void forget_folio(struct limelight_reclaim *reclaim)
 }
 
 /*
- * folio_referenced() turns to the next folio. Where it has to report what it
- * sees of the topmost app; NULL when that changes nothing: this is not reclaim,
- * or there is nothing to protect.
+ * folio_referenced() turns to the next folio. Whether it has to note in
+ * current->reclaim_state what it sees of the topmost app: not when this is no
+ * reclaim, or when there is nothing to protect.
  */
-struct limelight_reclaim *limelight_look(void)
+bool limelight_look(void)
 {
 	struct reclaim_state *state = current->reclaim_state;
 
 	if (!state)
-		return NULL;
+		return false;
 	forget_folio(&state->limelight);
-	return state->limelight.mode == LIMELIGHT_OFF ? NULL : &state->limelight;
+	return state->limelight.mode != LIMELIGHT_OFF;
 }
 
 void __limelight_saw_vma(struct limelight_reclaim *reclaim,
@@ -260,8 +260,14 @@ bool __limelight_rotate(struct limelight_reclaim *reclaim, struct folio *folio)
 	return true;
 }
 
-bool __limelight_known(struct limelight_reclaim *reclaim, struct folio *folio,
-		       bool active)
+/*
+ * Before anything is done about @folio: whether it is known to be the topmost
+ * app's. That only saves work, it may be false for folios that
+ * limelight_keep() would keep. @active: it is on the active list. The caller
+ * holds the lru_lock, and moves the folio out of the way.
+ */
+bool limelight_known(struct limelight_reclaim *reclaim, struct folio *folio,
+		     bool active)
 {
 	if (!limelight_folio_known(folio, reclaim->cached))
 		return false;
