@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The doctor against machines written by hand.
 
+use super::findings::Verdict;
 use super::*;
 use std::fs;
 

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The Limelight kernel's device.
+
+use std::path::Path;
+
+use limelight_core::control::{DeviceStatus, Status};
+use limelight_sys::device::{Device, DeviceError, Mechanism, ABI_VERSION};
+
+use super::Findings;
+
+/// Whether it is there and fits; the daemon is asked when it runs, because it holds the device.
+pub fn examine(path: &Path, daemon: Option<&Status>, findings: &mut Findings) {
+    const CHECK: &str = "kernel support";
+    const STOCK: &str =
+        "run the Limelight kernel; on a stock one protect reaches only apps with a \
+                         cgroup of their own, and no page that another program brought in";
+    match daemon.map(|status| &status.device) {
+        Some(DeviceStatus::Open {
+            abi_version,
+            built_in,
+            ..
+        }) => {
+            return findings.acts(
+                CHECK,
+                format!(
+                    "{}, ABI {abi_version}, has {}",
+                    path.display(),
+                    built_in.join(", ")
+                ),
+            )
+        }
+        Some(DeviceStatus::Unused { why }) => {
+            let detail = format!("{} is not used: {why}", path.display());
+            match (path.exists(), daemon.is_some_and(|status| status.dry_run)) {
+                (true, true) => findings.note(CHECK, detail),
+                (true, false) => findings.inert(CHECK, detail, "see limelightd's log and [kernel]"),
+                (false, _) => {
+                    findings.missing(CHECK, format!("{} is not there", path.display()), STOCK)
+                }
+            }
+            return;
+        }
+        None => {}
+    }
+    // No daemon answers, so the device is free, and looking at it takes it from nobody.
+    match Device::open(path).and_then(|device| device.info()) {
+        Ok(info) if info.abi_version != ABI_VERSION => findings.inert(
+            CHECK,
+            format!(
+                "{} speaks ABI {}, we {ABI_VERSION}",
+                path.display(),
+                info.abi_version
+            ),
+            "install a kernel and a limelightd of the same release",
+        ),
+        Ok(info) if !info.has(Mechanism::Protect) => {
+            findings.inert(CHECK, format!("{} has no protect", path.display()), STOCK)
+        }
+        Ok(info) => findings.acts(
+            CHECK,
+            format!("{}, ABI {}, has protect", path.display(), info.abi_version),
+        ),
+        Err(error @ DeviceError::Absent { .. }) => findings.missing(CHECK, error, STOCK),
+        Err(error @ DeviceError::Forbidden { .. }) => findings.note(CHECK, error),
+        Err(error @ DeviceError::Held { .. }) => findings.inert(
+            CHECK,
+            error,
+            "its holder does not answer here: see --socket",
+        ),
+        Err(error) => findings.inert(CHECK, error, STOCK),
+    }
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Page replacement, memory pressure and swap.
+
+use std::path::Path;
+
+use limelight_sys::dir::Dir;
+use limelight_sys::lru_gen::Reclaim;
+use limelight_sys::meminfo::SwapArea;
+use limelight_sys::proc::Proc;
+use limelight_sys::psi::Pressure;
+
+use super::Findings;
+use crate::format;
+
+/// Which page replacement is in charge, and which knob it honours.
+pub fn reclaim(sys: &Path, findings: &mut Findings) {
+    const CHECK: &str = "page reclaim";
+    match Dir::open(sys).and_then(|sys| Reclaim::read(&sys)) {
+        Ok(Reclaim::MultiGen { features }) => findings.acts(
+            CHECK,
+            format!(
+                "multi-generational LRU ({features:#06x}): memory.min protects; memory.low is \
+                 inert and not used"
+            ),
+        ),
+        Ok(Reclaim::TwoList { lru_gen_built }) => {
+            let why = if lru_gen_built {
+                "MGLRU is switched off"
+            } else {
+                "MGLRU is not built in"
+            };
+            findings.acts(CHECK, format!("two-list LRU ({why}): memory.low protects"));
+        }
+        Err(error) => findings.missing(CHECK, error, "mount sysfs: mount -t sysfs sysfs /sys"),
+    }
+}
+
+/// Whether the kernel says how short memory is.
+pub fn pressure(proc: &Proc, findings: &mut Findings) {
+    match Pressure::read(proc.dir(), "pressure/memory") {
+        Ok(pressure) => findings.acts(
+            "PSI",
+            format!(
+                "some {:.1} %, full {:.1} % of the last 10 s",
+                pressure.some.avg10,
+                pressure.full.unwrap_or_default().avg10
+            ),
+        ),
+        Err(error) if error.is_unsupported() || error.is_gone() => findings.missing(
+            "PSI",
+            error,
+            "boot with psi=1 (CONFIG_PSI); until then protection is lowered by watermarks alone",
+        ),
+        Err(error) => findings.inert("PSI", error, "read it as root"),
+    }
+}
+
+/// Where anonymous memory can go.
+pub fn swap(proc: &Proc, sys: &Path, findings: &mut Findings) {
+    let areas = match proc.swaps() {
+        Ok(areas) => areas,
+        Err(error) => return findings.inert("swap", error, "read it as root"),
+    };
+    let zswap = Dir::open(sys)
+        .and_then(|sys| sys.read_text("module/zswap/parameters/enabled"))
+        .is_ok_and(|text| text.trim() == "Y");
+    if areas.is_empty() {
+        return findings.note(
+            "swap",
+            "none: only files can be evicted, and an app that grows without end is left to the \
+             OOM killer",
+        );
+    }
+    let zswap = if zswap { ", in front of it zswap" } else { "" };
+    let areas: Vec<String> = areas.iter().map(describe_area).collect();
+    findings.acts("swap", format!("{}{zswap}", areas.join(", ")));
+}
+
+fn describe_area(area: &SwapArea) -> String {
+    let kind = if area.is_zram() {
+        "compressed memory"
+    } else {
+        &area.kind
+    };
+    format!("{} ({kind}, {})", area.path, format::bytes(area.size_bytes))
+}
