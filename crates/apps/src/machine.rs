@@ -72,9 +72,10 @@ pub fn set_up(machine: &Machine) -> Result<Option<Mapping>> {
         Data::NullBlk {
             mib,
             completion_nsec,
+            request_kib,
         } => {
-            null_blk(NULL_DATA, *mib, *completion_nsec, true)?;
-            null_blk(NULL_SINK, *mib, *completion_nsec, false)?;
+            null_blk(NULL_DATA, *mib, *completion_nsec, *request_kib, true)?;
+            null_blk(NULL_SINK, *mib, *completion_nsec, *request_kib, false)?;
         }
     }
     if let Swap::NullBlk {
@@ -217,17 +218,25 @@ fn swap_header(bytes: u64) -> Result<Vec<u8>> {
     Ok(header)
 }
 
-fn null_blk(name: &str, mib: u32, completion_nsec: u32, memory_backed: bool) -> Result<()> {
+fn null_blk(
+    name: &str,
+    mib: u32,
+    completion_nsec: u32,
+    request_kib: Option<u32>,
+    memory_backed: bool,
+) -> Result<()> {
     let directory = PathBuf::from("/sys/kernel/config/nullb").join(name);
     fs::create_dir(&directory)
         .with_context(|| format!("cannot create {}: is null_blk there?", directory.display()))?;
-    for (file, value) in [
+    let largest = request_kib.map(|kib| ("max_sectors", (kib * 2).to_string()));
+    let properties = [
         ("size", mib.to_string()),
         ("memory_backed", u8::from(memory_backed).to_string()),
         ("irqmode", "2".into()),
         ("completion_nsec", completion_nsec.to_string()),
-        ("power", "1".into()),
-    ] {
+    ];
+    let power = ("power", "1".into());
+    for (file, value) in properties.into_iter().chain(largest).chain([power]) {
         let path = directory.join(file);
         fs::write(&path, &value)
             .with_context(|| format!("cannot write {value} to {}", path.display()))?;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use limelight_apps::{cell, init, load, overhead, self_hog, soak, viewer};
+use limelight_apps::{cell, init, load, overhead, reading, self_hog, soak, viewer};
 use serde::de::DeserializeOwned;
 
 /// Runs inside the lab's virtual machines; as PID 1 it carries out /plan.json and powers off.
@@ -44,6 +44,11 @@ enum Part {
         /// Its specification in JSON.
         spec: String,
     },
+    /// Reads a file in small pieces, or in clusters.
+    Reader {
+        /// Its specification in JSON.
+        spec: String,
+    },
     /// One of soak's apps.
     SoakApp {
         /// Its specification in JSON.
@@ -76,6 +81,7 @@ fn run(part: Part) -> Result<u8> {
         Part::Primer { spec } => viewer::prime(&parse(&spec)?)?,
         Part::Load { spec } => load::run(&parse(&spec)?)?,
         Part::Hog { spec } => self_hog::hog(&parse(&spec)?)?,
+        Part::Reader { spec } => reading::reader(&parse(&spec)?)?,
         Part::SoakApp { spec } => soak::app(&parse(&spec)?)?,
         Part::Probe { spec } => overhead::probe(&parse(&spec)?)?,
     }

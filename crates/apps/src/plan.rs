@@ -52,6 +52,9 @@ pub enum Data {
         mib: u32,
         /// Completion time of one request, in nanoseconds.
         completion_nsec: u32,
+        /// Largest request in KiB; `None`: what null_blk takes on its own, 127.
+        #[serde(default)]
+        request_kib: Option<u32>,
     },
     /// No disk at all.
     None,

@@ -29,6 +29,8 @@ pub enum Work {
     Startup,
     /// Random focus changes, forks and exits under memory pressure.
     Soak(Soak),
+    /// EIMOS's reader in front, and one behind it.
+    Reading(Reading),
     /// Page faults and reclaim without Limelight's device being open.
     Overhead(Overhead),
 }
@@ -238,4 +240,37 @@ pub struct Overhead {
     pub mib: u32,
     /// Repetitions of each phase; the median is reported.
     pub rounds: u32,
+}
+
+/// How a reader reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(tag = "pattern", rename_all = "kebab-case")]
+pub enum Pattern {
+    /// From front to back.
+    Sequential {
+        /// Bytes of one `read()`.
+        bytes: u32,
+    },
+    /// 24 random pages in each of some random stretches of 256 KiB.
+    Clusters {
+        /// By `pread()` or through a mapping.
+        access: Access,
+        /// Number of stretches.
+        clusters: u32,
+    },
+}
+
+/// Parameters of `reading`.
+///
+/// Values: `read_us`, `major_faults`, `requests` and `read_kib` of the disk while the topmost app
+/// reads, `requests_per_mib` of its file; `background_read_us`, `background_requests`,
+/// `background_read_kib` while a background process reads another file in the same way.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Reading {
+    /// Size of each of the two files.
+    pub mib: u32,
+    /// How they are read.
+    pub pattern: Pattern,
+    /// Factor on read-ahead: `best-stock` sets it for the whole disk, Limelight for the topmost app.
+    pub factor: u32,
 }

@@ -67,6 +67,7 @@ impl Scenario for Demo {
             data_mib: 1024,
             swap_mib: 128,
             rootfs_packages: Vec::new(),
+            ..MachineSize::default()
         }
     }
 

@@ -228,6 +228,12 @@ pub struct MachineSize {
     pub swap_mib: u32,
     /// Debian packages of the root file system to mount; empty for none.
     pub rootfs_packages: Vec<String>,
+    /// Time that each request of the data disk takes, in nanoseconds, however many are under way:
+    /// the disk is then in guest memory and without a file system, as in exact mode, and takes
+    /// requests as large as virtio's. `None`: as fast as the host.
+    pub request_nsec: Option<u32>,
+    /// Requests a second that all virtio disks together serve. `None`: as many as the host does.
+    pub disk_iops: Option<u32>,
 }
 
 impl Default for MachineSize {
@@ -239,6 +245,8 @@ impl Default for MachineSize {
             data_mib: 0,
             swap_mib: 256,
             rootfs_packages: Vec::new(),
+            request_nsec: None,
+            disk_iops: None,
         }
     }
 }

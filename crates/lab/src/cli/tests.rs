@@ -92,6 +92,7 @@ fn bare_machine(paths: &Paths, runner: &mut Runner, dir: &Path, mode: Mode) -> R
         memory_mib: 512,
         vcpus: 2,
         disks: Vec::new(),
+        disk_iops: None,
         mode,
         accelerator,
         parameters: vec!["ignore_loglevel".into()],

@@ -46,6 +46,8 @@ pub struct Machine {
     pub vcpus: u32,
     /// Raw images, `/dev/vda` first. They are not written to.
     pub disks: Vec<PathBuf>,
+    /// Requests a second that the disks serve together; `None`: as many as the host does.
+    pub disk_iops: Option<u32>,
     /// How time passes.
     pub mode: Mode,
     /// Ignored in exact mode, which is TCG.
@@ -157,11 +159,15 @@ impl Machine {
                 &format!("isa-serial,chardev={name},index={index}"),
             ]);
         }
+        // One group: they are partitions of one slow disk.
+        let throttle = self.disk_iops.map_or(String::new(), |iops| {
+            format!(",throttling.group=disk,throttling.iops-total={iops}")
+        });
         for (index, disk) in self.disks.iter().enumerate() {
             qemu.args([
                 "-drive",
                 &format!(
-                    "if=none,id=disk{index},format=raw,snapshot=on,cache=unsafe,file={}",
+                    "if=none,id=disk{index},format=raw,snapshot=on,cache=unsafe{throttle},file={}",
                     comma_safe(disk)
                 ),
                 "-device",
@@ -195,6 +201,7 @@ mod tests {
             memory_mib: 160,
             vcpus: 2,
             disks: vec!["a,b".into(), "c".into()],
+            disk_iops: None,
             mode,
             accelerator,
             parameters: vec!["x=1".into()],
@@ -242,6 +249,16 @@ mod tests {
             "{line}"
         );
         assert!(line.contains("virtio-blk-pci,drive=disk1"), "{line}");
+        assert!(!line.contains("throttling"), "{line}");
+    }
+
+    #[test]
+    fn slow_disks_share_their_requests() {
+        let mut machine = machine(Mode::Fast, Accelerator::Tcg);
+        machine.disk_iops = Some(120);
+        let line = self::line(&machine);
+        let words = "throttling.group=disk,throttling.iops-total=120,file=";
+        assert_eq!(line.matches(words).count(), 2, "{line}");
     }
 
     #[test]

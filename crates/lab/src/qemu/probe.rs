@@ -96,6 +96,7 @@ fn boots(paths: &Paths, kernel: &Bootable) -> Result<()> {
         memory_mib: 256,
         vcpus: 1,
         disks: Vec::new(),
+        disk_iops: None,
         mode: Mode::Fast,
         accelerator: Accelerator::Kvm,
         parameters: Vec::new(),

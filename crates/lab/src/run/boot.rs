@@ -26,6 +26,8 @@ const EXACT_FACTOR: u64 = 20;
 const BOOTS: u32 = 3;
 /// Completion time of a request of exact mode's disk.
 const EXACT_DISK_NSEC: u32 = 100_000;
+/// Largest request of a slow disk in guest memory, in KiB.
+const LARGEST_REQUEST_KIB: u32 = 1280;
 
 /// A boot that is ready to be done.
 pub struct Job<'a> {
@@ -234,6 +236,7 @@ impl Job<'_> {
             memory_mib: size.memory_mib + swap_in_memory_mib,
             vcpus: size.vcpus,
             disks: images,
+            disk_iops: size.disk_iops,
             mode: boot.mode,
             accelerator: self.accelerator,
             parameters: boot.parameters.clone(),
@@ -277,11 +280,12 @@ fn disks(paths: &Paths, variant: &Variant, size: &MachineSize, mode: Mode) -> Re
     };
     let data = match (size.data_mib, mode) {
         (0, _) => Data::None,
-        (mib, Mode::Exact) => Data::NullBlk {
+        (mib, mode) if mode == Mode::Exact || size.request_nsec.is_some() => Data::NullBlk {
             mib,
-            completion_nsec: EXACT_DISK_NSEC,
+            completion_nsec: size.request_nsec.unwrap_or(EXACT_DISK_NSEC),
+            request_kib: size.request_nsec.map(|_| LARGEST_REQUEST_KIB),
         },
-        (mib, Mode::Fast) => Data::Disk(add(disk::data(paths, mib)?)),
+        (mib, _) => Data::Disk(add(disk::data(paths, mib)?)),
     };
     let swap = match variant.swap {
         SwapKind::None => Swap::None,

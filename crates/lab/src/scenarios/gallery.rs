@@ -60,6 +60,7 @@ pub fn machine(swap_mib: u32) -> MachineSize {
         data_mib: 640,
         swap_mib,
         rootfs_packages: Vec::new(),
+        ..MachineSize::default()
     }
 }
 

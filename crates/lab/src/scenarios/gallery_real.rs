@@ -65,6 +65,7 @@ impl Scenario for GalleryReal {
             data_mib: 1024,
             swap_mib: 256,
             rootfs_packages: rootfs_packages(),
+            ..MachineSize::default()
         }
     }
 

@@ -9,6 +9,7 @@ mod gallery_real;
 mod gallery_synthetic;
 mod overhead;
 mod protect;
+mod readahead;
 mod restore;
 mod soak;
 mod startup;
@@ -32,6 +33,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &gallery_synthetic::Exact,
         &gallery_real::GalleryReal,
         &fallback::SelfHogCost,
+        &readahead::SmallReads,
         &overhead::Overhead,
         &soak::Soak,
     ]

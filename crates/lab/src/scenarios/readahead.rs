@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! EIMOS's experiment: a file of 30 MB read in pieces of 48 bytes, at the paper's factors, on a disk
+//! that takes a millisecond for each request; the same in pages, and in clusters here and there.
+//!
+//! What read-ahead cannot save is copying the data out and filling the page cache, so the limit is
+//! the same file cached, and the gap to it has a part that no kernel closes.
+
+use std::time::Duration;
+
+use limelight_apps::scenario::{Access, Pattern, Reading, Work};
+
+use super::terms::{BEST_STOCK, IDLE, LIMELIGHT, ON_DEBIAN, STOCK};
+use crate::results::Aggregates;
+use crate::scenario::{
+    ArmOn, Better, Kind, Lru, MachineSize, Metric, Mode, Scenario, SwapKind, Task, Variant, Verdict,
+};
+
+/// See the module.
+pub struct SmallReads;
+
+/// Size of the file: the paper's.
+const FILE_MIB: u32 = 30;
+/// Part of stock's gap to the limit that must be closed.
+const CLOSED: f64 = 0.5;
+/// How many times fewer requests the topmost app's reading may take.
+const FEWER: f64 = 4.0;
+/// How many requests more or less of a background process are the same.
+const UNCHANGED: f64 = 0.05;
+
+const SMALL: &str = "48-bytes";
+const PAGES: &str = "4-kib";
+const CLUSTERS_READ: &str = "clusters-read";
+const CLUSTERS_MAPPED: &str = "clusters-mapped";
+
+/// What is read, and at which factor.
+fn works() -> Vec<(String, Reading)> {
+    let work = |name: &str, pattern, factor| {
+        let work = Reading {
+            mib: FILE_MIB,
+            pattern,
+            factor,
+        };
+        (format!("{name}-x{factor}"), work)
+    };
+    let small = Pattern::Sequential { bytes: 48 };
+    let pages = Pattern::Sequential { bytes: 4096 };
+    let clusters = |access| Pattern::Clusters {
+        access,
+        clusters: 60,
+    };
+    vec![
+        work(SMALL, small, 1),
+        work(SMALL, small, 8),
+        work(SMALL, small, 16),
+        work(PAGES, pages, 8),
+        work(PAGES, pages, 16),
+        work(CLUSTERS_READ, clusters(Access::Read), 8),
+        work(CLUSTERS_MAPPED, clusters(Access::Mapping), 8),
+    ]
+}
+
+impl Scenario for SmallReads {
+    fn name(&self) -> &'static str {
+        "small-reads"
+    }
+
+    fn about(&self) -> &'static str {
+        "30 MB read in 48 bytes, in pages and in clusters, from a disk of 1 ms a request"
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Benchmark
+    }
+
+    fn variants(&self) -> Vec<Variant> {
+        vec![Variant::new(Lru::Mglru, SwapKind::None, "1ms-disk")]
+    }
+
+    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
+        vec![IDLE, STOCK, BEST_STOCK, ON_DEBIAN, LIMELIGHT]
+    }
+
+    fn machine(&self, _variant: &Variant) -> MachineSize {
+        MachineSize {
+            memory_mib: 256,
+            vcpus: 2,
+            data_mib: 2 * FILE_MIB,
+            request_nsec: Some(1_000_000),
+            ..MachineSize::default()
+        }
+    }
+
+    fn tasks(&self, _variant: &Variant, _arm: ArmOn) -> Vec<Task> {
+        works()
+            .into_iter()
+            .map(|(name, work)| Task::new(name, Work::Reading(work)))
+            .collect()
+    }
+
+    fn time_limit(&self, _variant: &Variant) -> Duration {
+        Duration::from_secs(300)
+    }
+
+    fn repetitions(&self) -> u32 {
+        1
+    }
+
+    fn mode(&self) -> Mode {
+        Mode::Exact
+    }
+
+    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
+        let mut verdicts = Vec::new();
+        for variant in aggregates.variants() {
+            for (task, work) in works() {
+                let median = |arm: ArmOn, name| aggregates.median(&variant, arm, &task, name);
+                let sequential = matches!(work.pattern, Pattern::Sequential { .. });
+                for arm in [ON_DEBIAN, LIMELIGHT] {
+                    if work.factor > 1 && sequential {
+                        verdicts.extend(gap_closed(&task, arm, |arm| median(arm, "read_us")));
+                        verdicts.extend(requests_fewer(&task, arm, |arm| median(arm, "requests")));
+                    }
+                    verdicts.extend(background_unchanged(&task, arm, |arm| {
+                        median(arm, "background_requests")
+                    }));
+                }
+            }
+        }
+        verdicts
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let metric = |name, label, better| Metric {
+            name,
+            label,
+            better,
+        };
+        vec![
+            metric("read_us", "reading", Better::Lower),
+            metric("requests", "disk requests", Better::Lower),
+            metric("read_kib", "KiB from the disk", Better::Lower),
+            metric(
+                "background_requests",
+                "a background reader's requests",
+                Better::Neutral,
+            ),
+        ]
+    }
+}
+
+fn gap_closed(task: &str, arm: ArmOn, time: impl Fn(ArmOn) -> Option<f64>) -> Option<Verdict> {
+    let (limit, stock, ours) = (time(IDLE)?, time(STOCK)?, time(arm)?);
+    let closed = (stock - ours) / (stock - limit);
+    Some(Verdict::new(
+        format!("{task}: {arm} closes at least half of stock's gap to a cached file"),
+        closed >= CLOSED,
+        format!("{:.0} %", closed * 100.0),
+    ))
+}
+
+fn requests_fewer(
+    task: &str,
+    arm: ArmOn,
+    requests: impl Fn(ArmOn) -> Option<f64>,
+) -> Option<Verdict> {
+    let (stock, ours) = (requests(STOCK)?, requests(arm)?);
+    Some(Verdict::new(
+        format!("{task}: {arm} takes at most a quarter of stock's requests"),
+        ours * FEWER <= stock,
+        format!("{ours} of {stock}"),
+    ))
+}
+
+fn background_unchanged(
+    task: &str,
+    arm: ArmOn,
+    requests: impl Fn(ArmOn) -> Option<f64>,
+) -> Option<Verdict> {
+    // Each kernel has its own ways with a background process; ours must not change them.
+    let (stock, ours) = (requests(STOCK)?, requests(arm)?);
+    Some(Verdict::new(
+        format!("{task}: {arm} leaves a background process's requests as they are"),
+        (ours - stock).abs() <= stock * UNCHANGED,
+        format!("{ours}, stock {stock}"),
+    ))
+}
