@@ -83,7 +83,7 @@ pub fn set_up(machine: &Machine) -> Result<Option<Mapping>> {
         completion_nsec,
     } = &machine.swap
     {
-        null_blk(NULL_SWAP, *mib, *completion_nsec, true)?;
+        null_blk(NULL_SWAP, *mib, *completion_nsec, None, true)?;
         let device = format!("/dev/{NULL_SWAP}");
         fill(&device, *mib).with_context(|| format!("cannot fill {device}"))?;
     }

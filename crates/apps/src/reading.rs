@@ -6,6 +6,8 @@ use std::fs;
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
 use serde::{Deserialize, Serialize};
@@ -28,6 +30,9 @@ use crate::store::Extent;
 const CLUSTER: u64 = 256 << 10;
 /// Pages of it that it looks at.
 const CLUSTER_PAGES: usize = 24;
+
+/// Time before anything is measured.
+const SETTLE: Duration = Duration::from_secs(3);
 
 /// The reader as its process gets it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -108,8 +113,9 @@ pub fn reader(spec: &Spec) -> Result<()> {
 /// Runs the scenario.
 pub fn run(mut stage: Stage, work: &Reading) -> Result<()> {
     let mut store = stage.store()?;
-    let file = store.file("read", work.mib)?;
     let other = store.file("read-behind", work.mib)?;
+    // Last, so that on a raw device too there is an end behind which nothing can be read ahead.
+    let file = store.file("read", work.mib)?;
     let disk = Disk::of(&file.path)?;
     let ordinary = disk.read_ahead_kib()?;
     let app = Cgroup::create(APP)?;
@@ -159,6 +165,8 @@ pub fn run(mut stage: Stage, work: &Reading) -> Result<()> {
         arm => bail!("readahead knows no arm {arm:?}"),
     };
 
+    // A kernel that has just booted has things to do of its own.
+    sleep(SETTLE);
     let counters = Counters::now()?;
     let before = disk.requests()?;
     let finished: Finished = reader.ask("read")?;
