@@ -4,7 +4,7 @@
  *
  * Everything here is an inline behind a static key: as long as /dev/limelight
  * is closed it costs a NOP. The design is told in mm/limelight/core.c (who is
- * topmost) and mm/limelight/protect.c (what reclaim does about it).
+ * topmost), protect.c (what reclaim does about it), readahead.c and premap.c.
  */
 #ifndef _LINUX_LIMELIGHT_H
 #define _LINUX_LIMELIGHT_H
@@ -14,6 +14,8 @@
 
 struct mem_cgroup;
 struct pglist_data;
+struct readahead_control;
+struct vm_fault;
 
 #ifdef CONFIG_LIMELIGHT
 
@@ -214,27 +216,6 @@ static inline void limelight_cache_add(struct folio *folio)
 		__limelight_cache_add(folio);
 }
 
-/* current uses @folio, which may be in the page cache. */
-static inline void limelight_cache_touch(struct folio *folio)
-{
-	if (limelight_protecting())
-		__limelight_cache_touch(folio);
-}
-
-/* @folio has left the page cache: its ->mapping is NULL by now. */
-static inline void limelight_cache_remove(struct folio *folio)
-{
-	if (limelight_protecting())
-		__limelight_cache_remove(folio);
-}
-
-/* @to takes @from's place in the page cache. */
-static inline void limelight_cache_move(struct folio *to, struct folio *from)
-{
-	if (limelight_protecting())
-		__limelight_cache_move(to, from);
-}
-
 #else /* !CONFIG_LIMELIGHT_PROTECT */
 
 static inline void limelight_reclaim_begin(struct limelight_reclaim *reclaim,
@@ -311,18 +292,283 @@ static inline void limelight_cache_add(struct folio *folio)
 {
 }
 
-static inline void limelight_cache_touch(struct folio *folio)
+static inline bool limelight_protecting(void)
+{
+	return false;
+}
+
+static inline struct limelight_reclaim *limelight_look(void)
+{
+	return NULL;
+}
+
+static inline void limelight_saw_vma(struct limelight_reclaim *reclaim,
+				     const struct vm_area_struct *vma)
 {
 }
 
-static inline void limelight_cache_remove(struct folio *folio)
+static inline bool limelight_settled(const struct limelight_reclaim *reclaim)
+{
+	return false;
+}
+
+static inline bool limelight_keep(struct limelight_reclaim *reclaim,
+				  struct folio *folio)
+{
+	return false;
+}
+
+static inline bool limelight_rotate(struct limelight_reclaim *reclaim,
+				    struct folio *folio)
+{
+	return false;
+}
+
+static inline bool limelight_known(struct limelight_reclaim *reclaim,
+				   struct folio *folio, bool active)
+{
+	return false;
+}
+
+static inline void limelight_taken(const struct limelight_reclaim *reclaim,
+				   unsigned long nr_pages)
 {
 }
 
-static inline void limelight_cache_move(struct folio *to, struct folio *from)
+static inline bool limelight_migrate_instead(struct folio *folio)
+{
+	return false;
+}
+
+static inline void limelight_anon_add(struct folio *folio, struct mm_struct *mm)
+{
+}
+
+static inline void limelight_cache_add(struct folio *folio)
+{
+}
+
+static inline bool limelight_protecting(void)
+{
+	return false;
+}
+
+static inline void __limelight_cache_touch(struct folio *folio)
+{
+}
+
+static inline void __limelight_cache_remove(struct folio *folio)
+{
+}
+
+static inline void __limelight_cache_move(struct folio *to, struct folio *from)
 {
 }
 
 #endif /* CONFIG_LIMELIGHT_PROTECT */
+
+/* Why the topmost app reads more than others. */
+enum limelight_ra {
+	LIMELIGHT_RA_NONE,		/* it does not */
+	LIMELIGHT_RA_STREAM,		/* one page after the other */
+	LIMELIGHT_RA_AROUND,		/* a fault on a mapping */
+	LIMELIGHT_RA_NEIGHBOURS,	/* a single page, no pattern */
+	LIMELIGHT_RA_KINDS,
+};
+
+#ifdef CONFIG_LIMELIGHT_READAHEAD
+
+/* On while the mechanism is switched on through /dev/limelight. */
+DECLARE_STATIC_KEY_FALSE(limelight_readahead_key);
+
+static inline bool limelight_reading_ahead(void)
+{
+	return static_branch_unlikely(&limelight_readahead_key);
+}
+
+unsigned long __limelight_ra_pages(struct readahead_control *ractl,
+				   unsigned long pages, enum limelight_ra kind);
+unsigned long __limelight_ra_neighbours(struct readahead_control *ractl,
+					unsigned long pages);
+void __limelight_ra_request(struct readahead_control *ractl,
+			    unsigned long pages);
+void __limelight_ra_add(struct readahead_control *ractl, struct folio *folio);
+void __limelight_ra_used(struct folio *folio);
+void __limelight_ra_evicted(struct folio *folio);
+void __limelight_ra_forget(struct folio *folio);
+void __limelight_ra_move(struct folio *to, struct folio *from);
+
+#else /* !CONFIG_LIMELIGHT_READAHEAD */
+
+static inline bool limelight_reading_ahead(void)
+{
+	return false;
+}
+
+static inline unsigned long
+__limelight_ra_pages(struct readahead_control *ractl, unsigned long pages,
+		     enum limelight_ra kind)
+{
+	return pages;
+}
+
+static inline unsigned long
+__limelight_ra_neighbours(struct readahead_control *ractl, unsigned long pages)
+{
+	return pages;
+}
+
+static inline void __limelight_ra_request(struct readahead_control *ractl,
+					  unsigned long pages)
+{
+}
+
+static inline void __limelight_ra_add(struct readahead_control *ractl,
+				      struct folio *folio)
+{
+}
+
+static inline void __limelight_ra_used(struct folio *folio)
+{
+}
+
+static inline void __limelight_ra_evicted(struct folio *folio)
+{
+}
+
+static inline void __limelight_ra_forget(struct folio *folio)
+{
+}
+
+static inline void __limelight_ra_move(struct folio *to, struct folio *from)
+{
+}
+
+#endif /* CONFIG_LIMELIGHT_READAHEAD */
+
+/* The limit of a read-ahead window, @pages for all but the topmost app. */
+static inline unsigned long limelight_ra_pages(struct readahead_control *ractl,
+					       unsigned long pages,
+					       enum limelight_ra kind)
+{
+	if (limelight_reading_ahead())
+		return __limelight_ra_pages(ractl, pages, kind);
+	return pages;
+}
+
+/* How many pages to read where @pages are wanted; may move the index back. */
+static inline unsigned long
+limelight_ra_neighbours(struct readahead_control *ractl, unsigned long pages)
+{
+	if (limelight_reading_ahead())
+		return __limelight_ra_neighbours(ractl, pages);
+	return pages;
+}
+
+/* The request is for @pages: settles whether it is larger than others'. */
+static inline void limelight_ra_request(struct readahead_control *ractl,
+					unsigned long pages)
+{
+	if (limelight_reading_ahead())
+		__limelight_ra_request(ractl, pages);
+}
+
+/* @folio comes in by the request; it is locked. */
+static inline void limelight_ra_add(struct readahead_control *ractl,
+				    struct folio *folio)
+{
+	if (limelight_reading_ahead())
+		__limelight_ra_add(ractl, folio);
+}
+
+/* @folio is mapped by a fault. */
+static inline void limelight_ra_used(struct folio *folio)
+{
+	if (limelight_reading_ahead())
+		__limelight_ra_used(folio);
+}
+
+/* @folio is about to leave the page cache because it was reclaimed. */
+static inline void limelight_ra_evicted(struct folio *folio)
+{
+	if (limelight_reading_ahead())
+		__limelight_ra_evicted(folio);
+}
+
+/* current uses @folio, which may be in the page cache. */
+static inline void limelight_cache_touch(struct folio *folio)
+{
+	if (limelight_protecting())
+		__limelight_cache_touch(folio);
+	if (limelight_reading_ahead())
+		__limelight_ra_used(folio);
+}
+
+/* @folio has left the page cache: its ->mapping is NULL by now. */
+static inline void limelight_cache_remove(struct folio *folio)
+{
+	if (limelight_protecting())
+		__limelight_cache_remove(folio);
+	if (limelight_reading_ahead())
+		__limelight_ra_forget(folio);
+}
+
+/* @to takes @from's place in the page cache. */
+static inline void limelight_cache_move(struct folio *to, struct folio *from)
+{
+	if (limelight_protecting())
+		__limelight_cache_move(to, from);
+	if (limelight_reading_ahead())
+		__limelight_ra_move(to, from);
+}
+
+#ifdef CONFIG_LIMELIGHT_PREMAP
+
+/* On while the mechanism is switched on through /dev/limelight. */
+DECLARE_STATIC_KEY_FALSE(limelight_premap_key);
+
+bool __limelight_premap(struct vm_fault *vmf);
+void __limelight_premap_zap(struct mm_struct *mm, struct folio *folio,
+			    pte_t *ptes, unsigned int nr);
+void limelight_premap_free(struct mm_struct *mm);
+
+/*
+ * A page of private anonymous memory is missing that somebody writes to. True:
+ * it is mapped, and perhaps some that follow it.
+ */
+static inline bool limelight_premap(struct vm_fault *vmf)
+{
+	return static_branch_unlikely(&limelight_premap_key) &&
+	       __limelight_premap(vmf);
+}
+
+/* @nr entries from @ptes on, pages of the anonymous @folio, are to be cleared. */
+static inline void limelight_premap_zap(struct mm_struct *mm,
+					struct folio *folio, pte_t *ptes,
+					unsigned int nr)
+{
+	if (static_branch_unlikely(&limelight_premap_key) &&
+	    READ_ONCE(mm->limelight_premap))
+		__limelight_premap_zap(mm, folio, ptes, nr);
+}
+
+#else /* !CONFIG_LIMELIGHT_PREMAP */
+
+static inline void limelight_premap_free(struct mm_struct *mm)
+{
+}
+
+static inline bool limelight_premap(struct vm_fault *vmf)
+{
+	return false;
+}
+
+static inline void limelight_premap_zap(struct mm_struct *mm,
+					struct folio *folio, pte_t *ptes,
+					unsigned int nr)
+{
+}
+
+#endif /* CONFIG_LIMELIGHT_PREMAP */
 
 #endif /* _LINUX_LIMELIGHT_H */

@@ -64,6 +64,10 @@ static void inherit(struct mm_struct *mm, const struct mm_struct *parent)
 /* A new mm comes to life; current is its parent, or execs into it. */
 void limelight_mm_init(struct mm_struct *mm)
 {
+#ifdef CONFIG_LIMELIGHT_PREMAP
+	/* fork has copied the parent's. */
+	mm->limelight_premap = NULL;
+#endif
 	inherit(mm, current->mm);
 }
 
@@ -158,12 +162,12 @@ void limelight_usage(struct limelight_usage *usage)
  */
 unsigned long limelight_memory_room(void)
 {
-	const struct pglist_data *pgdat = NODE_DATA(numa_mem_id());
+	struct pglist_data *pgdat = NODE_DATA(numa_mem_id());
 	long room = 0;
 	int i;
 
 	for (i = 0; i <= gfp_zone(GFP_HIGHUSER_MOVABLE); i++) {
-		const struct zone *zone = &pgdat->node_zones[i];
+		struct zone *zone = &pgdat->node_zones[i];
 
 		if (managed_zone(zone))
 			room += (long)zone_page_state(zone, NR_FREE_PAGES) -

@@ -46,6 +46,7 @@ static int limelight_release(struct inode *inode, struct file *file)
 	mutex_lock(&limelight_lock);
 	limelight_topmost_clear();
 	limelight_protect_reset();
+	limelight_premap_reset();
 	limelight_readahead_reset();
 	static_branch_disable(&limelight_key);
 	limelight_is_open = false;
@@ -96,6 +97,10 @@ static long limelight_get_info(void __user *user)
 		info.built_in |= BIT_ULL(LIMELIGHT_MECHANISM_PROTECT);
 	if (limelight_protect_enabled())
 		info.enabled |= BIT_ULL(LIMELIGHT_MECHANISM_PROTECT);
+	if (IS_ENABLED(CONFIG_LIMELIGHT_PREMAP))
+		info.built_in |= BIT_ULL(LIMELIGHT_MECHANISM_PREMAP);
+	if (limelight_premap_enabled())
+		info.enabled |= BIT_ULL(LIMELIGHT_MECHANISM_PREMAP);
 	if (IS_ENABLED(CONFIG_LIMELIGHT_READAHEAD))
 		info.built_in |= BIT_ULL(LIMELIGHT_MECHANISM_READAHEAD);
 	if (limelight_readahead_enabled())
@@ -201,7 +206,9 @@ static long limelight_set_mechanism(void __user *user)
 			return -EINVAL;
 		return limelight_protect_configure(on, mechanism.budget_percent);
 	case LIMELIGHT_MECHANISM_PREMAP:
-		return -EOPNOTSUPP;
+		if (mechanism.budget_percent || mechanism.factor)
+			return -EINVAL;
+		return limelight_premap_configure(on, mechanism.window_pages);
 	case LIMELIGHT_MECHANISM_READAHEAD:
 		if (mechanism.budget_percent || mechanism.window_pages)
 			return -EINVAL;

@@ -13,6 +13,12 @@
 /* How many times the default is read ahead when nobody says otherwise. */
 #define LIMELIGHT_FACTOR_DEFAULT	8
 
+/* Pages that a fault maps at most when nobody says otherwise. */
+#define LIMELIGHT_WINDOW_DEFAULT	64
+/* The largest folios in a window: 64 KiB with pages of 4. */
+#define LIMELIGHT_FOLIO_ORDER_DEFAULT	4
+#define LIMELIGHT_FOLIO_ORDER_MAX	8
+
 /*
  * struct limelight_usage - what the live members hold, in pages
  * @members: live processes of the topmost set
@@ -165,5 +171,34 @@ static inline void limelight_readahead_reset(void)
 }
 
 #endif /* CONFIG_LIMELIGHT_READAHEAD */
+
+#ifdef CONFIG_LIMELIGHT_PREMAP
+
+/* premap.c */
+extern unsigned int limelight_window_pages;
+extern unsigned int limelight_folio_order;
+int limelight_window_set(unsigned int pages, bool remember);
+int limelight_folio_order_set(unsigned int order);
+int limelight_premap_configure(bool on, u32 window_pages);
+bool limelight_premap_enabled(void);
+void limelight_premap_reset(void);
+
+#else /* !CONFIG_LIMELIGHT_PREMAP */
+
+static inline int limelight_premap_configure(bool on, u32 window_pages)
+{
+	return -EOPNOTSUPP;
+}
+
+static inline bool limelight_premap_enabled(void)
+{
+	return false;
+}
+
+static inline void limelight_premap_reset(void)
+{
+}
+
+#endif /* CONFIG_LIMELIGHT_PREMAP */
 
 #endif /* _MM_LIMELIGHT_INTERNAL_H */

@@ -131,6 +131,73 @@ static const struct attribute_group protect_group = {
 
 #endif /* CONFIG_LIMELIGHT_PROTECT */
 
+#ifdef CONFIG_LIMELIGHT_PREMAP
+
+static ssize_t premap_enabled_show(struct kobject *kobj,
+				   struct kobj_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%d\n", limelight_premap_enabled());
+}
+
+static struct kobj_attribute premap_enabled_attr =
+	__ATTR(enabled, 0444, premap_enabled_show, NULL);
+
+static ssize_t window_pages_show(struct kobject *kobj,
+				 struct kobj_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%u\n", READ_ONCE(limelight_window_pages));
+}
+
+static ssize_t window_pages_store(struct kobject *kobj,
+				  struct kobj_attribute *attr,
+				  const char *buf, size_t count)
+{
+	unsigned int pages;
+	int ret;
+
+	ret = kstrtouint(buf, 0, &pages);
+	if (!ret)
+		ret = limelight_window_set(pages, true);
+	return ret ?: count;
+}
+
+static struct kobj_attribute window_pages_attr = __ATTR_RW(window_pages);
+
+static ssize_t folio_order_show(struct kobject *kobj,
+				struct kobj_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%u\n", READ_ONCE(limelight_folio_order));
+}
+
+static ssize_t folio_order_store(struct kobject *kobj,
+				 struct kobj_attribute *attr,
+				 const char *buf, size_t count)
+{
+	unsigned int order;
+	int ret;
+
+	ret = kstrtouint(buf, 0, &order);
+	if (!ret)
+		ret = limelight_folio_order_set(order);
+	return ret ?: count;
+}
+
+static struct kobj_attribute folio_order_attr = __ATTR_RW(folio_order);
+
+static struct attribute *premap_attrs[] = {
+	&premap_enabled_attr.attr,
+	&window_pages_attr.attr,
+	&folio_order_attr.attr,
+	NULL,
+};
+
+static const struct attribute_group premap_group = {
+	.name = "premap",
+	.attrs = premap_attrs,
+};
+
+#endif /* CONFIG_LIMELIGHT_PREMAP */
+
 #ifdef CONFIG_LIMELIGHT_READAHEAD
 
 static ssize_t readahead_enabled_show(struct kobject *kobj,
@@ -210,6 +277,9 @@ static const struct attribute_group *groups[] = {
 	&core_group,
 #ifdef CONFIG_LIMELIGHT_PROTECT
 	&protect_group,
+#endif
+#ifdef CONFIG_LIMELIGHT_PREMAP
+	&premap_group,
 #endif
 #ifdef CONFIG_LIMELIGHT_READAHEAD
 	&readahead_group,

@@ -134,6 +134,62 @@ TRACE_EVENT(limelight_protect_budget,
 
 #endif /* CONFIG_LIMELIGHT_PROTECT */
 
+#ifdef CONFIG_LIMELIGHT_PREMAP
+
+TRACE_EVENT(limelight_premap,
+
+	TP_PROTO(unsigned long address, unsigned int pages, unsigned int wanted,
+		 unsigned int shift),
+
+	TP_ARGS(address, pages, wanted, shift),
+
+	TP_STRUCT__entry(
+		__field(unsigned long, address)
+		__field(unsigned int, pages)
+		__field(unsigned int, wanted)
+		__field(unsigned int, shift)
+	),
+
+	TP_fast_assign(
+		__entry->address = address;
+		__entry->pages = pages;
+		__entry->wanted = wanted;
+		__entry->shift = shift;
+	),
+
+	TP_printk("address=0x%lx pages=%u wanted=%u most=%u",
+		  __entry->address, __entry->pages, __entry->wanted,
+		  1U << __entry->shift)
+);
+
+TRACE_EVENT(limelight_premap_shift,
+
+	TP_PROTO(unsigned long address, unsigned int pages,
+		 unsigned int untouched, unsigned int shift),
+
+	TP_ARGS(address, pages, untouched, shift),
+
+	TP_STRUCT__entry(
+		__field(unsigned long, address)
+		__field(unsigned int, pages)
+		__field(unsigned int, untouched)
+		__field(unsigned int, shift)
+	),
+
+	TP_fast_assign(
+		__entry->address = address;
+		__entry->pages = pages;
+		__entry->untouched = untouched;
+		__entry->shift = shift;
+	),
+
+	TP_printk("address=0x%lx pages=%u untouched=%u most=%u",
+		  __entry->address, __entry->pages, __entry->untouched,
+		  1U << __entry->shift)
+);
+
+#endif /* CONFIG_LIMELIGHT_PREMAP */
+
 #ifdef CONFIG_LIMELIGHT_READAHEAD
 
 #define limelight_ra_names			\

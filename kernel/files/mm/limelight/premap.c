@@ -1,0 +1,718 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Limelight premap: one fault of the topmost app maps what the next ones would.
+ *
+ * Fresh heap is touched from front to back, soon, and nearly all of it. So when
+ * a member of the topmost set writes to anonymous memory for the first time,
+ * a window of the following pages is mapped along with the page that was
+ * asked for. Nothing is mapped before the app touches something: what it only
+ * reserves stays unmapped.
+ *
+ * How large is the window? The evidence is in the page table and in a short
+ * record of the last windows of the process (struct limelight_premap):
+ *
+ *   - a fault right behind a window continues it: twice its size;
+ *   - a fault right behind mapped pages begins one: twice as many pages;
+ *   - an extension of the heap is mapped to its end with the first fault in
+ *     it, if it is no larger than EXTENSION. An extension needs no hint from
+ *     brk() or mprotect() to be known as one: it is the empty end of a mapping,
+ *     or a hole in it, that begins behind mapped pages or at the beginning;
+ *   - any other fault is no evidence, and maps one page, as without us.
+ *
+ * And does it pay? The pages of a window that nobody asked for are mapped old
+ * and clean, so that the hardware notes their first use. A window is looked at
+ * when the app has gone on behind it, or when WINDOWS others have come after
+ * it. More than an eighth untouched halves the largest window of the process,
+ * hardly any doubles it, up to the limit. What is unmapped without ever having
+ * been touched is counted (limelight_premap_wasted), and halves it as well. At
+ * a window of one page premap is off for the process; it tries two again after
+ * RETRY faults that would have had one.
+ *
+ * A window ends at the end of its mapping, at the first page that is there
+ * already in any form, and at the end of the page table. There is none where
+ * something depends on single faults (userfaultfd) or where mapping means more
+ * than a page (mlock), and none that would take the app's cgroups near their
+ * limits, or memory below the high watermark. RLIMIT_AS and RLIMIT_DATA bound
+ * mappings, of which no window makes any. Pages are taken only when they are
+ * there for the taking: no reclaim, no compaction, no wakeup of kswapd.
+ *
+ * The window is filled with folios as large as fit, up to limelight_folio_order,
+ * and with single pages where there are none that large: on a fragmented
+ * machine it saves the same faults. Everything is zeroed and charged first, and
+ * then put into the page table under one lock.
+ */
+#include <linux/gfp.h>
+#include <linux/huge_mm.h>
+#include <linux/limelight.h>
+#include <linux/log2.h>
+#include <linux/memcontrol.h>
+#include <linux/mm.h>
+#include <linux/mm_inline.h>
+#include <linux/oom.h>
+#include <linux/page_counter.h>
+#include <linux/pgtable.h>
+#include <linux/rmap.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+#include <linux/swap.h>
+#include <linux/userfaultfd_k.h>
+#include <linux/vmstat.h>
+#include <trace/events/limelight.h>
+
+#include "../internal.h"
+#include "internal.h"
+
+/* Pages of the largest hole that is an extension of the heap. */
+#define EXTENSION	64
+/* How far back from a fault evidence is looked for, in pages. */
+#define LOOKBACK	16
+/* Windows that a process remembers. */
+#define WINDOWS		8
+/* The first windows of a process: 1 << FIRST_SHIFT pages at most. */
+#define FIRST_SHIFT	3
+/* Faults after which a process whose windows did not pay gets one again. */
+#define RETRY		64
+/* Pages mapped ahead between two looks at what was unmapped untouched. */
+#define EPOCH		256
+/* Folios that are allocated before the page table is locked once. */
+#define BATCH		64
+
+/* Nothing that takes time or takes from others; zeroed once, by the allocator. */
+#define GFP_PREMAP	((GFP_HIGHUSER_MOVABLE & ~__GFP_RECLAIM) | __GFP_ZERO | \
+			 __GFP_NORETRY | __GFP_NOWARN | __GFP_NOMEMALLOC)
+
+DEFINE_STATIC_KEY_FALSE(limelight_premap_key);
+
+unsigned int limelight_window_pages __read_mostly = LIMELIGHT_WINDOW_DEFAULT;
+/* What limelight_window_pages goes back to when the device is closed. */
+static unsigned int window_configured = LIMELIGHT_WINDOW_DEFAULT;
+unsigned int limelight_folio_order __read_mostly = LIMELIGHT_FOLIO_ORDER_DEFAULT;
+
+/*
+ * struct window - pages that one fault has mapped
+ * @start: address of the first
+ * @nr: pages, 0: no window
+ * @wanted: pages that evidence spoke for; the mapping may have ended before
+ */
+struct window {
+	unsigned long start;
+	u16 nr;
+	u16 wanted;
+};
+
+/*
+ * struct limelight_premap - what a process's windows have come to
+ * @lock: protects all of it but @zapped
+ * @shift: a window has at most 1 << @shift pages; 0: there are none
+ * @without: faults that would have had a window at a larger @shift
+ * @next: slot of @ring that is used next
+ * @ring: the last windows, until they are looked at
+ * @mapped: pages mapped ahead in this epoch
+ * @zapped: pages unmapped untouched in this epoch
+ */
+struct limelight_premap {
+	spinlock_t lock;
+	unsigned int shift;
+	unsigned int without;
+	unsigned int next;
+	struct window ring[WINDOWS];
+	unsigned int mapped;
+	atomic_t zapped;
+};
+
+/* ------------------------------------------------------------- arithmetic */
+
+/* The shift that the configured window allows. */
+static unsigned int shift_max(void)
+{
+	return ilog2(READ_ONCE(limelight_window_pages));
+}
+
+/* Return: @shift after a window of @nr pages of which @untouched were not used. */
+static unsigned int next_shift(unsigned int shift, unsigned int nr,
+			       unsigned int untouched, unsigned int max)
+{
+	if (untouched > nr / 8)
+		shift = shift ? shift - 1 : 0;
+	else if (untouched <= nr / 32 && nr >= BIT(shift) / 2)
+		shift++;
+	return min(shift, max);
+}
+
+/*
+ * Pages that a fault should map.
+ * @wanted: size of the window that it continues, 0: none
+ * @before: mapped pages right before it
+ * @at_start: it is the first page of the mapping
+ * @hole: empty pages from it on
+ * @hole_ends: where they end there is a mapped page, or the mapping ends
+ */
+static unsigned int window_wanted(unsigned int wanted, unsigned int before,
+				  bool at_start, unsigned int hole,
+				  bool hole_ends)
+{
+	unsigned int pages = 1;
+
+	if (wanted)
+		pages = 2 * wanted;
+	else if (before)
+		pages = 2 * (before + 1);
+	else if (!at_start)
+		return 1;
+
+	if (hole_ends && hole <= EXTENSION)
+		pages = max(pages, hole);
+	return min(pages, LIMELIGHT_WINDOW_MAX);
+}
+
+/*
+ * Order of the folio at @address, of which @nr pages are left to map: aligned,
+ * and of an order that anonymous memory has.
+ */
+static unsigned int folio_order_at(unsigned long address, unsigned int nr,
+				   unsigned int max)
+{
+	unsigned int order = min3(max, (unsigned int)ilog2(nr),
+				  (unsigned int)__ffs((address >> PAGE_SHIFT) |
+						      BIT(MAX_PAGE_ORDER)));
+
+	return order < 2 ? 0 : order;
+}
+
+/* --------------------------------------------------------- what was touched */
+
+/*
+ * Whether nobody has used the page behind an anonymous @pte that we mapped. The
+ * pages of x86 begin clean, and their dirty bit stays when reclaim clears the
+ * accessed bit; elsewhere a writable page may have to begin dirty.
+ */
+static bool pte_untouched(pte_t pte)
+{
+	return !pte_young(pte) && (!IS_ENABLED(CONFIG_X86) || !pte_dirty(pte));
+}
+
+/* Whether @folio may hold pages that nobody has written to. */
+static bool folio_maybe_untouched(const struct folio *folio)
+{
+	return folio_test_swapbacked(folio) && !folio_test_swapcache(folio) &&
+	       !folio_test_dirty(folio) && !folio_test_ksm(folio);
+}
+
+/* Pages of @window that are mapped and untouched; its mapping is locked. */
+static unsigned int count_untouched(struct mm_struct *mm,
+				    const struct window *window)
+{
+	unsigned int untouched = 0;
+	pmd_t *pmd = mm_find_pmd(mm, window->start);
+	pte_t *ptes;
+	int i;
+
+	ptes = pmd ? pte_offset_map(pmd, window->start) : NULL;
+	if (!ptes)
+		return 0;
+	for (i = 0; i < window->nr; i++) {
+		pte_t pte = ptep_get(ptes + i);
+
+		if (pte_present(pte) && pte_untouched(pte))
+			untouched++;
+	}
+	pte_unmap(ptes);
+	return untouched;
+}
+
+static bool in_vma(const struct vm_area_struct *vma, const struct window *window)
+{
+	return window->start >= vma->vm_start &&
+	       window->start + window->nr * PAGE_SIZE <= vma->vm_end;
+}
+
+/*
+ * Looks at @window, which may lie in another mapping than @vma, which is locked.
+ *
+ * Return: untouched pages, or -1: nothing can be said.
+ */
+static int inspect(struct vm_area_struct *vma, const struct window *window)
+{
+	struct mm_struct *mm = vma->vm_mm;
+	int untouched = -1;
+
+	if (in_vma(vma, window))
+		return count_untouched(mm, window);
+#ifdef CONFIG_PER_VMA_LOCK
+	vma = lock_vma_under_rcu(mm, window->start);
+	if (!vma)
+		return -1;
+	if (vma_is_anonymous(vma) && in_vma(vma, window))
+		untouched = count_untouched(mm, window);
+	vma_end_read(vma);
+#endif
+	return untouched;
+}
+
+/* Some of an anonymous folio's pages are about to be unmapped. */
+void __limelight_premap_zap(struct mm_struct *mm, struct folio *folio,
+			    pte_t *ptes, unsigned int nr)
+{
+	unsigned int i, untouched = 0;
+
+	if (!folio_maybe_untouched(folio))
+		return;
+	for (i = 0; i < nr; i++)
+		untouched += pte_untouched(ptep_get(ptes + i));
+	if (!untouched)
+		return;
+	count_vm_events(LIMELIGHT_PREMAP_WASTED, untouched);
+	atomic_add(untouched, &mm->limelight_premap->zapped);
+}
+
+/* -------------------------------------------------- the record of a process */
+
+/* The record of @mm. The first call makes it; NULL: no memory. */
+static struct limelight_premap *record_of(struct mm_struct *mm)
+{
+	struct limelight_premap *record = READ_ONCE(mm->limelight_premap);
+	struct limelight_premap *fresh;
+
+	if (likely(record))
+		return record;
+	fresh = kzalloc(sizeof(*fresh), GFP_NOWAIT | __GFP_NOWARN);
+	if (!fresh)
+		return NULL;
+	spin_lock_init(&fresh->lock);
+	fresh->shift = min(FIRST_SHIFT, shift_max());
+	record = cmpxchg(&mm->limelight_premap, NULL, fresh);
+	if (record)
+		kfree(fresh);
+	return record ?: fresh;
+}
+
+/* @mm is gone. */
+void limelight_premap_free(struct mm_struct *mm)
+{
+	kfree(mm->limelight_premap);
+	mm->limelight_premap = NULL;
+}
+
+/*
+ * Takes the window that ends at @address out of the record, or else the oldest
+ * one if all slots are taken.
+ *
+ * Return: whether it is the one that ends there.
+ */
+static bool take_window(struct limelight_premap *record, unsigned long address,
+			struct window *taken)
+{
+	bool continues = false;
+	int i;
+
+	spin_lock(&record->lock);
+	*taken = record->ring[record->next];
+	for (i = 0; i < WINDOWS; i++) {
+		struct window *window = &record->ring[i];
+
+		if (window->nr &&
+		    window->start + window->nr * PAGE_SIZE == address) {
+			*taken = *window;
+			window->nr = 0;
+			continues = true;
+			break;
+		}
+	}
+	if (!continues)
+		record->ring[record->next].nr = 0;
+	spin_unlock(&record->lock);
+	return continues;
+}
+
+static void add_window(struct limelight_premap *record, unsigned long start,
+		       unsigned int nr, unsigned int wanted)
+{
+	unsigned int zapped = 0;
+
+	spin_lock(&record->lock);
+	record->ring[record->next] = (struct window) {
+		.start = start,
+		.nr = nr,
+		.wanted = wanted,
+	};
+	record->next = (record->next + 1) % WINDOWS;
+	record->mapped += nr - 1;
+	if (record->mapped >= EPOCH) {
+		zapped = atomic_xchg(&record->zapped, 0);
+		if (zapped > record->mapped / 8 && record->shift)
+			record->shift--;
+		record->mapped = 0;
+	}
+	spin_unlock(&record->lock);
+}
+
+/* Draws the conclusion from a window; @untouched: -1 for none. */
+static void judge(struct limelight_premap *record, const struct window *window,
+		  int untouched)
+{
+	unsigned int shift;
+
+	if (untouched < 0)
+		return;
+	spin_lock(&record->lock);
+	shift = next_shift(record->shift, window->nr, untouched, shift_max());
+	if (shift != record->shift)
+		trace_limelight_premap_shift(window->start, window->nr,
+					     untouched, shift);
+	WRITE_ONCE(record->shift, shift);
+	spin_unlock(&record->lock);
+}
+
+/* A fault that would have had a window if they had paid. */
+static void went_without(struct limelight_premap *record)
+{
+	spin_lock(&record->lock);
+	if (!record->shift && ++record->without >= RETRY) {
+		record->without = 0;
+		record->shift = min(1U, shift_max());
+	}
+	spin_unlock(&record->lock);
+}
+
+/* ------------------------------------------------------------ size of a window */
+
+/* Pages that the cgroups of @mm have left, or ULONG_MAX. */
+static unsigned long memcg_room(struct mm_struct *mm)
+{
+	unsigned long room = ULONG_MAX;
+#ifdef CONFIG_MEMCG
+	struct mem_cgroup *memcg = get_mem_cgroup_from_mm(mm);
+	struct mem_cgroup *each = memcg;
+
+	for (; each && !mem_cgroup_is_root(each); each = parent_mem_cgroup(each)) {
+		unsigned long usage = page_counter_read(&each->memory);
+		unsigned long limit = min(READ_ONCE(each->memory.max),
+					  READ_ONCE(each->memory.high));
+
+		room = min(room, limit > usage ? limit - usage : 0);
+	}
+	mem_cgroup_put(memcg);
+#endif
+	return room;
+}
+
+/* Whether faults in @vma may be answered with more than what they ask for. */
+static bool vma_premappable(struct vm_area_struct *vma)
+{
+	const unsigned long refused = VM_SHARED | VM_LOCKED | VM_LOCKONFAULT |
+		VM_GROWSDOWN | VM_GROWSUP | VM_SPECIAL | VM_HUGETLB |
+		VM_DROPPABLE | VM_SHADOW_STACK;
+
+	return vma_is_anonymous(vma) && vma->vm_flags & VM_WRITE &&
+	       !(vma->vm_flags & refused) && !userfaultfd_armed(vma);
+}
+
+/*
+ * Looks at the page table around @address, which is empty there.
+ * @scan: how far to look ahead, in pages
+ *
+ * Return: pages to map, at most @scan.
+ */
+static unsigned int look_around(struct vm_fault *vmf, unsigned long address,
+				unsigned int continued, unsigned int scan)
+{
+	struct vm_area_struct *vma = vmf->vma;
+	unsigned long end = min(vma->vm_end, pmd_addr_end(address, vma->vm_end));
+	unsigned int most = min_t(unsigned long, (end - address) >> PAGE_SHIFT,
+				  max(scan, EXTENSION + 1));
+	unsigned long behind = (address - max(vma->vm_start,
+					      address & PMD_MASK)) >> PAGE_SHIFT;
+	unsigned int before = 0, hole = 0;
+	bool hole_ends;
+	pte_t *ptes;
+
+	ptes = pte_offset_map(vmf->pmd, address);
+	if (!ptes)
+		return 1;
+	behind = min(behind, LOOKBACK);
+	while (!continued && before < behind &&
+	       pte_present(ptep_get(ptes - before - 1)))
+		before++;
+	while (hole < most && pte_none(ptep_get(ptes + hole)))
+		hole++;
+	pte_unmap(ptes);
+
+	hole_ends = hole < most || address + hole * PAGE_SIZE == vma->vm_end;
+	return min3(window_wanted(continued, before, address == vma->vm_start,
+				  hole, hole_ends), hole, scan);
+}
+
+/* ----------------------------------------------------------------- mapping */
+
+/* Whether the VMA's memory may come from anywhere. */
+static bool no_policy(const struct vm_area_struct *vma)
+{
+#ifdef CONFIG_NUMA
+	return !vma->vm_policy && !current->mempolicy;
+#else
+	return true;
+#endif
+}
+
+/*
+ * Gets folios for @nr pages from @address on, zeroed and charged.
+ *
+ * Return: the number of folios, less than wanted if memory is short.
+ */
+static unsigned int get_folios(struct vm_area_struct *vma, unsigned long address,
+			       unsigned int nr, unsigned int *max_order,
+			       struct folio **folios)
+{
+	struct page **pages = (struct page **)folios;
+	unsigned int count = 0, charged = 0;
+
+	while (nr && count < BATCH) {
+		unsigned int order = folio_order_at(address, nr, *max_order);
+		unsigned int got = 1;
+
+		if (order) {
+			folios[count] = vma_alloc_folio(GFP_PREMAP, order, vma,
+							address, true);
+			if (!folios[count]) {
+				/* What is not there now is not there soon. */
+				count_mthp_stat(order, MTHP_STAT_ANON_FAULT_FALLBACK);
+				*max_order = order - 1;
+				continue;
+			}
+		} else if (no_policy(vma)) {
+			unsigned int most = min(nr, BATCH - count);
+
+			/* Up to where a larger one fits. */
+			if (*max_order >= 2)
+				most = min_t(unsigned int, most,
+					     4 - ((address >> PAGE_SHIFT) & 3));
+			memset(pages + count, 0, most * sizeof(*pages));
+			got = alloc_pages_bulk_array(GFP_PREMAP, most,
+						     pages + count);
+			if (!got)
+				break;
+		} else {
+			folios[count] = vma_alloc_folio(GFP_PREMAP, 0, vma,
+							address, false);
+			if (!folios[count])
+				break;
+		}
+		count += got;
+		nr -= got << order;
+		address += (got << order) * PAGE_SIZE;
+	}
+
+	while (charged < count &&
+	       !mem_cgroup_charge(folios[charged], vma->vm_mm, GFP_PREMAP))
+		charged++;
+	while (count > charged)
+		folio_put(folios[--count]);
+	return count;
+}
+
+/* The entry of a page that nobody has asked for yet. */
+static pte_t premapped_pte(struct folio *folio, unsigned long i,
+			   struct vm_area_struct *vma)
+{
+	pte_t pte = pte_mkold(mk_pte(folio_page(folio, i), vma->vm_page_prot));
+
+	/* To the soft-dirty bit a page that comes is a page that changes. */
+	pte = pte_mksoft_dirty(pte);
+	return pte_mkwrite(IS_ENABLED(CONFIG_X86) ? pte : pte_mkdirty(pte), vma);
+}
+
+static void map_folio(struct vm_fault *vmf, struct folio *folio,
+		      unsigned long address, pte_t *ptes)
+{
+	struct vm_area_struct *vma = vmf->vma;
+	unsigned int nr = folio_nr_pages(folio);
+	unsigned int i = 0;
+
+	/* Its contents are to be seen before it is. */
+	__folio_mark_uptodate(folio);
+	folio_ref_add(folio, nr - 1);
+	count_mthp_stat(folio_order(folio), MTHP_STAT_ANON_FAULT_ALLOC);
+	folio_add_new_anon_rmap(folio, vma, address, RMAP_EXCLUSIVE);
+	folio_add_lru_vma(folio, vma);
+
+	if (address == vmf->address) {
+		pte_t pte = mk_pte(folio_page(folio, 0), vma->vm_page_prot);
+
+		pte = pte_mkwrite(pte_mkdirty(pte_sw_mkyoung(pte)), vma);
+		set_pte_at(vma->vm_mm, address, ptes, pte);
+		i = 1;
+	}
+	if (i < nr)
+		set_ptes(vma->vm_mm, address + i * PAGE_SIZE, ptes + i,
+			 premapped_pte(folio, i, vma), nr - i);
+	update_mmu_cache_range(vmf, vma, address, ptes, nr);
+}
+
+static bool ptes_none(pte_t *ptes, unsigned int nr)
+{
+	while (nr--) {
+		if (!pte_none(ptep_get(ptes + nr)))
+			return false;
+	}
+	return true;
+}
+
+/* Maps what fits of @count folios. Return: the number of pages. */
+static unsigned int map_folios(struct vm_fault *vmf, unsigned long address,
+			       struct folio **folios, unsigned int count)
+{
+	struct mm_struct *mm = vmf->vma->vm_mm;
+	unsigned int i = 0, pages = 0;
+	spinlock_t *ptl;
+	pte_t *ptes;
+
+	ptes = pte_offset_map_lock(mm, vmf->pmd, address, &ptl);
+	if (ptes) {
+		for (; i < count && !check_stable_address_space(mm); i++) {
+			unsigned int nr = folio_nr_pages(folios[i]);
+
+			if (!ptes_none(ptes + pages, nr))
+				break;
+			map_folio(vmf, folios[i], address + pages * PAGE_SIZE,
+				  ptes + pages);
+			pages += nr;
+		}
+		add_mm_counter(mm, MM_ANONPAGES, pages);
+		pte_unmap_unlock(ptes, ptl);
+	}
+	while (i < count)
+		folio_put(folios[i++]);
+	return pages;
+}
+
+/* Return: pages mapped from vmf->address on, at most @nr, perhaps 0. */
+static unsigned int map_window(struct vm_fault *vmf, unsigned int nr)
+{
+	unsigned int max_order = READ_ONCE(limelight_folio_order);
+	unsigned int done = 0;
+
+	if (!IS_ENABLED(CONFIG_TRANSPARENT_HUGEPAGE) ||
+	    vma_thp_disabled(vmf->vma, vmf->vma->vm_flags))
+		max_order = 0;
+
+	while (done < nr) {
+		unsigned long address = vmf->address + done * PAGE_SIZE;
+		struct folio *folios[BATCH];
+		unsigned int count, mapped, wanted = 0, i;
+
+		count = get_folios(vmf->vma, address, nr - done, &max_order,
+				   folios);
+		if (!count)
+			break;
+		for (i = 0; i < count; i++)
+			wanted += folio_nr_pages(folios[i]);
+		mapped = map_folios(vmf, address, folios, count);
+		done += mapped;
+		if (mapped < wanted)
+			break;
+	}
+	return done;
+}
+
+/*
+ * A page of the topmost app is written to for the first time. The mapping is
+ * locked, its anon_vma prepared, its page table there.
+ *
+ * Return: whether that page is mapped now.
+ */
+bool __limelight_premap(struct vm_fault *vmf)
+{
+	struct vm_area_struct *vma = vmf->vma;
+	unsigned long address = vmf->address;
+	struct limelight_premap *record;
+	struct window last;
+	unsigned int shift, wanted, pages;
+	bool continues;
+
+	if (!limelight_mm(vma->vm_mm) || vmf->flags & FAULT_FLAG_REMOTE ||
+	    !vma_premappable(vma))
+		return false;
+	record = record_of(vma->vm_mm);
+	if (!record)
+		return false;
+
+	continues = take_window(record, address, &last);
+	if (last.nr)
+		judge(record, &last, inspect(vma, &last));
+
+	shift = min(READ_ONCE(record->shift), shift_max());
+	wanted = look_around(vmf, address, continues ? last.wanted : 0,
+			     max(BIT(shift), 2UL));
+	if (wanted < 2)
+		return false;
+	if (!shift) {
+		went_without(record);
+		return false;
+	}
+
+	pages = min3((unsigned long)wanted, limelight_memory_room() / 8,
+		     memcg_room(vma->vm_mm) / 4);
+	if (pages < 2)
+		return false;
+	pages = map_window(vmf, pages);
+	if (!pages)
+		return false;
+
+	add_window(record, address, pages, wanted);
+	count_vm_events(LIMELIGHT_PREMAP_MAPPED, pages - 1);
+	trace_limelight_premap(address, pages, wanted, shift);
+	return true;
+}
+
+/* ---------------------------------------------------------- the mechanism */
+
+bool limelight_premap_enabled(void)
+{
+	return static_key_enabled(&limelight_premap_key);
+}
+
+/* Sets the largest window; @remember: also beyond the life of the open device. */
+int limelight_window_set(unsigned int pages, bool remember)
+{
+	if (!pages || pages > LIMELIGHT_WINDOW_MAX)
+		return -EINVAL;
+	WRITE_ONCE(limelight_window_pages, pages);
+	if (remember)
+		window_configured = pages;
+	return 0;
+}
+
+/* Sets the order of the largest folio in a window; 0: single pages. */
+int limelight_folio_order_set(unsigned int order)
+{
+	if (order == 1 || order > LIMELIGHT_FOLIO_ORDER_MAX)
+		return -EINVAL;
+	WRITE_ONCE(limelight_folio_order, order);
+	return 0;
+}
+
+/* @window_pages: 0 keeps the value in force. */
+int limelight_premap_configure(bool on, u32 window_pages)
+{
+	if (window_pages > LIMELIGHT_WINDOW_MAX)
+		return -EINVAL;
+	if (window_pages)
+		limelight_window_set(window_pages, false);
+
+	if (on && !limelight_premap_enabled())
+		static_branch_enable(&limelight_premap_key);
+	else if (!on && limelight_premap_enabled())
+		static_branch_disable(&limelight_premap_key);
+	return 0;
+}
+
+/* The device is closed. */
+void limelight_premap_reset(void)
+{
+	limelight_premap_configure(false, 0);
+	WRITE_ONCE(limelight_window_pages, window_configured);
+}
+
+#ifdef CONFIG_LIMELIGHT_KUNIT_TEST
+#include "tests/premap-kunit.h"
+#endif

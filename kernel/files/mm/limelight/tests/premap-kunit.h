@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The size of windows, and what becomes of them. Included by premap.c.
+ */
+#include <kunit/test.h>
+
+static void premap_test_no_evidence_no_window(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, window_wanted(0, 0, false, 100, false), 1);
+	/* A hole between pages that are there is no evidence by itself. */
+	KUNIT_EXPECT_EQ(test, window_wanted(0, 0, false, 10, true), 1);
+	/* The first page of a large mapping may be the only one. */
+	KUNIT_EXPECT_EQ(test, window_wanted(0, 0, true, EXTENSION + 1, false), 1);
+}
+
+static void premap_test_windows_double(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, window_wanted(0, 1, false, 500, false), 4);
+	KUNIT_EXPECT_EQ(test, window_wanted(0, 7, false, 500, false), 16);
+	KUNIT_EXPECT_EQ(test, window_wanted(4, 0, false, 500, false), 8);
+	/* Which window it was counts, not how much is mapped before it. */
+	KUNIT_EXPECT_EQ(test, window_wanted(4, 16, false, 500, false), 8);
+	KUNIT_EXPECT_EQ(test, window_wanted(LIMELIGHT_WINDOW_MAX, 0, false, 500,
+					    false), LIMELIGHT_WINDOW_MAX);
+}
+
+static void premap_test_an_extension_is_mapped_to_its_end(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, window_wanted(0, 1, false, 33, true), 33);
+	KUNIT_EXPECT_EQ(test, window_wanted(0, 0, true, 16, true), 16);
+	KUNIT_EXPECT_EQ(test, window_wanted(0, 1, false, EXTENSION, true),
+			EXTENSION);
+	KUNIT_EXPECT_EQ(test, window_wanted(0, 1, false, EXTENSION + 1, true), 4);
+	/* The end of what was looked at is no end. */
+	KUNIT_EXPECT_EQ(test, window_wanted(0, 1, false, 33, false), 4);
+}
+
+static void premap_test_windows_that_pay_grow(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, next_shift(3, 8, 0, 6), 4);
+	KUNIT_EXPECT_EQ(test, next_shift(6, 64, 2, 6), 6);
+	KUNIT_EXPECT_EQ(test, next_shift(5, 32, 1, 6), 6);
+	/* A window that was cut short says little about larger ones. */
+	KUNIT_EXPECT_EQ(test, next_shift(5, 15, 0, 6), 5);
+	/* The limit may have been lowered meanwhile. */
+	KUNIT_EXPECT_EQ(test, next_shift(6, 64, 0, 4), 4);
+}
+
+static void premap_test_windows_that_do_not_pay_shrink(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, next_shift(5, 32, 4, 6), 5);
+	KUNIT_EXPECT_EQ(test, next_shift(5, 32, 5, 6), 4);
+	KUNIT_EXPECT_EQ(test, next_shift(1, 2, 1, 6), 0);
+	KUNIT_EXPECT_EQ(test, next_shift(0, 2, 1, 6), 0);
+}
+
+static void premap_test_folios_are_aligned(struct kunit *test)
+{
+	unsigned long base = 0x10000000;
+
+	KUNIT_EXPECT_EQ(test, folio_order_at(base, 64, 4), 4);
+	KUNIT_EXPECT_EQ(test, folio_order_at(base, 15, 4), 3);
+	KUNIT_EXPECT_EQ(test, folio_order_at(base, 64, 0), 0);
+	KUNIT_EXPECT_EQ(test, folio_order_at(base + PAGE_SIZE, 64, 4), 0);
+	KUNIT_EXPECT_EQ(test, folio_order_at(base + 4 * PAGE_SIZE, 64, 4), 2);
+	KUNIT_EXPECT_EQ(test, folio_order_at(0, 64, 4), 4);
+	/* There are no anonymous folios of order 1. */
+	KUNIT_EXPECT_EQ(test, folio_order_at(base + 2 * PAGE_SIZE, 64, 4), 0);
+	KUNIT_EXPECT_EQ(test, folio_order_at(base, 3, 4), 0);
+}
+
+static void premap_test_windows_are_found_where_they_end(struct kunit *test)
+{
+	struct limelight_premap record = { .shift = 6 };
+	struct window taken;
+	int i;
+
+	spin_lock_init(&record.lock);
+	KUNIT_EXPECT_FALSE(test, take_window(&record, 0, &taken));
+	KUNIT_EXPECT_EQ(test, taken.nr, 0);
+
+	for (i = 1; i <= WINDOWS; i++)
+		add_window(&record, i * SZ_1M, 4, 8);
+	KUNIT_EXPECT_TRUE(test, take_window(&record, 3 * SZ_1M + 4 * PAGE_SIZE,
+					    &taken));
+	KUNIT_EXPECT_EQ(test, taken.start, 3 * SZ_1M);
+	KUNIT_EXPECT_EQ(test, taken.wanted, 8);
+	/* A window is continued once. */
+	KUNIT_EXPECT_FALSE(test, take_window(&record, 3 * SZ_1M + 4 * PAGE_SIZE,
+					     &taken));
+	/* Instead the oldest one comes out, to be looked at. */
+	KUNIT_EXPECT_EQ(test, taken.start, 1 * SZ_1M);
+	KUNIT_EXPECT_EQ(test, taken.nr, 4);
+}
+
+static void premap_test_what_is_unmapped_untouched_counts(struct kunit *test)
+{
+	struct limelight_premap record = { .shift = 6 };
+	int i;
+
+	spin_lock_init(&record.lock);
+	atomic_set(&record.zapped, EPOCH / 4);
+	for (i = 0; record.shift == 6 && i < EPOCH; i++)
+		add_window(&record, i * SZ_1M, 33, 33);
+	KUNIT_EXPECT_EQ(test, i, EPOCH / 32);
+	KUNIT_EXPECT_EQ(test, record.shift, 5);
+	KUNIT_EXPECT_EQ(test, atomic_read(&record.zapped), 0);
+	/* An epoch without waste leaves it alone. */
+	for (i = 0; i < EPOCH / 32; i++)
+		add_window(&record, i * SZ_1M, 33, 33);
+	KUNIT_EXPECT_EQ(test, record.shift, 5);
+}
+
+static void premap_test_a_process_gets_another_chance(struct kunit *test)
+{
+	struct limelight_premap record = {};
+	int i;
+
+	spin_lock_init(&record.lock);
+	for (i = 1; i < RETRY; i++)
+		went_without(&record);
+	KUNIT_EXPECT_EQ(test, record.shift, 0);
+	went_without(&record);
+	KUNIT_EXPECT_EQ(test, record.shift, min(1U, shift_max()));
+}
+
+static void premap_test_values_out_of_range_are_refused(struct kunit *test)
+{
+	unsigned int pages = READ_ONCE(limelight_window_pages);
+	unsigned int order = READ_ONCE(limelight_folio_order);
+
+	KUNIT_EXPECT_EQ(test, limelight_window_set(0, false), -EINVAL);
+	KUNIT_EXPECT_EQ(test, limelight_window_set(LIMELIGHT_WINDOW_MAX + 1, false),
+			-EINVAL);
+	KUNIT_EXPECT_EQ(test, limelight_premap_configure(true,
+							 LIMELIGHT_WINDOW_MAX + 1),
+			-EINVAL);
+	KUNIT_EXPECT_EQ(test, limelight_folio_order_set(1), -EINVAL);
+	KUNIT_EXPECT_EQ(test, limelight_folio_order_set(LIMELIGHT_FOLIO_ORDER_MAX + 1),
+			-EINVAL);
+	KUNIT_EXPECT_EQ(test, READ_ONCE(limelight_window_pages), pages);
+	KUNIT_EXPECT_EQ(test, READ_ONCE(limelight_folio_order), order);
+}
+
+static struct kunit_case premap_test_cases[] = {
+	KUNIT_CASE(premap_test_no_evidence_no_window),
+	KUNIT_CASE(premap_test_windows_double),
+	KUNIT_CASE(premap_test_an_extension_is_mapped_to_its_end),
+	KUNIT_CASE(premap_test_windows_that_pay_grow),
+	KUNIT_CASE(premap_test_windows_that_do_not_pay_shrink),
+	KUNIT_CASE(premap_test_folios_are_aligned),
+	KUNIT_CASE(premap_test_windows_are_found_where_they_end),
+	KUNIT_CASE(premap_test_what_is_unmapped_untouched_counts),
+	KUNIT_CASE(premap_test_a_process_gets_another_chance),
+	KUNIT_CASE(premap_test_values_out_of_range_are_refused),
+	{}
+};
+
+static struct kunit_suite premap_test_suite = {
+	.name = "limelight-premap",
+	.test_cases = premap_test_cases,
+};
+
+kunit_test_suite(premap_test_suite);

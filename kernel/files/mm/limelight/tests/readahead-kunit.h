@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Windows, blocks, marks, and what waste does. Included by readahead.c.
+ */
+#include <kunit/test.h>
+
+static void readahead_test_a_window_is_a_multiple(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, window(32, 8, 100000), 256);
+	KUNIT_EXPECT_EQ(test, window(32, 64, 100000), 2048);
+	KUNIT_EXPECT_EQ(test, window(32, 1, 100000), 32);
+}
+
+static void readahead_test_a_window_fits_into_what_is_free(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, window(32, 8, 400), 100);
+	/* The default is everybody's right. */
+	KUNIT_EXPECT_EQ(test, window(32, 8, 40), 32);
+	KUNIT_EXPECT_EQ(test, window(32, 8, 0), 32);
+}
+
+static void readahead_test_around_a_fault_is_half_of_it(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, factor_at(8, LIMELIGHT_RA_STREAM, 0), 8);
+	KUNIT_EXPECT_EQ(test, factor_at(8, LIMELIGHT_RA_AROUND, 0), 4);
+	KUNIT_EXPECT_EQ(test, factor_at(1, LIMELIGHT_RA_AROUND, 0), 1);
+	KUNIT_EXPECT_EQ(test, factor_at(3, LIMELIGHT_RA_AROUND, 0), 2);
+}
+
+static void readahead_test_levels_lead_to_the_default(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, factor_at(8, LIMELIGHT_RA_STREAM, 1), 4);
+	KUNIT_EXPECT_EQ(test, factor_at(8, LIMELIGHT_RA_STREAM, 3), 1);
+	KUNIT_EXPECT_EQ(test, factor_at(8, LIMELIGHT_RA_STREAM, LEVELS), 1);
+	KUNIT_EXPECT_EQ(test, factor_at(LIMELIGHT_FACTOR_MAX,
+					LIMELIGHT_RA_STREAM, LEVELS), 1);
+}
+
+static void readahead_test_blocks(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, block(1), 1);
+	KUNIT_EXPECT_EQ(test, block(2), 4);
+	KUNIT_EXPECT_EQ(test, block(3), 4);
+	KUNIT_EXPECT_EQ(test, block(4), 8);
+	KUNIT_EXPECT_EQ(test, block(8), NEIGHBOURS);
+	KUNIT_EXPECT_EQ(test, block(64), NEIGHBOURS);
+}
+
+static void readahead_test_waste_lowers_and_use_raises(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, next_level(0, 512, 0), 0);
+	KUNIT_EXPECT_EQ(test, next_level(0, 384, 128), 0);
+	KUNIT_EXPECT_EQ(test, next_level(0, 383, 129), 1);
+	KUNIT_EXPECT_EQ(test, next_level(LEVELS, 0, 512), LEVELS);
+	KUNIT_EXPECT_EQ(test, next_level(2, 480, 32), 1);
+	KUNIT_EXPECT_EQ(test, next_level(2, 479, 33), 2);
+}
+
+static void readahead_test_outcomes_are_judged_in_epochs(struct kunit *test)
+{
+	struct ahead_balance *balance = &balances[LIMELIGHT_RA_STREAM];
+
+	if (limelight_readahead_enabled())
+		kunit_skip(test, "readahead is switched on");
+	forget_balances();
+	outcome(LIMELIGHT_RA_STREAM, EPOCH - 1, false);
+	KUNIT_EXPECT_EQ(test, balance->level, 0);
+	outcome(LIMELIGHT_RA_STREAM, 1, false);
+	KUNIT_EXPECT_EQ(test, balance->level, 1);
+	KUNIT_EXPECT_EQ(test, balances[LIMELIGHT_RA_AROUND].level, 0);
+	/* A new epoch has begun. */
+	outcome(LIMELIGHT_RA_STREAM, EPOCH - 1, true);
+	KUNIT_EXPECT_EQ(test, balance->level, 1);
+	outcome(LIMELIGHT_RA_STREAM, 1, true);
+	KUNIT_EXPECT_EQ(test, balance->level, 0);
+	forget_balances();
+}
+
+static void readahead_test_a_kind_that_is_down_tries_again(struct kunit *test)
+{
+	struct ahead_balance *balance = &balances[LIMELIGHT_RA_STREAM];
+	unsigned int full = READ_ONCE(limelight_factor);
+
+	if (limelight_readahead_enabled())
+		kunit_skip(test, "readahead is switched on");
+	forget_balances();
+	balance->level = 2;
+	KUNIT_EXPECT_EQ(test, limelight_readahead_factor(LIMELIGHT_RA_STREAM),
+			factor_at(full, LIMELIGHT_RA_STREAM, 2));
+	balance->judged = jiffies - RETRY - 1;
+	KUNIT_EXPECT_EQ(test, limelight_readahead_factor(LIMELIGHT_RA_STREAM),
+			factor_at(full, LIMELIGHT_RA_STREAM, 1));
+	/* One step at a time. */
+	KUNIT_EXPECT_EQ(test, limelight_readahead_factor(LIMELIGHT_RA_STREAM),
+			factor_at(full, LIMELIGHT_RA_STREAM, 1));
+	forget_balances();
+}
+
+static void readahead_test_a_mark_is_taken_once(struct kunit *test)
+{
+	struct folio *one, *other;
+
+	if (limelight_readahead_enabled())
+		kunit_skip(test, "readahead is switched on");
+	one = folio_alloc(GFP_KERNEL, 0);
+	other = folio_alloc(GFP_KERNEL, 0);
+	if (!one || !other || marks_start()) {
+		kunit_err(test, "no memory");
+		goto out;
+	}
+
+	KUNIT_EXPECT_EQ(test, take_mark(one), LIMELIGHT_RA_NONE);
+	set_mark(one, LIMELIGHT_RA_AROUND);
+	KUNIT_EXPECT_EQ(test, take_mark(other), LIMELIGHT_RA_NONE);
+	__limelight_ra_move(other, one);
+	KUNIT_EXPECT_EQ(test, take_mark(one), LIMELIGHT_RA_NONE);
+	KUNIT_EXPECT_EQ(test, take_mark(other), LIMELIGHT_RA_AROUND);
+	KUNIT_EXPECT_EQ(test, take_mark(other), LIMELIGHT_RA_NONE);
+	marks_stop();
+
+	/* Without a table nothing is marked. */
+	set_mark(one, LIMELIGHT_RA_STREAM);
+	KUNIT_EXPECT_EQ(test, take_mark(one), LIMELIGHT_RA_NONE);
+out:
+	if (one)
+		folio_put(one);
+	if (other)
+		folio_put(other);
+}
+
+static void readahead_test_factors_out_of_range_are_refused(struct kunit *test)
+{
+	unsigned int factor = READ_ONCE(limelight_factor);
+
+	KUNIT_EXPECT_EQ(test, limelight_factor_set(0, false), -EINVAL);
+	KUNIT_EXPECT_EQ(test, limelight_factor_set(LIMELIGHT_FACTOR_MAX + 1, false),
+			-EINVAL);
+	KUNIT_EXPECT_EQ(test, limelight_readahead_configure(true,
+							    LIMELIGHT_FACTOR_MAX + 1),
+			-EINVAL);
+	KUNIT_EXPECT_EQ(test, READ_ONCE(limelight_factor), factor);
+}
+
+static struct kunit_case readahead_test_cases[] = {
+	KUNIT_CASE(readahead_test_a_window_is_a_multiple),
+	KUNIT_CASE(readahead_test_a_window_fits_into_what_is_free),
+	KUNIT_CASE(readahead_test_around_a_fault_is_half_of_it),
+	KUNIT_CASE(readahead_test_levels_lead_to_the_default),
+	KUNIT_CASE(readahead_test_blocks),
+	KUNIT_CASE(readahead_test_waste_lowers_and_use_raises),
+	KUNIT_CASE(readahead_test_outcomes_are_judged_in_epochs),
+	KUNIT_CASE(readahead_test_a_kind_that_is_down_tries_again),
+	KUNIT_CASE(readahead_test_a_mark_is_taken_once),
+	KUNIT_CASE(readahead_test_factors_out_of_range_are_refused),
+	{}
+};
+
+static struct kunit_suite readahead_test_suite = {
+	.name = "limelight-readahead",
+	.test_cases = readahead_test_cases,
+};
+
+kunit_test_suite(readahead_test_suite);
