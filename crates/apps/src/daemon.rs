@@ -132,6 +132,25 @@ impl Daemon {
         }
     }
 
+    /// Processor time that its threads have used, in nanoseconds.
+    pub fn cpu_ns(&self) -> Result<u64> {
+        let tasks = format!("/proc/{}/task", self.process.pid());
+        let mut sum = 0;
+        for task in fs::read_dir(&tasks).with_context(|| format!("cannot list {tasks}"))? {
+            let path = task?.path().join("schedstat");
+            let text = fs::read_to_string(&path)
+                .with_context(|| format!("cannot read {}", path.display()))?;
+            let time: Option<u64> = text.split(' ').next().and_then(|word| word.parse().ok());
+            sum += time.with_context(|| format!("{} holds {text:?}", path.display()))?;
+        }
+        Ok(sum)
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> i32 {
+        self.process.pid()
+    }
+
     /// What was there before it.
     pub fn before(&self) -> &Before {
         &self.before

@@ -14,7 +14,7 @@ use crate::counters::Counters;
 use crate::daemon::{self, Daemon};
 use crate::load::{self, Counter};
 use crate::machine;
-use crate::memory::{now_ns, PAGE};
+use crate::memory::{cpu_ns, now_ns, PAGE};
 use crate::plan::Arm;
 use crate::process::{Conversation, Process, Start};
 use crate::random::seed;
@@ -323,10 +323,20 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
 
     let mut loads = prepared.start()?;
     sleep(Duration::from_millis(gallery.warm_up_ms.into()));
+    let served: Vec<(&str, i32)> = daemon
+        .iter()
+        .map(|daemon| ("daemon_cpu_us", daemon.pid()))
+        .chain(machine::kswapd()?.map(|pid| ("kswapd_cpu_us", pid)))
+        .collect();
+    let cpu = || -> Vec<u64> { served.iter().map(|&(_, pid)| cpu_ns(pid)).collect() };
     let counters = Counters::now()?;
-    let (before, since_ns) = (loads.kib(), now_ns());
+    let (before, cpu_before, since_ns) = (loads.kib(), cpu(), now_ns());
     let alive = swipe(&mut viewer, gallery, &mut stage.reporter)?;
     loads.report(&before, since_ns, &mut stage.reporter)?;
+    for ((&(name, _), after), before) in served.iter().zip(cpu()).zip(cpu_before) {
+        let used_us = (after - before) as f64 / 1000.0;
+        stage.reporter.value(name, used_us);
+    }
     counters.report(&mut stage.reporter.values)?;
     if alive {
         report_resident("resident", &viewer.resident()?, &mut stage.reporter);

@@ -147,6 +147,19 @@ pub fn store(machine: &Machine) -> Result<Store> {
     }
 }
 
+/// The kernel's reclaim thread of the first node.
+pub fn kswapd() -> Result<Option<i32>> {
+    for entry in fs::read_dir("/proc").context("cannot list /proc")? {
+        let path = entry?.path();
+        let comm = fs::read_to_string(path.join("comm")).unwrap_or_default();
+        if comm.trim() == "kswapd0" {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            return Ok(name.parse().ok());
+        }
+    }
+    Ok(None)
+}
+
 /// Whether MGLRU is in charge now.
 pub fn mglru() -> bool {
     fs::read_to_string(LRU_GEN)

@@ -192,18 +192,33 @@ fn usage() -> libc::rusage {
 
 /// CLOCK_MONOTONIC in nanoseconds.
 pub fn now_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+/// Processor time that a process has used so far, its threads included, in nanoseconds; 0 when it is
+/// gone.
+pub fn cpu_ns(pid: i32) -> u64 {
+    let mut clock = 0;
+    // SAFETY: `clock` is valid.
+    match unsafe { libc::clock_getcpuclockid(pid, &mut clock) } {
+        0 => clock_ns(clock),
+        _ => 0,
+    }
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `time` is a valid timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    // SAFETY: `time` is a valid timespec; it keeps its zeros when the clock has gone.
+    unsafe { libc::clock_gettime(clock, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{cached_pages, Mapping, MIB, PAGE};
+    use super::{cached_pages, cpu_ns, Mapping, MIB, PAGE};
     use crate::random::Random;
 
     #[test]
@@ -216,6 +231,17 @@ mod tests {
         assert!(memory.resident_pages().unwrap() > before);
         assert_eq!(memory.touch_page(200), 5);
         assert_ne!(memory.read_page(3), 0);
+    }
+
+    #[test]
+    fn a_living_process_uses_the_processor() {
+        let pid = std::process::id() as i32;
+        let before = cpu_ns(pid);
+        let mut random = Random::new(1);
+        assert_ne!((0..100_000).fold(0, |sum, _| sum ^ random.word()), 0);
+        assert!(cpu_ns(pid) > before);
+        // No process id is as large as that.
+        assert_eq!(cpu_ns((1 << 22) + 1), 0);
     }
 
     #[test]

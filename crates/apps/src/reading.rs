@@ -134,6 +134,10 @@ pub fn run(mut stage: Stage, work: &Reading) -> Result<()> {
         let _ready: bool = talk.hear()?;
         Ok(talk)
     };
+    if stage.arm == Arm::BestStock {
+        // Files take it over when they are opened.
+        disk.set_read_ahead_kib(ordinary * u64::from(work.factor))?;
+    }
     let mut reader = start(&file, &app)?;
     let mut behind = start(&other, &background)?;
     drop_caches()?;
@@ -151,11 +155,7 @@ pub fn run(mut stage: Stage, work: &Reading) -> Result<()> {
             let _done: Finished = first.ask("read")?;
             None
         }
-        Arm::Stock => None,
-        Arm::BestStock => {
-            disk.set_read_ahead_kib(ordinary * u64::from(work.factor))?;
-            None
-        }
+        Arm::Stock | Arm::BestStock => None,
         Arm::LimelightOnDebian | Arm::Limelight => {
             configure(work.factor)?;
             let daemon = Daemon::start(&[reader.process.pid()])?;
@@ -169,9 +169,14 @@ pub fn run(mut stage: Stage, work: &Reading) -> Result<()> {
     sleep(SETTLE);
     let counters = Counters::now()?;
     let before = disk.requests()?;
+    let daemon_before = daemon.as_ref().map(Daemon::cpu_ns).transpose()?;
     let finished: Finished = reader.ask("read")?;
     let requests = disk.requests()?.since(before);
     counters.report(&mut stage.reporter.values)?;
+    if let (Some(daemon), Some(before)) = (&daemon, daemon_before) {
+        let used = daemon.cpu_ns()?.saturating_sub(before);
+        stage.reporter.value("daemon_cpu_us", used as f64 / 1000.0);
+    }
     let mib = f64::from(work.mib);
     let values = &mut stage.reporter;
     values.value("read_us", finished.elapsed_ns as f64 / 1000.0);

@@ -123,7 +123,8 @@ pub enum Family {
 /// for) and `read_miss_pages` (sums over all swipes), `response_us` (median over
 /// the swipes of the shortest pause), `response_mean_us`, `resident_{photos,heap,thumbnails,library}_pages`
 /// after the last swipe and `footprint_pages`, `viewer_alive` (0 or 1), `oom_kills`,
-/// `load_{copy,index_read,index_mapping,grow}_kib_per_s`, `measured_us`, `vmstat_*` (differences
+/// `load_{copy,index_read,index_mapping,grow}_kib_per_s`, `daemon_cpu_us` and `kswapd_cpu_us`
+/// (processor time within the measured time), `measured_us`, `vmstat_*` (differences
 /// over the measured time), `psi_{memory,io}_{some,full}_us`.
 /// Series, one sample a swipe: `pause_<ms>_response_us`, `pause_<ms>_major_faults`,
 /// `pause_<ms>_read_miss_pages`.
@@ -264,7 +265,8 @@ pub enum Pattern {
 ///
 /// Values: `read_us`, `major_faults`, `requests` and `read_kib` of the disk while the topmost app
 /// reads, `requests_per_mib` of its file; `background_read_us`, `background_requests`,
-/// `background_read_kib` while a background process reads another file in the same way.
+/// `background_read_kib` while a background process reads another file in the same way;
+/// `daemon_cpu_us`, limelightd's processor time meanwhile.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
     /// Size of each of the two files.

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use rustix::fs::{flock, FlockOperation};
@@ -15,6 +15,9 @@ use crate::paths::{self, files_below};
 
 /// How many entries of the same name are kept; the least recently used ones go.
 const KEPT_ENTRIES: usize = 4;
+/// An entry that was asked for within this time may still be in use: a matrix of exact runs takes
+/// hours.
+const IN_USE: Duration = Duration::from_secs(12 * 3600);
 
 /// A hash over named inputs.
 #[derive(Clone, Default)]
@@ -149,12 +152,12 @@ impl Shelf {
     fn prune(&self, name: &str, keep: &Path) -> Result<()> {
         let entries = self.entries(name)?;
         let surplus = entries.len().saturating_sub(KEPT_ENTRIES);
-        let old = entries
+        let unused = |at: &SystemTime| at.elapsed().is_ok_and(|elapsed| elapsed > IN_USE);
+        entries
             .iter()
-            .filter(|(_, path)| path != keep)
-            .take(surplus);
-        old.map(|(_, path)| path)
-            .try_for_each(|path| paths::remove_tree(path))
+            .filter(|(at, path)| path != keep && unused(at))
+            .take(surplus)
+            .try_for_each(|(_, path)| paths::remove_tree(path))
     }
 
     /// Entries called `name`, the least recently used first.
@@ -264,12 +267,20 @@ mod tests {
             shelf.get("x", &key(n), |_| Ok(())).unwrap();
             shelf.get("other", &key(n), |_| Ok(())).unwrap();
         }
+        let entries = shelf.entries("x").unwrap();
+        assert_eq!(entries.len(), KEPT_ENTRIES + 2, "all may be in use");
+        for (at, path) in &entries {
+            let entry = File::open(path).unwrap();
+            entry.set_modified(*at - 2 * IN_USE).unwrap();
+        }
+        let last = KEPT_ENTRIES + 1;
+        shelf.get("x", &key(last), |_| Ok(())).unwrap();
         let left = shelf.entries("x").unwrap();
         assert_eq!(left.len(), KEPT_ENTRIES);
         let last = cache
             .path()
             .join("kernels")
-            .join(format!("x-{}", key(KEPT_ENTRIES + 1)));
+            .join(format!("x-{}", key(last)));
         assert_eq!(shelf.newest("x").unwrap(), Some(last));
     }
 }

@@ -6,7 +6,7 @@ pub mod schedule;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 
@@ -300,7 +300,8 @@ pub fn variant_list(scenario: &dyn Scenario) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Removes the oldest saved runs; their names begin with their date.
+/// Removes the oldest saved runs, but none of a lab that is still at work; their names begin with
+/// date, time and the lab's process id.
 fn prune_runs(paths: &Paths) -> Result<()> {
     let dir = paths.runs();
     if !dir.exists() {
@@ -310,11 +311,21 @@ fn prune_runs(paths: &Paths) -> Result<()> {
     let mut runs: Vec<PathBuf> = entries
         .filter_map(|entry| Some(entry.ok()?.path()))
         .collect();
+    runs.retain(|run| !at_work(run));
     runs.sort();
     let surplus = runs.len().saturating_sub(KEPT_RUNS);
     runs[..surplus]
         .iter()
         .try_for_each(|run| paths::remove_tree(run))
+}
+
+fn at_work(run: &Path) -> bool {
+    let name = run.file_name().unwrap_or_default().to_string_lossy();
+    let pid = name
+        .split('-')
+        .nth(2)
+        .and_then(|pid| pid.parse::<u32>().ok());
+    pid.is_some_and(|pid| Path::new("/proc").join(pid.to_string()).exists())
 }
 
 fn host_cpu() -> String {
@@ -323,4 +334,20 @@ fn host_cpu() -> String {
         .lines()
         .find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     model.map_or_else(|| "unknown".into(), |(_, name)| name.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::at_work;
+
+    #[test]
+    fn the_runs_of_a_living_lab_are_in_use() {
+        let run = |pid: u32| format!("target/lab/runs/20260101-000000-{pid}-000-boot");
+        assert!(at_work(Path::new(&run(std::process::id()))));
+        // No process id is as large as that.
+        assert!(!at_work(Path::new(&run(u32::MAX))));
+        assert!(!at_work(Path::new("target/lab/runs/kvm-probe-1")));
+    }
 }
