@@ -10,6 +10,8 @@ pub struct Settings {
     pub topmost: TopmostSettings,
     /// How it is protected.
     pub protect: ProtectSettings,
+    /// How its heap is mapped ahead.
+    pub premap: PremapSettings,
     /// How its files are read ahead.
     pub readahead: ReadaheadSettings,
 }
@@ -50,6 +52,24 @@ impl Default for ProtectSettings {
             budget_percent: 60,
             oom_points: 500,
             interval: Duration::from_millis(500),
+        }
+    }
+}
+
+/// The mechanism `premap`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PremapSettings {
+    /// Whether anything is done at all.
+    pub enabled: bool,
+    /// Most pages that one fault of the topmost app maps, 1 to 512.
+    pub window_pages: u16,
+}
+
+impl Default for PremapSettings {
+    fn default() -> Self {
+        PremapSettings {
+            enabled: true,
+            window_pages: 64,
         }
     }
 }

@@ -6,7 +6,7 @@ use limelight_core::model::pressure::{Memory, STEPS};
 use limelight_core::model::snapshot::Measured;
 use limelight_core::model::{App, AppKey, Home, InForce, Lru, ProcessId, Snapshot};
 use limelight_core::policy::protect::{Step, GRAIN};
-use limelight_core::policy::{plan, readahead, Action, Event};
+use limelight_core::policy::{plan, premap, readahead, Action, Event};
 use limelight_core::settings::Settings;
 use proptest::prelude::*;
 
@@ -30,6 +30,10 @@ impl Machine {
                     front.filter(|_| app.is_some())
                 );
                 in_force.marked.clone_from(app);
+            }
+            Action::Premap(premap::Step::Switch { window_pages }) => {
+                assert!(snapshot.device_premap && *window_pages != in_force.device_premap);
+                in_force.device_premap = *window_pages;
             }
             Action::Readahead(readahead::Step::Switch { factor }) => {
                 assert!(snapshot.device_readahead && *factor != in_force.device_readahead);
@@ -142,23 +146,25 @@ prop_compose! {
         others in prop_oneof![3 => 0..64 * MIB, 1 => any::<u64>()],
         budget_percent in 1..=90u8,
         oom_points in prop_oneof![Just(0u16), 1..=1000u16],
-        flags in any::<[bool; 6]>(),
+        flags in any::<[bool; 7]>(),
         lowered_steps in 0..=STEPS,
         device_members in 0..6u32,
         ceiling in prop::option::of(0..512 * MIB),
     ) -> Snapshot {
-        let [enabled, mglru, memory_controller, device, may_adopt, readahead] = flags;
+        let [enabled, mglru, memory_controller, device, may_adopt, readahead, premap] = flags;
         let mut settings = Settings::default();
         settings.protect.enabled = enabled;
         settings.protect.budget_percent = budget_percent;
         settings.protect.oom_points = oom_points;
         settings.readahead.enabled = readahead;
+        settings.premap.enabled = premap;
         Snapshot {
             settings,
             memory: Memory { total, ..Memory::default() },
             lru: if mglru { Lru::MultiGen } else { Lru::TwoList },
             memory_controller,
             device,
+            device_premap: device,
             device_readahead: device,
             device_members,
             ceiling,
@@ -183,6 +189,7 @@ proptest! {
         for (event, mut snapshot) in steps {
             // The device is opened at the start or never.
             snapshot.device = device;
+            snapshot.device_premap = device;
             snapshot.device_readahead = device;
             snapshot.in_force = machine.in_force.clone();
             for action in plan(&event, &snapshot) {
@@ -197,6 +204,8 @@ proptest! {
             }
             let on = device && snapshot.settings.protect.enabled && event != Event::Stop;
             prop_assert_eq!(machine.in_force.device_protect.is_some(), on);
+            let on = device && snapshot.settings.premap.enabled && event != Event::Stop;
+            prop_assert_eq!(machine.in_force.device_premap.is_some(), on);
             let on = device && snapshot.settings.readahead.enabled && event != Event::Stop;
             prop_assert_eq!(machine.in_force.device_readahead.is_some(), on);
         }

@@ -171,6 +171,16 @@ const KEYS: &[Key] = &[
         }),
     },
     Key {
+        section: "premap",
+        name: "enabled",
+        kind: Kind::Bool(|c, v| c.settings.premap.enabled = v),
+    },
+    Key {
+        section: "premap",
+        name: "window_pages",
+        kind: Kind::Integer(1, 512, |c, v| c.settings.premap.window_pages = v as u16),
+    },
+    Key {
         section: "readahead",
         name: "enabled",
         kind: Kind::Bool(|c, v| c.settings.readahead.enabled = v),

@@ -22,7 +22,7 @@ fn golden_errors() {
             "[topmost]\ngap_ms = \"2s\"\n[protekt]\nenabled = true\n",
             &[
                 (2, "`gap_ms` in [topmost] is \"2s\"; allowed: a whole number from 0 to 60000"),
-                (3, "unknown section [protekt]; there are [topmost], [sources], [protect], [readahead], [kernel]"),
+                (3, "unknown section [protekt]; there are [topmost], [sources], [protect], [premap], [readahead], [kernel]"),
             ],
         ),
         (
@@ -98,6 +98,9 @@ fn every_key_reaches_the_configuration() {
         interval_ms = 250
         oom_score_adj_points = 0
         adopt = \"always\"
+        [premap]
+        enabled = false
+        window_pages = 32
         [readahead]
         enabled = false
         factor = 16
@@ -120,6 +123,8 @@ fn every_key_reaches_the_configuration() {
     assert_eq!(config.settings.protect.interval, ms(250));
     assert_eq!(config.settings.protect.oom_points, 0);
     assert_eq!(config.adopt, Adopt::Always);
+    let premap = &config.settings.premap;
+    assert!(!premap.enabled && premap.window_pages == 32);
     let readahead = &config.settings.readahead;
     assert!(!readahead.enabled && !readahead.cold_start);
     assert_eq!((readahead.factor, readahead.rate), (16, 10 << 20));

@@ -194,6 +194,7 @@ impl Daemon {
             .as_ref()
             .is_some_and(|topmost| self.not_adoptable.contains(&topmost.app.key));
         let device = self.actuators.device.device().is_some();
+        let device_premap = self.actuators.device.has(Mechanism::Premap);
         let device_readahead = self.actuators.device.has(Mechanism::Readahead);
         Snapshot {
             settings: self.config.settings.clone(),
@@ -201,6 +202,7 @@ impl Daemon {
             lru,
             memory_controller: self.doors.has_memory_controller(),
             device,
+            device_premap,
             device_readahead,
             device_members: match topmost {
                 Some(_) => self.actuators.device.members(),

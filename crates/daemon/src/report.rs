@@ -6,7 +6,7 @@ use limelight_core::control::{
     Status, TopmostStatus, PROTOCOL,
 };
 use limelight_core::model::{App, Lru, ProcessId};
-use limelight_core::policy::{protect, readahead};
+use limelight_core::policy::{premap, protect, readahead};
 
 use crate::daemon::Daemon;
 use crate::doors::now;
@@ -52,7 +52,11 @@ impl Daemon {
             topmost,
             previous: self.topmost.previous().map(app_status),
             sources: self.sources(),
-            mechanisms: vec![self.protect_status(), self.readahead_status()],
+            mechanisms: vec![
+                self.protect_status(),
+                self.premap_status(),
+                self.readahead_status(),
+            ],
             memory: self.memory_status(),
             device: self.actuators.device.status(),
             changes: self.actuators.changes.all(),
@@ -125,6 +129,29 @@ impl Daemon {
         };
         MechanismStatus {
             name: "protect".to_owned(),
+            state,
+            detail,
+        }
+    }
+
+    fn premap_status(&self) -> MechanismStatus {
+        let settings = &self.config.settings.premap;
+        let (state, detail) = if !settings.enabled {
+            let detail = "switched off by the configuration ([premap] enabled)";
+            (State::Off, detail.to_owned())
+        } else if let Some(pages) = self.actuators.in_force.device_premap {
+            let state = match self.topmost.front() {
+                Some(_) => State::Active,
+                None => State::Idle,
+            };
+            let detail = format!("/dev/limelight, at most {pages} pages with one fault");
+            (state, detail)
+        } else {
+            let detail = "not in this kernel; `limelight run --premap` does it for one program";
+            (State::Unavailable, detail.to_owned())
+        };
+        MechanismStatus {
+            name: "premap".to_owned(),
             state,
             detail,
         }
@@ -232,6 +259,7 @@ impl Daemon {
         let mut notes = match role {
             Role::Topmost => {
                 let mut notes = protect::notes(&self.last);
+                notes.extend(premap::notes(&self.last));
                 notes.extend(readahead::notes(&self.last));
                 notes.extend(self.readahead.note(&self.doors, id));
                 notes

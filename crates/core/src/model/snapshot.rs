@@ -61,6 +61,8 @@ pub struct Reserved {
 pub struct InForce {
     /// Budget in percent with which the device's `protect` is on.
     pub device_protect: Option<u8>,
+    /// Largest window, in pages, with which the device's `premap` is on.
+    pub device_premap: Option<u16>,
     /// Factor with which the device's `readahead` is on.
     pub device_readahead: Option<u8>,
     /// The app whose processes the device was given, and those processes, ascending.
@@ -98,6 +100,8 @@ pub struct Snapshot {
     pub memory_controller: bool,
     /// `/dev/limelight` is open and offers `protect`.
     pub device: bool,
+    /// The device offers `premap` too.
+    pub device_premap: bool,
     /// The device offers `readahead` too.
     pub device_readahead: bool,
     /// Live processes that the device counts as the topmost app's, children that were born as

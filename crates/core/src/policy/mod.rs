@@ -3,6 +3,7 @@
 //! [`plan`](mod@plan) puts them together.
 
 pub mod plan;
+pub mod premap;
 pub mod protect;
 pub mod readahead;
 

@@ -5,7 +5,7 @@
 //! report to be in force, and lists the difference. An action that failed is therefore planned
 //! again at the next event, and an event that is delivered twice does nothing the second time.
 
-use super::{protect, readahead};
+use super::{premap, protect, readahead};
 use crate::model::app::{AppKey, ProcessId};
 use crate::model::snapshot::{Measured, Snapshot};
 
@@ -35,6 +35,8 @@ pub enum Action {
     },
     /// A step of `protect`.
     Protect(protect::Step),
+    /// A step of `premap`.
+    Premap(premap::Step),
     /// A step of `readahead`.
     Readahead(readahead::Step),
 }
@@ -46,6 +48,8 @@ pub fn plan(event: &Event, snapshot: &Snapshot) -> Vec<Action> {
         .into_iter()
         .map(Action::Protect)
         .collect();
+    let steps = premap::withdraw(event, snapshot);
+    actions.extend(steps.into_iter().map(Action::Premap));
     let steps = readahead::withdraw(event, snapshot);
     actions.extend(steps.into_iter().map(Action::Readahead));
     actions.extend(mark(event, snapshot));
@@ -54,6 +58,8 @@ pub fn plan(event: &Event, snapshot: &Snapshot) -> Vec<Action> {
             .into_iter()
             .map(Action::Protect),
     );
+    let steps = premap::grant(event, snapshot);
+    actions.extend(steps.into_iter().map(Action::Premap));
     let steps = readahead::grant(event, snapshot);
     actions.extend(steps.into_iter().map(Action::Readahead));
     actions

@@ -7,6 +7,7 @@ pub mod cgroup_memory;
 pub mod changes;
 pub mod device;
 pub mod oom_score_adj;
+pub mod premap;
 pub mod readahead;
 
 use std::time::Duration;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use limelight_core::control::Outcome;
 use limelight_core::model::{App, InForce};
 use limelight_core::policy::protect::Step;
-use limelight_core::policy::{readahead as ahead, Action};
+use limelight_core::policy::{premap as heap, readahead as ahead, Action};
 
 use crate::doors::Doors;
 use crate::restore::Ledger;
@@ -95,6 +96,9 @@ impl Actuators {
                 }
                 Step::Unshield { app } => self.unshield(*app, context),
             },
+            Action::Premap(heap::Step::Switch { window_pages }) => {
+                self.switch_premap(*window_pages, context);
+            }
             Action::Readahead(ahead::Step::Switch { factor }) => {
                 self.switch_readahead(*factor, context);
             }
@@ -120,6 +124,9 @@ impl Actuators {
                 // Nothing is in force in a dry run, so nothing is ever taken back.
                 Step::Release { .. } | Step::Unreserve { .. } | Step::Unshield { .. } => {}
             },
+            Action::Premap(heap::Step::Switch { window_pages }) => {
+                self.plan_switch_premap(*window_pages, context);
+            }
             Action::Readahead(ahead::Step::Switch { factor }) => {
                 self.plan_switch_readahead(*factor, context);
             }

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `premap`: the topmost app's fresh heap is mapped ahead of its faults.
+//!
+//! Only our kernel can do that, and it decides by itself how far: it sees each fault and whether
+//! what it mapped ahead was used. What is decided here is whether it may, and the largest window.
+//! It stays switched on while no app is topmost, as that costs nobody anything.
+
+use super::plan::Event;
+use crate::model::snapshot::Snapshot;
+
+/// One step of `premap`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Switch the kernel's `premap` on with this window, or off.
+    Switch {
+        /// Most pages that one fault maps; `None`: off.
+        window_pages: Option<u16>,
+    },
+}
+
+fn wanted(event: &Event, snapshot: &Snapshot) -> Option<u16> {
+    let settings = &snapshot.settings.premap;
+    let on = *event != Event::Stop && settings.enabled && snapshot.device_premap;
+    on.then_some(settings.window_pages)
+}
+
+/// What has to be taken back first.
+pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
+    let on = snapshot.in_force.device_premap.is_some() && snapshot.device;
+    if on && wanted(event, snapshot).is_none() {
+        return vec![Step::Switch { window_pages: None }];
+    }
+    Vec::new()
+}
+
+/// What is given then.
+pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
+    match wanted(event, snapshot) {
+        Some(pages) if snapshot.in_force.device_premap != Some(pages) => vec![Step::Switch {
+            window_pages: Some(pages),
+        }],
+        _ => Vec::new(),
+    }
+}
+
+/// What a person should know, one sentence each.
+pub fn notes(snapshot: &Snapshot) -> Vec<String> {
+    if !snapshot.settings.premap.enabled {
+        return vec!["premap is switched off by the configuration ([premap] enabled)".to_owned()];
+    }
+    if !snapshot.device_premap {
+        return vec![
+            "premap needs a kernel with it in /dev/limelight; elsewhere start the app with `limelight run --premap`"
+                .to_owned(),
+        ];
+    }
+    Vec::new()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(device: bool, enabled: bool, in_force: Option<u16>) -> Snapshot {
+        let mut snapshot = Snapshot {
+            device,
+            device_premap: device,
+            ..Snapshot::default()
+        };
+        snapshot.settings.premap.enabled = enabled;
+        snapshot.in_force.device_premap = in_force;
+        snapshot
+    }
+
+    fn switch(window_pages: Option<u16>) -> Vec<Step> {
+        vec![Step::Switch { window_pages }]
+    }
+
+    #[test]
+    fn it_is_switched_on_once() {
+        let before = snapshot(true, true, None);
+        assert_eq!(grant(&Event::Tick, &before), switch(Some(64)));
+        let after = snapshot(true, true, Some(64));
+        assert!(grant(&Event::Tick, &after).is_empty());
+        assert!(withdraw(&Event::Tick, &after).is_empty());
+    }
+
+    #[test]
+    fn another_window_is_set_without_switching_off() {
+        let changed = snapshot(true, true, Some(16));
+        assert!(withdraw(&Event::Settings, &changed).is_empty());
+        assert_eq!(grant(&Event::Settings, &changed), switch(Some(64)));
+    }
+
+    #[test]
+    fn it_ends_with_the_daemon_and_with_the_setting() {
+        let on = snapshot(true, true, Some(64));
+        assert_eq!(withdraw(&Event::Stop, &on), switch(None));
+        assert!(grant(&Event::Stop, &on).is_empty());
+        let off = snapshot(true, false, Some(64));
+        assert_eq!(withdraw(&Event::Settings, &off), switch(None));
+        assert!(grant(&Event::Settings, &off).is_empty());
+    }
+
+    #[test]
+    fn a_kernel_without_it_is_not_asked() {
+        let stock = snapshot(false, true, None);
+        assert!(grant(&Event::Topmost, &stock).is_empty());
+        assert!(notes(&stock)[0].contains("limelight run --premap"));
+    }
+}
