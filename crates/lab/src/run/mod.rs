@@ -348,6 +348,6 @@ mod tests {
         assert!(at_work(Path::new(&run(std::process::id()))));
         // No process id is as large as that.
         assert!(!at_work(Path::new(&run(u32::MAX))));
-        assert!(!at_work(Path::new("target/lab/runs/kvm-probe-1")));
+        assert!(!at_work(Path::new("target/lab/runs/notes")));
     }
 }
