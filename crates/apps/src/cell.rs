@@ -8,8 +8,8 @@ use crate::plan::{Arm, Record};
 use crate::record::{write, Reporter};
 use crate::scenario::Work;
 use crate::{
-    cgroup, daemon_killed, focus_move, gallery, gallery_real, machine, overhead, process, reading,
-    self_hog, soak, startup,
+    cgroup, daemon_killed, focus_move, gallery, gallery_real, machine, overhead, premap, process,
+    reading, self_hog, soak, startup,
 };
 
 /// What every scenario gets.
@@ -61,6 +61,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::Startup => startup::run(stage),
         Work::Soak(work) => soak::run(stage, &work),
         Work::Reading(work) => reading::run(stage, &work),
+        Work::Heap(work) => premap::run(stage, &work),
         Work::Overhead(work) => overhead::run(stage, &work),
     }
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use limelight_apps::{cell, init, load, overhead, reading, self_hog, soak, viewer};
+use limelight_apps::{cell, fragment, heap, init, load, overhead, reading, self_hog, soak, viewer};
 use serde::de::DeserializeOwned;
 
 /// Runs inside the lab's virtual machines; as PID 1 it carries out /plan.json and powers off.
@@ -49,6 +49,16 @@ enum Part {
         /// Its specification in JSON.
         spec: String,
     },
+    /// An app whose heap grows and shrinks.
+    Heap {
+        /// Its specification in JSON.
+        spec: String,
+    },
+    /// Leaves free memory in single pages.
+    Fragmenter {
+        /// Its specification in JSON.
+        spec: String,
+    },
     /// One of soak's apps.
     SoakApp {
         /// Its specification in JSON.
@@ -82,6 +92,8 @@ fn run(part: Part) -> Result<u8> {
         Part::Load { spec } => load::run(&parse(&spec)?)?,
         Part::Hog { spec } => self_hog::hog(&parse(&spec)?)?,
         Part::Reader { spec } => reading::reader(&parse(&spec)?)?,
+        Part::Heap { spec } => heap::app(&parse(&spec)?)?,
+        Part::Fragmenter { spec } => fragment::fragmenter(&parse(&spec)?)?,
         Part::SoakApp { spec } => soak::app(&parse(&spec)?)?,
         Part::Probe { spec } => overhead::probe(&parse(&spec)?)?,
     }

@@ -178,14 +178,19 @@ pub fn cached_pages(file: &File, offset: u64, len: u64) -> Result<u64> {
 
 /// This process's major faults so far.
 pub fn major_faults() -> u64 {
-    usage().ru_majflt as u64
+    usage(libc::RUSAGE_SELF).ru_majflt as u64
 }
 
-fn usage() -> libc::rusage {
+/// Most memory that one of the processes that this one has waited for ever held, in KiB.
+pub fn peak_of_children_kib() -> u64 {
+    usage(libc::RUSAGE_CHILDREN).ru_maxrss as u64
+}
+
+fn usage(whose: libc::c_int) -> libc::rusage {
     // SAFETY: an all-zero rusage is valid, and getrusage fills it.
     unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+        libc::getrusage(whose, &mut usage);
         usage
     }
 }

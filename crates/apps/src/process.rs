@@ -160,6 +160,18 @@ impl Process {
             .with_context(|| format!("cannot wait for {}", self.name))
     }
 
+    /// Writes a line to its standard input, which must be a pipe that nobody took.
+    pub fn tell(&mut self, line: &str) -> Result<()> {
+        let input = self
+            .child
+            .stdin
+            .as_mut()
+            .with_context(|| format!("{} has no pipe to listen to", self.name))?;
+        input
+            .write_all(format!("{line}\n").as_bytes())
+            .with_context(|| format!("{} does not listen any more", self.name))
+    }
+
     /// Sends a signal.
     pub fn signal(&self, signal: i32) -> Result<()> {
         // SAFETY: the child has not been waited for, so the pid is its own.

@@ -31,6 +31,8 @@ pub enum Work {
     Soak(Soak),
     /// EIMOS's reader in front, and one behind it.
     Reading(Reading),
+    /// PREMAP's app, whose heap grows and shrinks.
+    Heap(Heap),
     /// Page faults and reclaim without Limelight's device being open.
     Overhead(Overhead),
 }
@@ -275,4 +277,67 @@ pub struct Reading {
     pub pattern: Pattern,
     /// Factor on read-ahead: `best-stock` sets it for the whole disk, Limelight for the topmost app.
     pub factor: u32,
+}
+
+/// How a heap grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(tag = "growth", rename_all = "kebab-case")]
+pub enum Growth {
+    /// As in a browser's swipe: the break in steps of 132 KiB, and mappings of 64 KiB to 1 MiB;
+    /// most of it is used, from front to back, and all is given back at the end.
+    Swipe {
+        /// Pages of one round.
+        pages: u32,
+    },
+    /// A large reservation of which one page here and there is used, and small ones of which only
+    /// the first is.
+    Sparse {
+        /// Size of the large one; the small ones come to as much.
+        mib: u32,
+        /// One page of so many is used.
+        every: u32,
+    },
+    /// Threads that commit arenas by `mprotect()` in steps of 132 KiB.
+    Arenas {
+        /// Number of threads.
+        threads: u32,
+        /// Pages that each of them commits.
+        pages: u32,
+    },
+    /// Debian's perl, which builds and takes apart a table.
+    Program,
+}
+
+/// What the machine answers a fault on fresh memory with, for everybody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(tag = "pages", rename_all = "kebab-case")]
+pub enum Pages {
+    /// One page, as it comes.
+    Base,
+    /// Folios of this size, `always`.
+    Mthp {
+        /// 16, 32 or 64.
+        kib: u32,
+    },
+    /// Huge pages, `always`.
+    Thp,
+}
+
+/// Parameters of `heap`.
+///
+/// Values: `faults` (the processor's, in all rounds; not in timed work), `used_pages` (in all
+/// rounds; not for the program), `peak_kib`, `response_us` (median of the rounds), `vmstat_*`.
+/// Series: `round_us`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Heap {
+    /// How it grows.
+    pub growth: Growth,
+    /// How often; the program runs once.
+    pub rounds: u32,
+    /// The machine's pages.
+    pub pages: Pages,
+    /// Memory that is free in single pages only; none leaves the machine as it is.
+    pub fragmented_mib: Option<u32>,
+    /// Whether time is what counts: nothing else is counted then.
+    pub timed: bool,
 }

@@ -8,6 +8,7 @@ mod gallery;
 mod gallery_real;
 mod gallery_synthetic;
 mod overhead;
+mod premap;
 mod protect;
 mod readahead;
 mod restore;
@@ -34,6 +35,8 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &gallery_real::GalleryReal,
         &fallback::SelfHogCost,
         &readahead::SmallReads,
+        &premap::Premap,
+        &premap::PremapTime,
         &overhead::Overhead,
         &soak::Soak,
     ]
