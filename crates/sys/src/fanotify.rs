@@ -43,6 +43,8 @@ pub struct Event {
     pub pid: i32,
     /// Whether it was opened to be executed; events of one process and file may be merged.
     pub exec: bool,
+    /// Whether it was read.
+    pub read: bool,
     /// The file, opened for reading without a trace in its access time.
     pub file: OwnedFd,
 }
@@ -81,6 +83,38 @@ impl Fanotify {
     /// are opened.
     pub fn watch(&self, mount: &Path, kind: Kind) -> Result<()> {
         self.mark(libc::FAN_MARK_ADD, mount, kind)
+    }
+
+    /// Watches for anybody who reads this one file. Each read costs its reader an event for as long
+    /// as the watch lasts.
+    pub fn watch_reads(&self, file: impl AsFd) -> Result<()> {
+        self.mark_file(libc::FAN_MARK_ADD, file)
+    }
+
+    /// Ends the watch of one file. One that is not there is not an error.
+    pub fn unwatch_reads(&self, file: impl AsFd) -> Result<()> {
+        match self.mark_file(libc::FAN_MARK_REMOVE, file) {
+            Err(error) if error.is_gone() => Ok(()),
+            result => result,
+        }
+    }
+
+    fn mark_file(&self, what: libc::c_uint, file: impl AsFd) -> Result<()> {
+        // SAFETY: without a path the descriptor itself is meant.
+        let done = unsafe {
+            libc::fanotify_mark(
+                self.fd.as_raw_fd(),
+                what | libc::FAN_MARK_INODE,
+                libc::FAN_ACCESS,
+                file.as_fd().as_raw_fd(),
+                std::ptr::null(),
+            )
+        };
+        if done == 0 {
+            Ok(())
+        } else {
+            Err(failed("watch", Path::new("a file that is read")))
+        }
     }
 
     /// Ends a watch. One that is not there is not an error.
@@ -149,6 +183,7 @@ impl Fanotify {
                 batch.events.push(Event {
                     pid: event.pid,
                     exec: event.mask & libc::FAN_OPEN_EXEC != 0,
+                    read: event.mask & libc::FAN_ACCESS != 0,
                     // SAFETY: the kernel has opened this descriptor for us with the event.
                     file: unsafe { OwnedFd::from_raw_fd(event.fd) },
                 });
@@ -220,6 +255,28 @@ mod tests {
         assert!(opened && executed, "opened {opened}, executed {executed}");
         queue.unwatch(temp.path(), Kind::Open).unwrap();
         queue.unwatch(temp.path(), Kind::Open).unwrap();
+    }
+
+    #[test]
+    fn a_read_of_one_file_is_seen_until_the_watch_ends() {
+        use std::io::Read;
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("data");
+        std::fs::write(&path, "text").unwrap();
+        let Ok(queue) = Fanotify::new() else { return };
+        let mut file = std::fs::File::open(&path).unwrap();
+        if queue.watch_reads(&file).is_err() {
+            return;
+        }
+        let mut read = || file.read(&mut [0; 2]).unwrap();
+        assert_eq!(read(), 2);
+        let batch = queue.take().unwrap();
+        assert_eq!(batch.events.len(), 1);
+        assert!(batch.events[0].read && !batch.events[0].exec);
+        queue.unwatch_reads(&batch.events[0].file).unwrap();
+        queue.unwatch_reads(&batch.events[0].file).unwrap();
+        assert_eq!(read(), 2);
+        assert!(queue.take().unwrap().events.is_empty());
     }
 
     #[test]

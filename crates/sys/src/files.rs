@@ -70,6 +70,11 @@ impl FileStat {
         }
     }
 
+    /// Whether both are of one file, whatever was written to it between.
+    pub fn same_file(&self, other: &FileStat) -> bool {
+        (self.id.device, self.id.inode) == (other.id.device, other.id.inode)
+    }
+
     /// Of an open file.
     pub fn of(file: impl std::os::fd::AsFd) -> Result<Self> {
         let stat = rustix::fs::fstat(file).map_err(|errno| Error::new("stat", "a file", errno))?;

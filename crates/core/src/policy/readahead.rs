@@ -53,7 +53,8 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
 
 /// Whether the daemon follows the app's streams itself.
 pub fn follows_streams(snapshot: &Snapshot) -> bool {
-    snapshot.settings.readahead.enabled && !snapshot.device_readahead
+    let settings = &snapshot.settings.readahead;
+    settings.enabled && settings.factor > 1 && !snapshot.device_readahead
 }
 
 /// Bytes that may be read ahead now without pushing anything else out: nothing below an eighth of

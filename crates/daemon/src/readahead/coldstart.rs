@@ -25,10 +25,20 @@ use super::replay::{self, Candidate, Recording, Replay};
 use crate::doors::Doors;
 
 /// Programs that are followed at once.
-const YOUNG_MAX: usize = 128;
+const YOUNG_MAX: usize = 256;
 
 /// Files that are remembered of one of them.
 const FILES_MAX: usize = 4096;
+
+/// Programs that one process executes one after the other, of which the first are remembered.
+const EXECUTED_MAX: usize = 16;
+
+/// A script and the interpreter that the kernel executes for it are this close; a process that
+/// executes something later starts anew.
+const ONE_EXECUTION: Duration = Duration::from_secs(1);
+
+/// Generations of helpers that count as the app's.
+const DEPTH: usize = 4;
 
 /// How long after its start a program may become topmost and still be recorded: under load, a
 /// window can take long to appear.
@@ -51,7 +61,10 @@ const PENDING_MAX: usize = 8;
 #[derive(Debug)]
 struct Young {
     id: ProcessId,
+    parent: i32,
     since: Duration,
+    /// When it executed something last.
+    executed_at: Duration,
     /// What it executed, in order: perhaps a script, its interpreter, the loader.
     executed: Vec<Candidate>,
     /// What it and its children opened, by device and inode.
@@ -113,6 +126,11 @@ impl ColdStart {
         self.known.len()
     }
 
+    /// How many programs are followed.
+    pub fn young(&self) -> usize {
+        self.young.len()
+    }
+
     /// Where the records are.
     pub fn directory(&self) -> &Path {
         &self.directory
@@ -140,8 +158,14 @@ impl ColdStart {
     ) -> Option<Replay> {
         let candidate = candidate(file)?;
         let replay = self.replay_of(&candidate, room, now);
-        if let Ok((id, _)) = doors.process(pid) {
-            self.follow(id, now)?.executed.push(candidate);
+        let known = doors.process(pid).and_then(|(id, process)| {
+            let parent = process.stat()?.ppid;
+            Ok((id, parent))
+        });
+        if let Ok((id, parent)) = known {
+            let young = self.follow(id, parent, doors, now);
+            young.executed.push(candidate);
+            young.executed.truncate(EXECUTED_MAX);
         }
         replay
     }
@@ -168,28 +192,64 @@ impl ColdStart {
     }
 
     /// The entry of a process; a number that was given to another process gets a new one.
-    fn follow(&mut self, id: ProcessId, now: Duration) -> Option<&mut Young> {
-        let fresh = self.young.get(&id.pid).is_none_or(|young| young.id != id);
-        if fresh {
-            if self.young.len() >= YOUNG_MAX {
-                self.young
-                    .retain(|_, young| now.saturating_sub(young.since) < GRACE);
-            }
-            if self.young.len() >= YOUNG_MAX {
-                let oldest = self.young.values().min_by_key(|young| young.since);
-                let oldest = oldest.map(|young| young.id.pid)?;
-                self.young.remove(&oldest);
-            }
-            let young = Young {
-                id,
-                since: now,
-                executed: Vec::new(),
-                opened: BTreeMap::new(),
-            };
-            self.young.insert(id.pid, young);
+    fn follow(&mut self, id: ProcessId, parent: i32, doors: &Doors, now: Duration) -> &mut Young {
+        let fresh = || Young {
+            id,
+            parent,
+            since: now,
+            executed_at: now,
+            executed: Vec::new(),
+            opened: BTreeMap::new(),
+        };
+        if !self.young.contains_key(&id.pid) {
+            self.make_room(doors, now);
             self.kin.remove(&id.pid);
         }
-        self.young.get_mut(&id.pid)
+        let young = self.young.entry(id.pid).or_insert_with(fresh);
+        if young.id != id || now.saturating_sub(young.executed_at) > ONE_EXECUTION {
+            *young = fresh();
+        }
+        young.executed_at = now;
+        young
+    }
+
+    /// Forgets who is too old to become topmost, then who has ended and is nobody's helper, then
+    /// the oldest.
+    fn make_room(&mut self, doors: &Doors, now: Duration) {
+        if self.young.len() < YOUNG_MAX {
+            return;
+        }
+        self.young
+            .retain(|_, young| now.saturating_sub(young.since) < GRACE);
+        if self.young.len() < YOUNG_MAX {
+            return;
+        }
+        let parents: BTreeSet<i32> = self.young.keys().copied().collect();
+        self.young.retain(|_, young| {
+            parents.contains(&young.parent) || doors.same_process(young.id).is_some()
+        });
+        while self.young.len() >= YOUNG_MAX {
+            let starts = self.young.values().map(|young| (young.since, young.id.pid));
+            let Some((_, oldest)) = starts.min() else {
+                return;
+            };
+            self.young.remove(&oldest);
+        }
+    }
+
+    /// The app's processes and the helpers that they started in time, ended or not.
+    fn family(&self, pending: &Pending, settings: &ReadaheadSettings) -> BTreeSet<i32> {
+        let mut family = pending.members.clone();
+        // A helper's helper needs another round; deeper ones than this do not matter.
+        for _ in 0..DEPTH {
+            let helpers = self.young.values().filter(|young| {
+                family.contains(&young.parent)
+                    && young.since.saturating_sub(pending.since) <= settings.record
+            });
+            let helpers: Vec<i32> = helpers.map(|young| young.id.pid).collect();
+            family.extend(helpers);
+        }
+        family
     }
 
     /// A file was opened.
@@ -296,10 +356,8 @@ impl ColdStart {
     }
 
     /// Forgets an app's start once it was looked at.
-    fn forget(&mut self, pending: &Pending) {
-        for pid in &pending.members {
-            self.young.remove(pid);
-        }
+    fn forget(&mut self, family: &BTreeSet<i32>) {
+        self.young.retain(|pid, _| !family.contains(pid));
     }
 
     /// When the next start is over.
@@ -324,16 +382,17 @@ impl ColdStart {
         let mut recordings = Vec::new();
         for pending in done {
             let whole = complete(pending.since) && self.whole_since <= pending.since;
+            let family = self.family(&pending, settings);
             recordings.push(Recording {
                 before: self.before(&pending),
-                files: self.files_of(&pending, doors),
+                files: self.files_of(&family, doors),
                 program: pending.program.clone(),
                 partial: !whole,
                 directory: self.directory.clone(),
                 bytes_max: settings.record_bytes,
                 records_max: settings.records as usize,
             });
-            self.forget(&pending);
+            self.forget(&family);
         }
         recordings
     }
@@ -346,13 +405,13 @@ impl ColdStart {
         executed.get(at.checked_sub(1)?).cloned()
     }
 
-    /// Everything that the app's processes executed, opened or map.
-    fn files_of(&self, pending: &Pending, doors: &Doors) -> Vec<Candidate> {
+    /// Everything that these processes executed, opened or map.
+    fn files_of(&self, family: &BTreeSet<i32>, doors: &Doors) -> Vec<Candidate> {
         let mut files: BTreeMap<(u64, PathBuf), ()> = BTreeMap::new();
         let mut add = |inode: u64, path: &Path| {
             files.insert((inode, path.to_owned()), ());
         };
-        for pid in &pending.members {
+        for pid in family {
             if let Some(young) = self.young.get(pid) {
                 for each in &young.executed {
                     add(each.inode, &each.path);

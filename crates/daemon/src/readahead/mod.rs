@@ -94,10 +94,7 @@ impl Readahead {
             readahead.eyes = Eyes::Shut("a dry run reads nothing ahead".to_owned());
         } else if settings.enabled {
             readahead.readers = start_readers(doors);
-            // Streams are found without it, a little later.
-            if settings.cold_start {
-                readahead.open_eyes(doors, now);
-            }
+            readahead.open_eyes(doors, now);
         }
         readahead
     }
@@ -107,7 +104,7 @@ impl Readahead {
             self.eyes = Eyes::Shut("no thread could be started".to_owned());
             return;
         }
-        self.eyes = match Opens::start(doors, now) {
+        self.eyes = match Opens::start(doors, self.settings.cold_start, now) {
             Ok(opens) => Eyes::Open(Box::new(opens)),
             Err(why) => {
                 opens::refused(&why);
@@ -118,10 +115,7 @@ impl Readahead {
 
     /// The queue of opens, to wait for.
     pub fn queue(&self) -> Option<&Fanotify> {
-        match &self.eyes {
-            Eyes::Open(opens) => Some(opens.queue()),
-            Eyes::Shut(_) => None,
-        }
+        queue_of(&self.eyes)
     }
 
     /// The threads' answers, to wait for.
@@ -132,7 +126,7 @@ impl Readahead {
     /// When something is due.
     pub fn next_deadline(&self) -> Option<Duration> {
         let opens = match &self.eyes {
-            Eyes::Open(opens) => Some(opens.next_deadline()),
+            Eyes::Open(opens) => opens.next_deadline(),
             Eyes::Shut(_) => None,
         };
         let deadlines = [
@@ -152,17 +146,18 @@ impl Readahead {
         self.follows = follows_streams(snapshot);
         let Some(topmost) = &snapshot.topmost else {
             self.members.clear();
-            self.streams.clear();
+            self.streams.clear(queue_of(&self.eyes));
             return;
         };
-        if !topmost.members.iter().any(|id| self.members.contains(id)) {
-            self.streams.clear();
+        let new = !topmost.members.iter().any(|id| self.members.contains(id));
+        if new {
+            self.streams.clear(queue_of(&self.eyes));
         }
         self.members.clone_from(&topmost.members);
         if self.follows {
-            self.streams.look_through(&self.members, now);
+            self.streams.look_through(&self.members, new, now);
         } else {
-            self.streams.clear();
+            self.streams.clear(queue_of(&self.eyes));
         }
         if self.settings.cold_start {
             let app: &App = &topmost.app;
@@ -179,6 +174,7 @@ impl Readahead {
         let batch = opens.take();
         if batch.lost {
             self.coldstart.lost(now);
+            self.streams.wake(opens.queue(), now);
         }
         let own = std::process::id() as i32;
         let (mut strange_opens, mut strange_execs) = (0, 0);
@@ -191,6 +187,12 @@ impl Readahead {
                 .members
                 .binary_search_by_key(&event.pid, |id| id.pid)
                 .is_ok();
+            if event.read {
+                if let Ok(stat) = FileStat::of(&event.file) {
+                    self.streams.read(&stat, opens.queue(), now);
+                }
+                continue;
+            }
             if topmost && self.follows && !event.exec {
                 if let Ok(stat) = FileStat::of(&event.file) {
                     self.streams.opened(event.pid, &stat, now);
@@ -300,8 +302,9 @@ impl Readahead {
         }
         if self.streams.next_deadline().is_some_and(|due| due <= now) {
             let room = room(&pressure::memory(doors), self.lowered_steps);
+            let means = (&readers.streams, queue_of(&self.eyes));
             self.streams
-                .pass_time(doors, &self.settings, &readers.streams, room, now);
+                .pass_time(doors, &self.settings, means, room, now);
         }
     }
 
@@ -330,8 +333,9 @@ impl Readahead {
                 "cold start: no file system on a disk is mounted".to_owned()
             }
             Eyes::Open(opens) => format!(
-                "cold start: {}; {} records in {}, {} starts read ahead ({} MiB), {} recorded",
+                "cold start: {}; {} programs followed, {} records in {}, {} starts read ahead ({} MiB), {} recorded",
                 opens.detail(),
+                self.coldstart.young(),
                 self.coldstart.records(),
                 self.coldstart.directory().display(),
                 self.totals.replays,
@@ -344,8 +348,9 @@ impl Readahead {
     /// How streams are followed.
     pub fn streams_detail(&self) -> String {
         format!(
-            "{} streams followed, {} MiB read ahead",
+            "{} streams followed, {} of them resting, {} MiB read ahead",
             self.streams.followed(),
+            self.streams.resting(),
             self.streams.bytes() >> 20
         )
     }
@@ -353,6 +358,13 @@ impl Readahead {
     /// Whether anything can be done at all.
     pub fn works(&self) -> bool {
         self.readers.is_some()
+    }
+}
+
+fn queue_of(eyes: &Eyes) -> Option<&Fanotify> {
+    match eyes {
+        Eyes::Open(opens) => Some(opens.queue()),
+        Eyes::Shut(_) => None,
     }
 }
 
@@ -376,3 +388,6 @@ fn start_readers(doors: &Doors) -> Option<Readers> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

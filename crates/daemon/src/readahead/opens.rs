@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Who opens and executes which file: one fanotify queue on all file systems that lie on disks.
+//! Who opens and executes which file: one fanotify queue on all file systems that lie on disks. The
+//! same queue tells when a stream that stood still is read again, by a watch on that one file.
 //!
 //! The kernel cannot tell the queue to pass over processes that do not matter, so everybody's opens
 //! come in. One costs the opener some hundred nanoseconds and the daemon a few microseconds, and
@@ -92,11 +93,13 @@ pub struct Opens {
     opens: Watch,
     execs: Watch,
     next_mounts: Duration,
+    everywhere: bool,
 }
 
 impl Opens {
-    /// Watches all file systems that lie on disks.
-    pub fn start(doors: &Doors, now: Duration) -> Result<Opens, String> {
+    /// Watches all file systems that lie on disks, or with `everywhere` false none: then the queue
+    /// serves streams only.
+    pub fn start(doors: &Doors, everywhere: bool, now: Duration) -> Result<Opens, String> {
         let queue = Fanotify::new().map_err(|error| error.to_string())?;
         let mut opens = Opens {
             queue,
@@ -104,8 +107,11 @@ impl Opens {
             opens: Watch::new(Kind::Open, now),
             execs: Watch::new(Kind::Exec, now),
             next_mounts: now,
+            everywhere,
         };
-        opens.watch_mounts(doors, now)?;
+        if everywhere {
+            opens.watch_mounts(doors, now)?;
+        }
         Ok(opens)
     }
 
@@ -169,11 +175,14 @@ impl Opens {
     }
 
     /// When something is due.
-    pub fn next_deadline(&self) -> Duration {
+    pub fn next_deadline(&self) -> Option<Duration> {
+        if !self.everywhere {
+            return None;
+        }
         let watches = [&self.opens, &self.execs];
         let resume = watches.iter().filter(|watch| !watch.on);
         let resume = resume.map(|watch| watch.resume).min();
-        resume.map_or(self.next_mounts, |resume| resume.min(self.next_mounts))
+        Some(resume.map_or(self.next_mounts, |resume| resume.min(self.next_mounts)))
     }
 
     /// Takes paused watches up again and looks for new mounts.
@@ -189,7 +198,7 @@ impl Opens {
                 }
             }
         }
-        if self.next_mounts <= now {
+        if self.everywhere && self.next_mounts <= now {
             if let Err(why) = self.watch_mounts(doors, now) {
                 debug!("{why}");
             }
@@ -226,10 +235,7 @@ impl Opens {
         match refused {
             Some(error) if self.mounts.is_empty() => Err(error.to_string()),
             Some(error) => {
-                // Said once: the next look finds it refused again.
-                if self.next_mounts == now + MOUNTS {
-                    debug!("{error}");
-                }
+                debug!("{error}");
                 Ok(())
             }
             None => Ok(()),

@@ -3,8 +3,9 @@
 //!
 //! Where the app stands in a file is in `/proc/PID/fdinfo`. Looking there costs ten microseconds,
 //! touches nobody else, and works however small the app's reads are; an event for each read, which
-//! fanotify could deliver, would cost the app more than the disk does. So the daemon looks, often
-//! while a stream is fast and hardly ever while it stands still, and asks for the next windows.
+//! fanotify could deliver, would cost the app more than the disk does. So the daemon looks as long
+//! as a stream moves, at its pace, and asks for the next windows. For one that stands still it has
+//! fanotify watch that one file, and ends the watch with the first event.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,9 +16,12 @@ use std::time::Duration;
 use limelight_core::model::ProcessId;
 use limelight_core::policy::readahead::{Rate, Stream};
 use limelight_core::settings::ReadaheadSettings;
+use limelight_sys::fanotify::Fanotify;
 use limelight_sys::files::{FileKind, FileStat};
 use limelight_sys::pagecache::Range;
 use limelight_sys::process::Process;
+
+use tracing::debug;
 
 use super::disk::Disks;
 use super::reader::{Job, Reader};
@@ -36,9 +40,17 @@ const DESCRIPTORS_MAX: usize = 512;
 /// The event of an open comes before the opener has its descriptor.
 const INSTALLED: Duration = Duration::from_millis(2);
 
-/// Looks in a row at a stream that stands still after which it is forgotten until it is found
-/// again: about ten seconds.
-const IDLE_MAX: u32 = 30;
+/// How often all descriptors of the app are looked through.
+const ROUND: Duration = Duration::from_secs(5);
+
+/// Looks in a row at a stream that stands still after which a watch is set.
+const IDLE: u32 = 3;
+
+/// Time from setting a watch to the last look.
+const LAST_LOOK: Duration = Duration::from_millis(1);
+
+/// Time in which a watch is not set again when others than the app read the file.
+const OTHERS: Duration = Duration::from_secs(10);
 
 /// A file that the app has open for reading.
 #[derive(Debug)]
@@ -52,6 +64,10 @@ struct Followed {
     stream: Stream,
     chunk: u64,
     due: Duration,
+    /// Whether the next read of the file is an event.
+    watched: bool,
+    /// No watch is set before.
+    watch_from: Duration,
 }
 
 /// All streams of the topmost app.
@@ -60,6 +76,8 @@ pub struct Streams {
     followed: Vec<Followed>,
     /// Processes whose descriptors are to be looked through, and when.
     look_through: BTreeMap<i32, Duration>,
+    /// When the whole app is looked through next.
+    next_round: Duration,
     disks: Disks,
     rate: Rate,
     bytes: u64,
@@ -71,6 +89,7 @@ impl Streams {
         Streams {
             followed: Vec::new(),
             look_through: BTreeMap::new(),
+            next_round: now,
             disks: Disks::new(&doors.roots.sys),
             rate: Rate::new(settings.rate, settings.rate, now),
             bytes: 0,
@@ -82,13 +101,22 @@ impl Streams {
         self.followed.len()
     }
 
+    /// How many of them stand still and wait for an event.
+    pub fn resting(&self) -> usize {
+        let resting = self.followed.iter().filter(|followed| followed.rests());
+        resting.count()
+    }
+
     /// Bytes asked for since the start.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Another app, or none, is topmost.
-    pub fn clear(&mut self) {
+    pub fn clear(&mut self, queue: Option<&Fanotify>) {
+        for followed in &mut self.followed {
+            followed.end_watch(queue);
+        }
         self.followed.clear();
         self.look_through.clear();
         // Their settings may be others when they are looked at again.
@@ -102,8 +130,32 @@ impl Streams {
         }
     }
 
-    /// Looks through the descriptors of the whole app.
-    pub fn look_through(&mut self, members: &[ProcessId], now: Duration) {
+    /// Somebody read a file that stood still.
+    pub fn read(&mut self, stat: &FileStat, queue: &Fanotify, now: Duration) {
+        for followed in &mut self.followed {
+            if followed.watched && followed.stat.same_file(stat) {
+                followed.end_watch(Some(queue));
+                followed.due = now;
+                followed.watch_from = now + OTHERS;
+            }
+        }
+    }
+
+    /// Events were lost: perhaps those of watched files.
+    pub fn wake(&mut self, queue: &Fanotify, now: Duration) {
+        for followed in &mut self.followed {
+            followed.end_watch(Some(queue));
+            followed.due = now;
+        }
+    }
+
+    /// Looks through the descriptors of the whole app, when it is new in front or was not looked
+    /// through for a while: a descriptor may come by other ways than an open.
+    pub fn look_through(&mut self, members: &[ProcessId], new: bool, now: Duration) {
+        if !new && now < self.next_round {
+            return;
+        }
+        self.next_round = now + ROUND;
         for id in members.iter().take(PROCESSES_MAX) {
             self.look_through.insert(id.pid, now);
         }
@@ -111,7 +163,10 @@ impl Streams {
 
     /// When the next look is due.
     pub fn next_deadline(&self) -> Option<Duration> {
-        let looks = self.followed.iter().map(|followed| followed.due);
+        // One with a watch is looked at whenever the app is.
+        let looks = self.followed.iter();
+        let looks = looks.filter(|followed| !followed.rests());
+        let looks = looks.map(|followed| followed.due);
         looks.chain(self.look_through.values().copied()).min()
     }
 
@@ -120,7 +175,7 @@ impl Streams {
         &mut self,
         doors: &Doors,
         settings: &ReadaheadSettings,
-        reader: &Reader,
+        (reader, queue): (&Reader, Option<&Fanotify>),
         mut room: u64,
         now: Duration,
     ) {
@@ -136,14 +191,20 @@ impl Streams {
         }
         let (rate, bytes) = (&mut self.rate, &mut self.bytes);
         self.followed.retain_mut(|followed| {
-            if followed.due > now {
+            if followed.due > now || followed.rests() {
                 return true;
             }
             let Some(position) = followed.position() else {
+                followed.end_watch(queue);
                 return false;
             };
             let look = followed.stream.look(position, followed.size, now);
             followed.due = now + look.next;
+            if followed.stream.idle() == 0 {
+                followed.watch_from = now;
+            } else if followed.stream.idle() >= IDLE {
+                followed.watch(queue, now);
+            }
             if let Some((offset, len)) = look.read {
                 let len = rate.take(len.min(room), now);
                 let piece = Job::Piece {
@@ -157,7 +218,7 @@ impl Streams {
                     room -= len;
                 }
             }
-            followed.stream.idle() < IDLE_MAX
+            true
         });
     }
 
@@ -224,16 +285,46 @@ impl Streams {
             stream: Stream::new(position.offset, window, now),
             chunk: disk.chunk(),
             due: now,
+            watched: false,
+            watch_from: now,
         })
     }
 }
 
 impl Followed {
+    /// Whether nothing has to be done before an event comes.
+    fn rests(&self) -> bool {
+        self.watched && self.stream.idle() > IDLE
+    }
+
+    /// Has the next read wake the daemon.
+    fn watch(&mut self, queue: Option<&Fanotify>, now: Duration) {
+        let Some(queue) = queue else { return };
+        if self.watched || now < self.watch_from {
+            return;
+        }
+        self.watched = queue.watch_reads(&*self.file).is_ok();
+        if self.watched {
+            // Once more, for a read right before the watch was set.
+            self.due = now + LAST_LOOK;
+        }
+    }
+
+    fn end_watch(&mut self, queue: Option<&Fanotify>) {
+        if let (true, Some(queue)) = (self.watched, queue) {
+            if let Err(error) = queue.unwatch_reads(&*self.file) {
+                debug!("{error}");
+            }
+        }
+        self.watched = false;
+    }
+
     /// Where the app stands now; `None` when the descriptor is closed or leads elsewhere.
     fn position(&self) -> Option<u64> {
         let stat = self.process.descriptor(self.number).ok()?;
-        let same = (stat.id.device, stat.id.inode) == (self.stat.id.device, self.stat.id.inode);
-        let position = same.then(|| self.process.position(self.number))?;
+        let position = stat
+            .same_file(&self.stat)
+            .then(|| self.process.position(self.number))?;
         position.ok().map(|position| position.offset)
     }
 }
