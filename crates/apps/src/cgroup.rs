@@ -46,6 +46,11 @@ impl Cgroup {
         Ok(Cgroup(directory))
     }
 
+    /// Creates one for a background load.
+    pub fn background(name: &str) -> Result<Self> {
+        Cgroup::create(&format!("background.slice/{name}.scope"))
+    }
+
     /// Its directory.
     pub fn path(&self) -> &Path {
         &self.0

@@ -12,6 +12,7 @@ use crate::cell::Stage;
 use crate::cgroup::Cgroup;
 use crate::counters::Counters;
 use crate::daemon::{self, Daemon};
+use crate::knobs;
 use crate::load::{self, Counter};
 use crate::machine;
 use crate::memory::{cpu_ns, now_ns, PAGE};
@@ -19,6 +20,7 @@ use crate::plan::Arm;
 use crate::process::{Conversation, Process, Start};
 use crate::random::seed;
 use crate::record::Reporter;
+use crate::response::{series, Responses};
 use crate::scenario::{Family, Footprint, Gallery, Load};
 use crate::store::Store;
 use crate::viewer::{self, Resident, Swipe};
@@ -27,8 +29,6 @@ use crate::viewer::{self, Resident, Swipe};
 pub const APP: &str = "app.slice/app-limelight-viewer-1.scope";
 /// Time between the arm's preparation and the loads, for the daemon to look at the app.
 const SETTLE: Duration = Duration::from_secs(1);
-/// What the hand-set arms reserve beyond the app's own charge, in percent.
-const RESERVE_PERCENT: u64 = 110;
 
 /// A viewer that has loaded everything, and the process that loaded its library first.
 pub struct Viewer {
@@ -57,7 +57,7 @@ impl Viewer {
         machine::drop_caches()?;
         let cgroup = app.map(Cgroup::create).transpose()?;
         let primer_cgroup = app
-            .map(|_| Cgroup::create(&format!("background.slice/{name}-primer.scope")))
+            .map(|_| Cgroup::background(&format!("{name}-primer")))
             .transpose()?;
         let mut primer = Start {
             cgroup: primer_cgroup.as_ref(),
@@ -114,28 +114,16 @@ impl Viewer {
 
 /// Prepares the arm for an app; the daemon when the arm has one.
 pub fn prepare_arm(arm: Arm, viewer: &Viewer) -> Result<Option<Daemon>> {
-    let by_hand = |file: &str| -> Result<()> {
-        let cgroup = viewer
-            .cgroup
-            .as_ref()
-            .context("hand-set knobs need a cgroup for the app")?;
-        let bytes = viewer.charge()? * RESERVE_PERCENT / 100;
-        cgroup.set_chain(file, &bytes.to_string())
-    };
+    knobs::set(arm, viewer.cgroup.as_ref(), viewer.charge()?)?;
     match arm {
-        Arm::Idle | Arm::Stock => {}
-        Arm::MemoryLow => by_hand("memory.low")?,
-        Arm::MemoryMin => by_hand("memory.min")?,
-        Arm::BestStock if machine::mglru() => by_hand("memory.min")?,
-        Arm::BestStock => by_hand("memory.low")?,
         Arm::LimelightOnDebian | Arm::Limelight => {
             let pid = viewer.talk.process.pid();
             let daemon = Daemon::start(&[pid])?;
             daemon::focus(pid)?;
-            return Ok(Some(daemon));
+            Ok(Some(daemon))
         }
+        _ => Ok(None),
     }
-    Ok(None)
 }
 
 /// Loads whose files and cgroups exist, but which do not run yet: making them costs page cache, and
@@ -158,7 +146,7 @@ impl Prepared {
             let counter = PathBuf::from(format!("/run/load-{index}"));
             let name = load::name(&load);
             let cgroup = own_cgroups
-                .then(|| Cgroup::create(&format!("background.slice/{name}-{index}.scope")))
+                .then(|| Cgroup::background(&format!("{name}-{index}")))
                 .transpose()?;
             let spec = load::Spec::new(load, store, counter, seed(index as u64, repetition))?;
             Ok((spec, cgroup))
@@ -221,9 +209,8 @@ impl Loads {
 
 /// Swipes after each pause; false when the viewer died.
 pub fn swipe(viewer: &mut Viewer, gallery: &Gallery, reporter: &mut Reporter) -> Result<bool> {
-    let mut quickest: Option<(u32, Vec<f64>)> = None;
     let (mut faults, mut library_faults, mut misses) = (0, 0, 0);
-    let mut responses = Vec::new();
+    let mut responses = Responses::default();
     let mut alive = true;
     'pauses: for pause in &gallery.pauses {
         for _ in 0..pause.swipes {
@@ -241,26 +228,15 @@ pub fn swipe(viewer: &mut Viewer, gallery: &Gallery, reporter: &mut Reporter) ->
             faults += swipe.major_faults;
             library_faults += swipe.library_major_faults;
             misses += swipe.read_miss_pages;
-            responses.push(response_us);
-            match &mut quickest {
-                Some((ms, samples)) if *ms == pause.ms => samples.push(response_us),
-                Some((ms, _)) if *ms < pause.ms => {}
-                _ => quickest = Some((pause.ms, vec![response_us])),
-            }
-            let series = |what: &str| format!("pause_{}_{what}", pause.ms);
-            reporter.sample(series("response_us"), response_us);
-            reporter.sample(series("major_faults"), swipe.major_faults);
-            reporter.sample(series("read_miss_pages"), swipe.read_miss_pages);
+            responses.add(pause.ms, response_us, reporter);
+            reporter.sample(series(pause.ms, "major_faults"), swipe.major_faults);
+            reporter.sample(series(pause.ms, "read_miss_pages"), swipe.read_miss_pages);
         }
     }
     reporter.value("major_faults", faults);
     reporter.value("own_major_faults", faults - library_faults);
     reporter.value("read_miss_pages", misses);
-    if let Some((_, mut samples)) = quickest {
-        reporter.value("response_us", median(&mut samples));
-        let mean = responses.iter().sum::<f64>() / responses.len() as f64;
-        reporter.value("response_mean_us", mean);
-    }
+    responses.report(reporter);
     reporter.value("viewer_alive", alive);
     Ok(alive)
 }
@@ -274,17 +250,6 @@ pub fn report_resident(prefix: &str, resident: &Resident, reporter: &mut Reporte
         ("library", resident.library_pages),
     ] {
         reporter.value(format!("{prefix}_{kind}_pages"), pages);
-    }
-}
-
-/// The median of samples, which it sorts; 0 without any.
-pub fn median(samples: &mut [f64]) -> f64 {
-    samples.sort_by(f64::total_cmp);
-    let middle = samples.len() / 2;
-    match samples.len() {
-        0 => 0.0,
-        len if len % 2 == 1 => samples[middle],
-        _ => (samples[middle - 1] + samples[middle]) / 2.0,
     }
 }
 
@@ -346,16 +311,4 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
         daemon.stop(&stage.reporter)?;
     }
     stage.reporter.finish()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::median;
-
-    #[test]
-    fn the_median_is_in_the_middle() {
-        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
-        assert_eq!(median(&mut []), 0.0);
-    }
 }

@@ -15,13 +15,15 @@ use crate::cell::Stage;
 use crate::cgroup::Cgroup;
 use crate::counters::Counters;
 use crate::daemon::{log_tail, Daemon, LIMELIGHT};
-use crate::gallery::{median, APP};
+use crate::gallery::APP;
+use crate::knobs;
 use crate::machine::{self, ROOTFS};
 use crate::memory::cached_pages;
 use crate::photo;
 use crate::plan::Arm;
 use crate::process::{run as run_program, Process, Start};
 use crate::record::Reporter;
+use crate::response::{series, Responses};
 use crate::scenario::{RealGallery, RealLoad};
 use crate::store::Store;
 use crate::x11::User;
@@ -63,14 +65,17 @@ pub fn run(mut stage: Stage, gallery: &RealGallery) -> Result<()> {
     let photos = photos(data, gallery.photos)?;
     store.file("background", COPY_MIB)?;
     machine::drop_caches()?;
-    let load_cgroups: Vec<Option<Cgroup>> = gallery
-        .loads
+    // The idle arm leaves the loads out.
+    let wanted = match stage.arm {
+        Arm::Idle => &[],
+        _ => gallery.loads.as_slice(),
+    };
+    let load_cgroups: Vec<Option<Cgroup>> = wanted
         .iter()
         .map(|&load| {
-            let path = format!("background.slice/{}.scope", load_name(load));
             gallery
                 .app_cgroup
-                .then(|| Cgroup::create(&path))
+                .then(|| Cgroup::background(load_name(load)))
                 .transpose()
         })
         .collect::<Result<_>>()?;
@@ -86,16 +91,11 @@ pub fn run(mut stage: Stage, gallery: &RealGallery) -> Result<()> {
     let background = prepare_arm(stage.arm, &session)?;
     sleep(SETTLE);
 
-    let loads: Vec<Process> = if stage.arm == Arm::Idle {
-        Vec::new()
-    } else {
-        gallery
-            .loads
-            .iter()
-            .zip(&load_cgroups)
-            .map(|(&load, cgroup)| start_load(load, cgroup.as_ref()))
-            .collect::<Result<_>>()?
-    };
+    let loads: Vec<Process> = wanted
+        .iter()
+        .zip(&load_cgroups)
+        .map(|(&load, cgroup)| start_load(load, cgroup.as_ref()))
+        .collect::<Result<_>>()?;
     sleep(Duration::from_millis(gallery.warm_up_ms.into()));
     let counters = Counters::now()?;
     press_keys(&session, gallery, &photos, &mut stage.reporter)?;
@@ -225,20 +225,12 @@ fn start(cgroup: Option<&Cgroup>, program: &str, arguments: &[&str]) -> Result<P
 
 /// Prepares the arm; in Limelight's arms the agent finds the topmost app, not we.
 fn prepare_arm(arm: Arm, session: &Session) -> Result<Option<(Daemon, Process)>> {
-    let by_hand = |file: &str| -> Result<()> {
-        let cgroup = session
-            .cgroup
-            .as_ref()
-            .context("hand-set knobs need a cgroup for the app")?;
-        let bytes = cgroup.number("memory.current")? * 110 / 100;
-        cgroup.set_chain(file, &bytes.to_string())
+    let charge = match &session.cgroup {
+        Some(cgroup) => cgroup.number("memory.current")?,
+        None => 0,
     };
+    knobs::set(arm, session.cgroup.as_ref(), charge)?;
     match arm {
-        Arm::Idle | Arm::Stock => {}
-        Arm::MemoryLow => by_hand("memory.low")?,
-        Arm::MemoryMin => by_hand("memory.min")?,
-        Arm::BestStock if machine::mglru() => by_hand("memory.min")?,
-        Arm::BestStock => by_hand("memory.low")?,
         Arm::LimelightOnDebian | Arm::Limelight => {
             let daemon = Daemon::start(&[session.viewer.pid()])?;
             let mut command = Command::new("/bin/limelight-agent");
@@ -248,10 +240,10 @@ fn prepare_arm(arm: Arm, session: &Session) -> Result<Option<(Daemon, Process)>>
                 .stdout(Stdio::null());
             let agent = Start::PLAIN.program(command, "limelight-agent")?;
             wait_for_focus(session.viewer.pid())?;
-            return Ok(Some((daemon, agent)));
+            Ok(Some((daemon, agent)))
         }
+        _ => Ok(None),
     }
-    Ok(None)
 }
 
 /// Waits until the daemon says that `pid` belongs to the topmost app.
@@ -320,9 +312,8 @@ fn press_keys(
     photos: &[PathBuf],
     reporter: &mut Reporter,
 ) -> Result<()> {
-    let mut quickest: Option<(u32, Vec<f64>)> = None;
     let (mut faults, mut server_faults, mut misses, mut unanswered) = (0, 0, 0, 0u64);
-    let mut responses = Vec::new();
+    let mut responses = Responses::default();
     // The viewer shows the first photo again after a whole round.
     let mut shown = 0;
     for pause in &gallery.pauses {
@@ -339,33 +330,22 @@ fn press_keys(
             faults += viewer_faults;
             server_faults += major_faults(session.server.pid())? - before.1;
             misses += missing;
-            let series = |what: &str| format!("pause_{}_{what}", pause.ms);
             match answer {
                 None => unanswered += 1,
                 Some(response) => {
                     let response_us = response.as_secs_f64() * 1e6;
-                    responses.push(response_us);
-                    match &mut quickest {
-                        Some((ms, samples)) if *ms == pause.ms => samples.push(response_us),
-                        Some((ms, _)) if *ms < pause.ms => {}
-                        _ => quickest = Some((pause.ms, vec![response_us])),
-                    }
-                    reporter.sample(series("response_us"), response_us);
+                    responses.add(pause.ms, response_us, reporter);
                 }
             }
-            reporter.sample(series("major_faults"), viewer_faults);
-            reporter.sample(series("read_miss_pages"), missing);
+            reporter.sample(series(pause.ms, "major_faults"), viewer_faults);
+            reporter.sample(series(pause.ms, "read_miss_pages"), missing);
         }
     }
     reporter.value("major_faults", faults);
     reporter.value("server_major_faults", server_faults);
     reporter.value("read_miss_pages", misses);
     reporter.value("unanswered_keys", unanswered);
-    if let Some((_, mut samples)) = quickest {
-        reporter.value("response_us", median(&mut samples));
-        let mean = responses.iter().sum::<f64>() / responses.len() as f64;
-        reporter.value("response_mean_us", mean);
-    }
+    responses.report(reporter);
     reporter.value("viewer_alive", true);
     Ok(())
 }

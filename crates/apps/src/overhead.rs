@@ -10,9 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::Stage;
 use crate::cgroup::Cgroup;
-use crate::gallery::median;
+
 use crate::memory::{now_ns, Mapping, MIB};
 use crate::process::{Conversation, Start};
+use crate::response::median;
 use crate::scenario::Overhead;
 use crate::store::Extent;
 

@@ -17,13 +17,14 @@ use crate::counters::Counters;
 use crate::daemon::{focus, Daemon};
 use crate::faults::Faults;
 use crate::fragment::fragment;
-use crate::gallery::{median, APP};
+use crate::gallery::APP;
 use crate::heap::{Round, Spec};
 use crate::machine::{drop_caches, ROOTFS};
 use crate::memory::{now_ns, peak_of_children_kib};
 use crate::plan::Arm;
 use crate::process::{Process, Start};
 use crate::random::seed;
+use crate::response::median;
 use crate::scenario::{Growth, Heap, Pages};
 
 /// Time before anything is measured.

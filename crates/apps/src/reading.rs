@@ -119,7 +119,7 @@ pub fn run(mut stage: Stage, work: &Reading) -> Result<()> {
     let disk = Disk::of(&file.path)?;
     let ordinary = disk.read_ahead_kib()?;
     let app = Cgroup::create(APP)?;
-    let background = Cgroup::create("background.slice/reader.scope")?;
+    let background = Cgroup::background("reader")?;
     let start = |file: &Extent, cgroup: &Cgroup| -> Result<Conversation> {
         let start = Start {
             cgroup: Some(cgroup),

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What a stock kernel offers to protect an app's memory, set by hand.
+
+use anyhow::{Context, Result};
+
+use crate::cgroup::Cgroup;
+use crate::machine;
+use crate::plan::Arm;
+
+/// What is reserved beyond the app's own charge, in percent of it.
+const RESERVE_PERCENT: u64 = 110;
+
+/// Sets what the arm sets by hand on the app's cgroup and its ancestors, for an app that is charged
+/// for `charge_bytes`; other arms set nothing.
+pub fn set(arm: Arm, app: Option<&Cgroup>, charge_bytes: u64) -> Result<()> {
+    let Some(file) = file(arm, machine::mglru()) else {
+        return Ok(());
+    };
+    let bytes = charge_bytes * RESERVE_PERCENT / 100;
+    app.context("hand-set knobs need a cgroup for the app")?
+        .set_chain(file, &bytes.to_string())
+}
+
+/// The knob of an arm. MGLRU does not honour memory.low in reclaim of the whole machine.
+fn file(arm: Arm, mglru: bool) -> Option<&'static str> {
+    match arm {
+        Arm::MemoryLow => Some("memory.low"),
+        Arm::MemoryMin => Some("memory.min"),
+        Arm::BestStock if mglru => Some("memory.min"),
+        Arm::BestStock => Some("memory.low"),
+        Arm::Idle | Arm::Stock | Arm::LimelightOnDebian | Arm::Limelight => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::file;
+    use crate::plan::Arm;
+
+    #[test]
+    fn the_best_knob_depends_on_page_replacement() {
+        assert_eq!(file(Arm::BestStock, true), Some("memory.min"));
+        assert_eq!(file(Arm::BestStock, false), Some("memory.low"));
+        assert_eq!(file(Arm::MemoryLow, true), Some("memory.low"));
+        assert_eq!(file(Arm::Limelight, true), None);
+    }
+}

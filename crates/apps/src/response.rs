@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Responses of an app in front, after pauses of several lengths.
+
+use crate::record::Reporter;
+
+/// How long each answer took.
+#[derive(Debug, Default)]
+pub struct Responses {
+    /// The pause before it in milliseconds, and the response in microseconds.
+    all: Vec<(u32, f64)>,
+}
+
+impl Responses {
+    /// Adds the response to what followed a pause; it is a sample of the pause's series as well.
+    pub fn add(&mut self, pause_ms: u32, response_us: f64, reporter: &mut Reporter) {
+        self.all.push((pause_ms, response_us));
+        reporter.sample(series(pause_ms, "response_us"), response_us);
+    }
+
+    /// Reports `response_us`, the median after the shortest pause, and `response_mean_us`, the mean
+    /// after all; nothing when nobody answered.
+    pub fn report(&self, reporter: &mut Reporter) {
+        if self.all.is_empty() {
+            return;
+        }
+        reporter.value("response_us", self.typical_us());
+        let sum: f64 = self.all.iter().map(|&(_, us)| us).sum();
+        reporter.value("response_mean_us", sum / self.all.len() as f64);
+    }
+
+    fn typical_us(&self) -> f64 {
+        let shortest = self.all.iter().map(|&(ms, _)| ms).min();
+        let mut samples: Vec<f64> = self
+            .all
+            .iter()
+            .filter(|&&(ms, _)| Some(ms) == shortest)
+            .map(|&(_, us)| us)
+            .collect();
+        median(&mut samples)
+    }
+}
+
+/// The name of the series `what` of swipes that follow a pause of this length.
+pub fn series(pause_ms: u32, what: &str) -> String {
+    format!("pause_{pause_ms}_{what}")
+}
+
+/// The median of samples, which it sorts; 0 without any.
+pub fn median(samples: &mut [f64]) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    let middle = samples.len() / 2;
+    match samples.len() {
+        0 => 0.0,
+        len if len % 2 == 1 => samples[middle],
+        _ => (samples[middle - 1] + samples[middle]) / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{median, Responses};
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!(median(&mut []), 0.0);
+    }
+
+    #[test]
+    fn the_typical_response_is_that_after_the_shortest_pause() {
+        let responses = Responses {
+            all: vec![(2000, 900.0), (200, 3.0), (200, 1.0), (200, 2.0)],
+        };
+        assert_eq!(responses.typical_us(), 2.0);
+    }
+}
