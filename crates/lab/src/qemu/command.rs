@@ -6,6 +6,7 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
+use super::tsc;
 use crate::scenario::{Kernel, Mode};
 
 /// The emulator.
@@ -90,6 +91,7 @@ impl Machine {
 
     /// The kernel's command line.
     pub fn kernel_parameters(&self) -> String {
+        let tsc;
         // A kernel that oopsed ends at once instead of running into its time limit.
         let mut words = vec![
             "console=ttyS0",
@@ -101,6 +103,8 @@ impl Machine {
         if self.accelerator() == Accelerator::Tcg {
             // A calibration against the host's clock is wrong whenever the host is busy.
             words.extend(["tsc=reliable", "no_timer_check", "mitigations=off"]);
+            tsc = tsc::emulated_khz(self.mode).map(|khz| format!("tsc_early_khz={khz}"));
+            words.extend(tsc.as_deref());
             // What the host does to an emulated processor is no lock-up of the guest; the debug
             // kernel looks for real ones.
             if self.kernel != Kernel::Debug {
@@ -223,6 +227,7 @@ mod tests {
             "-seed 7",
             "-smp 1",
             "nokaslr",
+            "tsc_early_khz=1000000",
         ] {
             assert!(line.contains(part), "{part} is missing: {line}");
         }
@@ -239,6 +244,7 @@ mod tests {
         );
         let kvm = line(&machine(Mode::Fast, Accelerator::Kvm));
         assert!(kvm.contains("-accel kvm -cpu host"), "{kvm}");
+        assert!(!kvm.contains("tsc_early_khz"), "{kvm}");
     }
 
     #[test]

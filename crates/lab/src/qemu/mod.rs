@@ -5,6 +5,7 @@ pub mod command;
 pub mod console;
 pub mod guest;
 pub mod probe;
+mod tsc;
 
 pub use command::{Accelerator, Machine};
 pub use guest::{Ended, Guest};
