@@ -12,6 +12,7 @@ use anyhow::{bail, Context, Result};
 
 use crate::memory::{Mapping, MIB, PAGE};
 use crate::plan::{Data, Machine, Swap};
+use crate::process::run;
 use crate::store::Store;
 
 /// Where the data disk is mounted.
@@ -25,6 +26,8 @@ const NULL_SINK: &str = "limelight-sink";
 const NULL_SWAP: &str = "limelight-swap";
 const LRU_GEN: &str = "/sys/kernel/mm/lru_gen/enabled";
 const ZRAM: &str = "/dev/zram0";
+/// Largest request of a slow disk: virtio's.
+const LARGEST_REQUEST_KIB: u32 = 1280;
 
 /// Mounts the kernel's own file systems; nothing else works before.
 pub fn mount_kernel_file_systems() -> Result<()> {
@@ -72,10 +75,21 @@ pub fn set_up(machine: &Machine) -> Result<Option<Mapping>> {
         Data::NullBlk {
             mib,
             completion_nsec,
-            request_kib,
         } => {
-            null_blk(NULL_DATA, *mib, *completion_nsec, *request_kib, true)?;
-            null_blk(NULL_SINK, *mib, *completion_nsec, *request_kib, false)?;
+            null_blk(NULL_DATA, *mib, *completion_nsec, None, true)?;
+            null_blk(NULL_SINK, *mib, *completion_nsec, None, false)?;
+        }
+        Data::SlowDisk { mib, request_nsec } => {
+            null_blk(
+                NULL_DATA,
+                *mib,
+                *request_nsec,
+                Some(LARGEST_REQUEST_KIB),
+                true,
+            )?;
+            let device = format!("/dev/{NULL_DATA}");
+            make_ext4(&device).with_context(|| format!("cannot format {device}"))?;
+            mount(&device, DATA, "ext4", "")?;
         }
     }
     if let Swap::NullBlk {
@@ -136,7 +150,7 @@ pub fn drop_caches() -> Result<()> {
 /// The files of the plan's machine.
 pub fn store(machine: &Machine) -> Result<Store> {
     match &machine.data {
-        Data::Disk(_) => Ok(Store::Directory(PathBuf::from(DATA))),
+        Data::Disk(_) | Data::SlowDisk { .. } => Ok(Store::Directory(PathBuf::from(DATA))),
         Data::NullBlk { mib, .. } => Ok(Store::Device {
             path: format!("/dev/{NULL_DATA}").into(),
             sink: format!("/dev/{NULL_SINK}").into(),
@@ -229,6 +243,27 @@ fn swap_header(bytes: u64) -> Result<Vec<u8>> {
     header[1028..1032].copy_from_slice(&u32::try_from(pages - 1)?.to_le_bytes());
     header[PAGE - 10..].copy_from_slice(b"SWAPSPACE2");
     Ok(header)
+}
+
+/// Formats a device with busybox, which knows ext2, and turns extents on: with lists of blocks, each
+/// few MiB of a file would take another request.
+fn make_ext4(device: &str) -> Result<()> {
+    const SUPERBLOCK: u64 = 1024;
+    const INCOMPATIBLE: u64 = SUPERBLOCK + 0x60;
+    const EXTENTS: u32 = 0x40;
+    let (code, text) = run(
+        "/bin/busybox",
+        &["mke2fs", "-F", "-b", "4096", "-m", "0", device],
+    )?;
+    if code != 0 {
+        bail!("mke2fs exits with {code}: {}", text.trim());
+    }
+    let file = OpenOptions::new().read(true).write(true).open(device)?;
+    let mut word = [0; 4];
+    file.read_exact_at(&mut word, INCOMPATIBLE)?;
+    let features = u32::from_le_bytes(word) | EXTENTS;
+    file.write_all_at(&features.to_le_bytes(), INCOMPATIBLE)?;
+    Ok(file.sync_all()?)
 }
 
 fn null_blk(

@@ -52,9 +52,14 @@ pub enum Data {
         mib: u32,
         /// Completion time of one request, in nanoseconds.
         completion_nsec: u32,
-        /// Largest request in KiB; `None`: what null_blk takes on its own, 127.
-        #[serde(default)]
-        request_kib: Option<u32>,
+    },
+    /// A `null_blk` disk inside the guest with an ext4 file system (either mode): every request
+    /// takes the same time, however large it is and however many are under way.
+    SlowDisk {
+        /// Size in MiB. What is written costs guest memory.
+        mib: u32,
+        /// Time that a request takes, in nanoseconds.
+        request_nsec: u32,
     },
     /// No disk at all.
     None,

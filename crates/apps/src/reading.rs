@@ -113,9 +113,8 @@ pub fn reader(spec: &Spec) -> Result<()> {
 /// Runs the scenario.
 pub fn run(mut stage: Stage, work: &Reading) -> Result<()> {
     let mut store = stage.store()?;
-    let other = store.file("read-behind", work.mib)?;
-    // Last, so that on a raw device too there is an end behind which nothing can be read ahead.
     let file = store.file("read", work.mib)?;
+    let other = store.file("read-behind", work.mib)?;
     let disk = Disk::of(&file.path)?;
     let ordinary = disk.read_ahead_kib()?;
     let app = Cgroup::create(APP)?;

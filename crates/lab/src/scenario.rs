@@ -229,9 +229,8 @@ pub struct MachineSize {
     /// Debian packages of the root file system to mount; empty for none.
     pub rootfs_packages: Vec<String>,
     /// Time that each request of the data disk takes, in nanoseconds, however many are under way:
-    /// the disk is then in guest memory and without a file system, as in exact mode, and takes
-    /// requests as large as virtio's. `None`: as fast as the host.
-    pub request_nsec: Option<u32>,
+    /// the disk is then in guest memory, with a file system in either mode. 0: as fast as the host.
+    pub request_nsec: u32,
     /// Requests a second that all virtio disks together serve. `None`: as many as the host does.
     pub disk_iops: Option<u32>,
 }
@@ -245,7 +244,7 @@ impl Default for MachineSize {
             data_mib: 0,
             swap_mib: 256,
             rootfs_packages: Vec::new(),
-            request_nsec: None,
+            request_nsec: 0,
             disk_iops: None,
         }
     }

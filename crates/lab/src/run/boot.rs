@@ -26,8 +26,6 @@ const EXACT_FACTOR: u64 = 20;
 const BOOTS: u32 = 3;
 /// Completion time of a request of exact mode's disk.
 const EXACT_DISK_NSEC: u32 = 100_000;
-/// Largest request of a slow disk in guest memory, in KiB.
-const LARGEST_REQUEST_KIB: u32 = 1280;
 
 /// A boot that is ready to be done.
 pub struct Job<'a> {
@@ -252,7 +250,12 @@ impl Job<'_> {
         if disks {
             wanted.extend(["virtio_pci", "virtio_blk", "ext4"]);
         }
-        if matches!(data, Data::NullBlk { .. }) || matches!(swap, Swap::NullBlk { .. }) {
+        let slow = matches!(data, Data::SlowDisk { .. });
+        if slow {
+            wanted.push("ext4");
+        }
+        let in_memory = matches!(data, Data::NullBlk { .. }) || slow;
+        if in_memory || matches!(swap, Swap::NullBlk { .. }) {
             wanted.push("null_blk");
         }
         if matches!(swap, Swap::Zram(_)) {
@@ -280,12 +283,15 @@ fn disks(paths: &Paths, variant: &Variant, size: &MachineSize, mode: Mode) -> Re
     };
     let data = match (size.data_mib, mode) {
         (0, _) => Data::None,
-        (mib, mode) if mode == Mode::Exact || size.request_nsec.is_some() => Data::NullBlk {
+        (mib, _) if size.request_nsec > 0 => Data::SlowDisk {
             mib,
-            completion_nsec: size.request_nsec.unwrap_or(EXACT_DISK_NSEC),
-            request_kib: size.request_nsec.map(|_| LARGEST_REQUEST_KIB),
+            request_nsec: size.request_nsec,
         },
-        (mib, _) => Data::Disk(add(disk::data(paths, mib)?)),
+        (mib, Mode::Exact) => Data::NullBlk {
+            mib,
+            completion_nsec: EXACT_DISK_NSEC,
+        },
+        (mib, Mode::Fast) => Data::Disk(add(disk::data(paths, mib)?)),
     };
     let swap = match variant.swap {
         SwapKind::None => Swap::None,

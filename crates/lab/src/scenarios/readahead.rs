@@ -82,10 +82,10 @@ impl Scenario for SmallReads {
 
     fn machine(&self, _variant: &Variant) -> MachineSize {
         MachineSize {
-            memory_mib: 256,
+            memory_mib: 320,
             vcpus: 2,
-            data_mib: 2 * FILE_MIB,
-            request_nsec: Some(1_000_000),
+            data_mib: 2 * FILE_MIB + 8,
+            request_nsec: 1_000_000,
             ..MachineSize::default()
         }
     }
