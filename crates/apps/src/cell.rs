@@ -8,8 +8,8 @@ use crate::plan::{Arm, Record};
 use crate::record::{write, Reporter};
 use crate::scenario::Work;
 use crate::{
-    cgroup, daemon_killed, focus_move, gallery, gallery_real, machine, overhead, premap, process,
-    reading, self_hog, soak, startup,
+    cgroup, cold_start, daemon_killed, focus_move, gallery, gallery_real, machine, overhead,
+    premap, premap_rules, process, reading, self_hog, soak, startup,
 };
 
 /// What every scenario gets.
@@ -60,8 +60,10 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::DaemonKilled(gallery) => daemon_killed::run(stage, &gallery),
         Work::Startup => startup::run(stage),
         Work::Soak(work) => soak::run(stage, &work),
+        Work::ColdStart(work) => cold_start::run(stage, &work),
         Work::Reading(work) => reading::run(stage, &work),
         Work::Heap(work) => premap::run(stage, &work),
+        Work::PremapRules => premap_rules::run(stage),
         Work::Overhead(work) => overhead::run(stage, &work),
     }
 }

@@ -6,6 +6,7 @@
 
 pub mod cell;
 pub mod cgroup;
+pub mod cold_start;
 pub mod counters;
 pub mod daemon;
 pub mod daemon_killed;
@@ -26,6 +27,7 @@ pub mod overhead;
 pub mod photo;
 pub mod plan;
 pub mod premap;
+pub mod premap_rules;
 pub mod process;
 pub mod random;
 pub mod reading;

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use limelight_apps::{cell, fragment, heap, init, load, overhead, reading, self_hog, soak, viewer};
+use limelight_apps::{
+    cell, fragment, heap, init, load, overhead, premap_rules, reading, self_hog, soak, viewer,
+};
 use serde::de::DeserializeOwned;
 
 /// Runs inside the lab's virtual machines; as PID 1 it carries out /plan.json and powers off.
@@ -54,6 +56,11 @@ enum Part {
         /// Its specification in JSON.
         spec: String,
     },
+    /// Grows its heap beside limits and borders.
+    HeapRules {
+        /// Nothing.
+        spec: String,
+    },
     /// Leaves free memory in single pages.
     Fragmenter {
         /// Its specification in JSON.
@@ -93,6 +100,10 @@ fn run(part: Part) -> Result<u8> {
         Part::Hog { spec } => self_hog::hog(&parse(&spec)?)?,
         Part::Reader { spec } => reading::reader(&parse(&spec)?)?,
         Part::Heap { spec } => heap::app(&parse(&spec)?)?,
+        Part::HeapRules { spec } => {
+            let () = parse(&spec)?;
+            premap_rules::app()?;
+        }
         Part::Fragmenter { spec } => fragment::fragmenter(&parse(&spec)?)?,
         Part::SoakApp { spec } => soak::app(&parse(&spec)?)?,
         Part::Probe { spec } => overhead::probe(&parse(&spec)?)?,

@@ -29,10 +29,14 @@ pub enum Work {
     Startup,
     /// Random focus changes, forks and exits under memory pressure.
     Soak(Soak),
+    /// The start of a real program with nothing of it cached.
+    ColdStart(ColdStart),
     /// EIMOS's reader in front, and one behind it.
     Reading(Reading),
     /// PREMAP's app, whose heap grows and shrinks.
     Heap(Heap),
+    /// What premap must respect: limits, borders, and other mechanisms of the kernel.
+    PremapRules,
     /// Page faults and reclaim without Limelight's device being open.
     Overhead(Overhead),
 }
@@ -340,4 +344,17 @@ pub struct Heap {
     pub fragmented_mib: Option<u32>,
     /// Whether time is what counts: nothing else is counted then.
     pub timed: bool,
+}
+
+/// Parameters of `cold-start`.
+///
+/// Values: `start_us`, from the execution to the program's word that it is ready; `requests` and
+/// `read_kib` of the disk meanwhile, loads included, `major_faults` of the program,
+/// `load_kib_per_s` of all loads together, `vmstat_*`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ColdStart {
+    /// Processes that read and write the same disk meanwhile, 0 to 5.
+    pub loads: u32,
+    /// Whether the daemon has seen the program start before.
+    pub record: bool,
 }

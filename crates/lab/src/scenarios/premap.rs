@@ -21,6 +21,9 @@ pub struct Premap;
 /// Time, in exact mode.
 pub struct PremapTime;
 
+/// What premap must respect.
+pub struct PremapRules;
+
 const PLAIN: &str = "plain";
 const FRAGMENTED: &str = "fragmented";
 /// Part of stock's faults that must be gone.
@@ -328,5 +331,48 @@ impl Scenario for PremapTime {
             label: "a round",
             better: Better::Lower,
         }]
+    }
+}
+
+impl Scenario for PremapRules {
+    fn name(&self) -> &'static str {
+        "premap-rules"
+    }
+
+    fn about(&self) -> &'static str {
+        "premap beside limits, borders, locks, userfaultfd and fork"
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Test
+    }
+
+    fn variants(&self) -> Vec<Variant> {
+        vec![Variant::new(Lru::Mglru, SwapKind::None, PLAIN)]
+    }
+
+    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
+        vec![LIMELIGHT]
+    }
+
+    fn machine(&self, _variant: &Variant) -> MachineSize {
+        MachineSize {
+            memory_mib: 256,
+            vcpus: 2,
+            ..MachineSize::default()
+        }
+    }
+
+    fn tasks(&self, _variant: &Variant, _arm: ArmOn) -> Vec<Task> {
+        vec![Task::new("rules", Work::PremapRules)]
+    }
+
+    fn time_limit(&self, _variant: &Variant) -> Duration {
+        Duration::from_secs(60)
+    }
+
+    fn must_hold(&self, _aggregates: &Aggregates) -> Vec<Verdict> {
+        // The guest checks.
+        Vec::new()
     }
 }
