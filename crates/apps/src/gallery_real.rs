@@ -366,7 +366,7 @@ fn major_faults(pid: i32) -> Result<u64> {
     parse_major_faults(&text).with_context(|| format!("{path} holds {text:?}"))
 }
 
-fn parse_major_faults(stat: &str) -> Option<u64> {
+pub(crate) fn parse_major_faults(stat: &str) -> Option<u64> {
     // The name may hold spaces and parentheses; fields 12 and 13 follow the last one.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     Some(fields.get(9)?.parse::<u64>().ok()? + fields.get(10)?.parse::<u64>().ok()?)

@@ -192,7 +192,8 @@ impl Stream {
                 next: next.min(LOOK_IDLE),
             };
         }
-        self.idle = 0;
+        // How long it has moved since it stood still nobody knows, so its speed is not known.
+        let woken = std::mem::take(&mut self.idle) > 0;
         // A jump is a seek: no disk is that much faster than what was asked for.
         if position < before || moved > lead_max.max(self.ahead.saturating_sub(before)) * 2 {
             self.run = 0;
@@ -210,9 +211,15 @@ impl Stream {
             let next = Duration::from_millis((PROOF - self.run) / 2 / speed.max(1));
             return Look {
                 read: None,
-                next: next.clamp(LOOK_MIN, LOOK_MAX),
+                next: if woken {
+                    LOOK_MIN
+                } else {
+                    next.clamp(LOOK_MIN, LOOK_MAX)
+                },
             };
         }
+        // One that has overtaken us was held up by the disk: it will be faster now.
+        let overtaken = self.ahead == position;
         let lead = (speed.saturating_mul(2 * LOOK_MAX.as_millis() as u64))
             .clamp(self.window * LEAD_MIN, lead_max)
             .min(self.run.saturating_mul(2).max(self.window));
@@ -228,7 +235,11 @@ impl Stream {
         let next = Duration::from_millis(in_hand / 2 / speed.max(1));
         Look {
             read,
-            next: next.clamp(LOOK_MIN, LOOK_MAX),
+            next: if woken || overtaken {
+                LOOK_MIN
+            } else {
+                next.clamp(LOOK_MIN, LOOK_MAX)
+            },
         }
     }
 
@@ -288,6 +299,14 @@ mod tests {
         assert_eq!(stream.look(32 * KIB, 64 * MIB, MS(1)).read, None);
         let look = stream.look(96 * KIB, 64 * MIB, MS(2));
         assert_eq!(look.read, Some((96 * KIB, 2 * MIB - 96 * KIB)));
+    }
+
+    #[test]
+    fn one_that_wakes_is_looked_at_again_at_once() {
+        let mut stream = Stream::new(0, MIB, MS(0));
+        assert_eq!(stream.look(0, 64 * MIB, MS(1)).read, None);
+        let look = stream.look(4 * KIB, 64 * MIB, MS(3000));
+        assert_eq!(look.next, LOOK_MIN);
     }
 
     #[test]

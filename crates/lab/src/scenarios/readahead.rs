@@ -2,6 +2,8 @@
 //! EIMOS's experiment: a file of 30 MB read in pieces of 48 bytes, at the paper's factors, on a disk
 //! that takes a millisecond for each request; the same in pages, and in clusters here and there.
 //!
+//! And the cold start of a real program from such a disk.
+//!
 //! What read-ahead cannot save is copying the data out and filling the page cache, so the limit is
 //! the same file cached, and the gap to it has a part that no kernel closes.
 
@@ -9,7 +11,7 @@ use std::time::Duration;
 
 use limelight_apps::scenario::{Access, Pattern, Reading, Work};
 
-use super::terms::{BEST_STOCK, IDLE, LIMELIGHT, ON_DEBIAN, STOCK};
+use super::terms::{BEST_STOCK, IDLE, LIMELIGHT, ON_DEBIAN, STOCK, STOCK_OURS};
 use crate::results::Aggregates;
 use crate::scenario::{
     ArmOn, Better, Kind, Lru, MachineSize, Metric, Mode, Scenario, SwapKind, Task, Variant, Verdict,
@@ -17,6 +19,9 @@ use crate::scenario::{
 
 /// See the module.
 pub struct SmallReads;
+
+/// Cold start of a real program, with and without a record, with and without load on the disk.
+pub struct ColdStart;
 
 /// Size of the file: the paper's.
 const FILE_MIB: u32 = 30;
@@ -144,6 +149,107 @@ impl Scenario for SmallReads {
                 "a background reader's requests",
                 Better::Neutral,
             ),
+        ]
+    }
+}
+
+/// Part of stock's time that a start with a record may take.
+const FASTER: f64 = 0.70;
+/// Part of stock's time that one without a record may take: no slower, but for noise.
+const NO_SLOWER: f64 = 1.03;
+
+const FIRST: &str = "first-start";
+const RECORDED: &str = "recorded";
+const ALONE: &str = "alone";
+const FIVE_LOADS: &str = "5-readers-and-writers";
+
+impl Scenario for ColdStart {
+    fn name(&self) -> &'static str {
+        "cold-start"
+    }
+
+    fn about(&self) -> &'static str {
+        "python3 started with nothing cached, from a disk of 1 ms a request"
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Benchmark
+    }
+
+    fn variants(&self) -> Vec<Variant> {
+        Variant::product(&[Lru::Mglru], &[SwapKind::None], &[ALONE, FIVE_LOADS])
+    }
+
+    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
+        vec![STOCK, ON_DEBIAN, STOCK_OURS, LIMELIGHT]
+    }
+
+    fn machine(&self, _variant: &Variant) -> MachineSize {
+        MachineSize {
+            memory_mib: 1024,
+            vcpus: 2,
+            data_mib: 320,
+            request_nsec: 1_000_000,
+            rootfs_packages: super::gallery_real::rootfs_packages(),
+            ..MachineSize::default()
+        }
+    }
+
+    fn tasks(&self, variant: &Variant, _arm: ArmOn) -> Vec<Task> {
+        let loads = if variant.load == ALONE { 0 } else { 5 };
+        let task = |name, record| {
+            let work = limelight_apps::scenario::ColdStart { loads, record };
+            Task::new(name, Work::ColdStart(work))
+        };
+        // Nothing is recorded on stock: there the two are the same.
+        vec![task(FIRST, false), task(RECORDED, true)]
+    }
+
+    fn time_limit(&self, _variant: &Variant) -> Duration {
+        Duration::from_secs(400)
+    }
+
+    fn repetitions(&self) -> u32 {
+        3
+    }
+
+    fn mode(&self) -> Mode {
+        Mode::Exact
+    }
+
+    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
+        let mut verdicts = Vec::new();
+        for variant in aggregates.variants() {
+            for (stock, arm) in [(STOCK, ON_DEBIAN), (STOCK_OURS, LIMELIGHT)] {
+                for (task, most, promise) in [
+                    (RECORDED, FASTER, "starts in at most 70 % of stock's time"),
+                    (FIRST, NO_SLOWER, "is no slower than stock without a record"),
+                ] {
+                    let ratio = aggregates.ratio(&variant, task, "start_us", arm, stock);
+                    verdicts.extend(ratio.map(|ratio| {
+                        Verdict::new(
+                            format!("{variant} {task}: {arm} {promise}"),
+                            ratio <= most,
+                            format!("{ratio:.3}"),
+                        )
+                    }));
+                }
+            }
+        }
+        verdicts
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let metric = |name, label, better| Metric {
+            name,
+            label,
+            better,
+        };
+        vec![
+            metric("start_us", "start", Better::Lower),
+            metric("requests", "disk requests", Better::Lower),
+            metric("major_faults", "major faults", Better::Lower),
+            metric("load_kib_per_s", "loads", Better::Higher),
         ]
     }
 }
