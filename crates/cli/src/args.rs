@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The command line. Doc comments here are the help texts and the manual.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Parser, Subcommand};
@@ -75,6 +76,22 @@ pub enum Command {
         /// Examine the cgroups above this process, instead of the app in front.
         #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
         pid: Option<i32>,
+    },
+
+    /// Run a program with what Limelight can do for it from inside.
+    ///
+    /// Needs neither the daemon nor a kernel of ours.
+    Run {
+        /// Map its heap ahead of its page faults, by a library that is preloaded
+        /// (liblimelight-premap.so). For programs that use glibc's malloc, or get memory by mmap,
+        /// mprotect and sbrk. LIMELIGHT_PREMAP_MAX_KIB in the environment bounds what is mapped at
+        /// once (1024 KiB); LIMELIGHT_PREMAP_LOG names a file for one line at the program's end.
+        #[arg(long, required = true)]
+        premap: bool,
+
+        /// The program and its arguments.
+        #[arg(last = true, required = true, value_name = "PROGRAM")]
+        program: Vec<OsString>,
     },
 
     /// Look at the daemon's configuration.

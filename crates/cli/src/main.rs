@@ -8,6 +8,7 @@ mod exit;
 mod explain;
 mod format;
 mod manual;
+mod run;
 mod status;
 
 use std::io::{self, Write};
@@ -79,6 +80,7 @@ fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
                 return Ok(ExitCode::from(exit::TROUBLE));
             }
         }
+        Command::Run { premap: _, program } => run::premap(program)?,
         Command::Config(ConfigCommand::Check { file }) => {
             let origin = file.clone().map_or(Origin::Default, Origin::File);
             config::load(&origin).map_err(|errors| Failure::Other(errors.to_string()))?;

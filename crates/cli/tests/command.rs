@@ -339,3 +339,40 @@ fn manual_and_completions_cover_every_command() {
     let missing = dir.path().join("none");
     limelight().arg("man").arg(missing).assert().code(1);
 }
+
+#[test]
+fn run_without_the_library_says_where_it_looked() {
+    let output = limelight()
+        .env("LIMELIGHT_PREMAP_LIBRARY", "/no/such/library.so")
+        .args(["run", "--premap", "--", "true"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(5));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("/no/such/library.so"), "{said}");
+    assert!(said.contains("LIMELIGHT_PREMAP_LIBRARY"), "{said}");
+}
+
+#[test]
+fn run_becomes_the_program_with_the_library_before_others() {
+    // The dynamic linker passes over a library that is none.
+    let library = tempfile::NamedTempFile::new().unwrap();
+    let run = |program: &[&str]| {
+        limelight()
+            .env("LIMELIGHT_PREMAP_LIBRARY", library.path())
+            .env("LD_PRELOAD", "/other.so")
+            .args(["run", "--premap", "--"])
+            .args(program)
+            .output()
+            .unwrap()
+    };
+    let output = run(&["sh", "-c", "echo $LD_PRELOAD; exit 7"]);
+    assert_eq!(output.status.code(), Some(7));
+    let expected = format!("{}:/other.so\n", library.path().display());
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+
+    let output = run(&["no-such-program-anywhere"]);
+    assert_eq!(output.status.code(), Some(5));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("no-such-program-anywhere"), "{said}");
+}

@@ -8,6 +8,7 @@
 //!
 //! All `unsafe` code of the project's user space is in this crate.
 
+pub mod advice;
 pub mod cgroup;
 pub mod device;
 pub mod dir;
@@ -18,6 +19,7 @@ pub mod inotify;
 pub mod keyed;
 pub mod lru_gen;
 pub mod meminfo;
+pub mod memory_lock;
 pub mod mountinfo;
 pub mod pagecache;
 pub mod peercred;
@@ -25,6 +27,8 @@ pub mod pidfd;
 pub mod proc;
 pub mod process;
 pub mod psi;
+pub mod sched;
+pub mod schedulers;
 pub mod signal;
 pub mod tracefs;
 pub mod tree;
