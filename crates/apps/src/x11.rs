@@ -74,19 +74,11 @@ impl User {
     /// Waits for a window of the window manager's, activates it as a task bar would, and watches it.
     pub fn watch_first_window(&mut self) -> Result<()> {
         self.window = self
-            .wait_for_window(b"_NET_CLIENT_LIST")
+            .wait_for_window_of(b"_NET_CLIENT_LIST", &|| self.wake_window_manager())
             .context("no window")?;
         // openbox does not give the focus to a window whose program took long to show it.
         let name = b"_NET_ACTIVE_WINDOW";
-        let activate = self.connection.intern_atom(false, name)?.reply()?.atom;
-        let message = ClientMessageEvent::new(32, self.window, activate, [PAGER, 0, 0, 0, 0]);
-        self.connection.send_event(
-            false,
-            self.root,
-            EventMask::SUBSTRUCTURE_REDIRECT | EventMask::SUBSTRUCTURE_NOTIFY,
-            message,
-        )?;
-        self.connection.flush()?;
+        self.ask_window_manager(name, self.window, [PAGER, 0, 0, 0, 0])?;
         let active = self.wait_for_window(name).context("no active window")?;
         if active != self.window {
             bail!(
@@ -101,8 +93,32 @@ impl User {
         Ok(())
     }
 
+    /// Sends the window manager a request in EWMH's terms.
+    fn ask_window_manager(&self, name: &[u8], window: Window, data: [u32; 5]) -> Result<()> {
+        let kind = self.connection.intern_atom(false, name)?.reply()?.atom;
+        self.connection.send_event(
+            false,
+            self.root,
+            EventMask::SUBSTRUCTURE_REDIRECT | EventMask::SUBSTRUCTURE_NOTIFY,
+            ClientMessageEvent::new(32, window, kind, data),
+        )?;
+        self.connection.flush()?;
+        Ok(())
+    }
+
+    /// Sends the window manager an event that changes nothing. openbox was seen to sleep although it
+    /// had read the request to map its first window: the next event makes it look again.
+    fn wake_window_manager(&self) -> Result<()> {
+        self.ask_window_manager(b"_NET_CURRENT_DESKTOP", self.root, [0; 5])
+    }
+
     /// Waits until a property of the root window names a window.
     fn wait_for_window(&self, name: &[u8]) -> Result<Window> {
+        self.wait_for_window_of(name, &|| Ok(()))
+    }
+
+    /// As [`User::wait_for_window`], and calls `nudge` now and then.
+    fn wait_for_window_of(&self, name: &[u8], nudge: &dyn Fn() -> Result<()>) -> Result<Window> {
         let property = self.connection.intern_atom(false, name)?.reply()?.atom;
         let deadline = Instant::now() + START_LIMIT;
         loop {
@@ -120,7 +136,8 @@ impl User {
                     String::from_utf8_lossy(name)
                 );
             }
-            sleep(Duration::from_millis(100));
+            nudge()?;
+            sleep(Duration::from_millis(250));
         }
     }
 
