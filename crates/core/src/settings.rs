@@ -10,6 +10,8 @@ pub struct Settings {
     pub topmost: TopmostSettings,
     /// How it is protected.
     pub protect: ProtectSettings,
+    /// How it gets processor and disk first.
+    pub boost: BoostSettings,
     /// How its heap is mapped ahead.
     pub premap: PremapSettings,
     /// How its files are read ahead.
@@ -52,6 +54,64 @@ impl Default for ProtectSettings {
             budget_percent: 60,
             oom_points: 500,
             interval: Duration::from_millis(500),
+        }
+    }
+}
+
+/// The mechanism `boost`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BoostSettings {
+    /// Whether anything is done at all.
+    pub enabled: bool,
+    /// `cpu.weight` of the topmost app's cgroup and its ancestors, 100 to 10,000.
+    pub cpu_weight: u32,
+    /// Points by which nice values are lowered where no weight acts, 0 (not at all) to 39.
+    pub nice_points: u8,
+    /// Slice of the app's threads in microseconds, 100 to 100,000; 0 leaves it alone.
+    pub slice_us: u32,
+    /// `io.weight` of the same cgroups, 100 to 10,000; BFQ takes at most 1000.
+    pub io_weight: u32,
+    /// Level of the best-effort I/O class for the app's threads, 0 (first) to 7.
+    pub io_level: u8,
+    /// Names of programs that serve whichever app is topmost, at most 15 bytes each: the kernel
+    /// knows no longer ones.
+    pub helpers: Vec<String>,
+}
+
+/// Display servers, compositors, sound servers and message buses.
+const HELPERS: [&str; 20] = [
+    "Xorg",
+    "Xwayland",
+    "gnome-shell",
+    "mutter",
+    "kwin_wayland",
+    "kwin_x11",
+    "sway",
+    "labwc",
+    "weston",
+    "Hyprland",
+    "niri",
+    "cosmic-comp",
+    "picom",
+    "pipewire",
+    "pipewire-pulse",
+    "wireplumber",
+    "pulseaudio",
+    "jackd",
+    "dbus-daemon",
+    "dbus-broker",
+];
+
+impl Default for BoostSettings {
+    fn default() -> Self {
+        BoostSettings {
+            enabled: true,
+            cpu_weight: 10_000,
+            nice_points: 20,
+            slice_us: 300,
+            io_weight: 1000,
+            io_level: 0,
+            helpers: HELPERS.map(str::to_owned).to_vec(),
         }
     }
 }

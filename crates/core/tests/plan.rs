@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! What the plan promises, whatever happens.
 
+use limelight_core::model::boost::View;
 use limelight_core::model::footprint::{Footprint, Usage};
 use limelight_core::model::pressure::{Memory, STEPS};
 use limelight_core::model::snapshot::Measured;
 use limelight_core::model::{App, AppKey, Home, InForce, Lru, ProcessId, Snapshot};
 use limelight_core::policy::protect::{Step, GRAIN};
-use limelight_core::policy::{plan, premap, readahead, Action, Event};
+use limelight_core::policy::{boost, plan, premap, readahead, Action, Event};
 use limelight_core::settings::Settings;
 use proptest::prelude::*;
 
@@ -39,6 +40,22 @@ impl Machine {
                 assert!(snapshot.device_readahead && *factor != in_force.device_readahead);
                 in_force.device_readahead = *factor;
             }
+            Action::Boost(step) => match step {
+                boost::Step::Weigh { app, weights } => {
+                    assert_eq!(Some(*app), front);
+                    in_force.weighed = Some((*app, weights.clone()));
+                }
+                boost::Step::Unweigh { .. } => in_force.weighed = None,
+                boost::Step::Tune {
+                    app,
+                    tuning,
+                    threads,
+                } => {
+                    assert_eq!(Some(*app), front);
+                    in_force.tuned = Some((*app, *tuning, threads.clone()));
+                }
+                boost::Step::Untune { .. } => in_force.tuned = None,
+            },
             Action::Protect(step) => match step {
                 Step::Switch { budget_percent } => in_force.device_protect = *budget_percent,
                 Step::Adopt { app } => {
@@ -170,6 +187,7 @@ prop_compose! {
             ceiling,
             may_adopt,
             topmost,
+            boost: View::default(),
             lowered_steps,
             protected_by_others: others,
             in_force: InForce::default(),

@@ -96,6 +96,8 @@ enum Kind {
     Word(&'static [&'static str], fn(&mut Config, usize)),
     /// An absolute path.
     Path(fn(&mut Config, &str)),
+    /// Names of programs as the kernel knows them.
+    Names(fn(&mut Config, Vec<String>)),
 }
 
 impl fmt::Display for Kind {
@@ -105,6 +107,7 @@ impl fmt::Display for Kind {
             Kind::Integer(least, most, _) => write!(f, "a whole number from {least} to {most}"),
             Kind::Word(words, _) => write!(f, "\"{}\"", words.join("\", \"")),
             Kind::Path(_) => f.write_str("an absolute path"),
+            Kind::Names(_) => write!(f, "a list of names of 1 to {COMM_MAX} bytes each"),
         }
     }
 }
@@ -113,6 +116,21 @@ struct Key {
     section: &'static str,
     name: &'static str,
     kind: Kind,
+}
+
+/// Bytes of a program's name that the kernel keeps.
+const COMM_MAX: usize = 15;
+
+/// A list of names; `None` when it is anything else.
+fn names(value: &DeValue<'_>) -> Option<Vec<String>> {
+    let DeValue::Array(items) = value else {
+        return None;
+    };
+    let name = |item: &Spanned<DeValue<'_>>| match item.get_ref() {
+        DeValue::String(name) if (1..=COMM_MAX).contains(&name.len()) => Some(name.to_string()),
+        _ => None,
+    };
+    items.iter().map(name).collect()
 }
 
 fn ms(value: u32) -> Duration {
@@ -169,6 +187,44 @@ const KEYS: &[Key] = &[
         kind: Kind::Word(&["auto", "never", "always"], |c, at| {
             c.adopt = pick(&[Adopt::Auto, Adopt::Never, Adopt::Always], at);
         }),
+    },
+    Key {
+        section: "boost",
+        name: "enabled",
+        kind: Kind::Bool(|c, v| c.settings.boost.enabled = v),
+    },
+    Key {
+        section: "boost",
+        name: "cpu_weight",
+        kind: Kind::Integer(100, 10_000, |c, v| c.settings.boost.cpu_weight = v),
+    },
+    Key {
+        section: "boost",
+        name: "nice_points",
+        kind: Kind::Integer(0, 39, |c, v| c.settings.boost.nice_points = v as u8),
+    },
+    Key {
+        section: "boost",
+        name: "slice_us",
+        kind: Kind::Integer(0, 100_000, |c, v| {
+            // The kernel gives nobody less.
+            c.settings.boost.slice_us = if v == 0 { 0 } else { v.max(100) };
+        }),
+    },
+    Key {
+        section: "boost",
+        name: "io_weight",
+        kind: Kind::Integer(100, 10_000, |c, v| c.settings.boost.io_weight = v),
+    },
+    Key {
+        section: "boost",
+        name: "io_level",
+        kind: Kind::Integer(0, 7, |c, v| c.settings.boost.io_level = v as u8),
+    },
+    Key {
+        section: "boost",
+        name: "helpers",
+        kind: Kind::Names(|c, v| c.settings.boost.helpers = v),
     },
     Key {
         section: "premap",
@@ -427,6 +483,9 @@ fn set(config: &mut Config, key: &Key, value: &Spanned<DeValue<'_>>) -> Option<S
         }
         (Kind::Path(set), DeValue::String(value)) if Path::new(value.as_ref()).is_absolute() => {
             set(config, value.as_ref());
+        }
+        (Kind::Names(set), value) if names(value).is_some() => {
+            set(config, names(value)?);
         }
         (kind, value) => {
             let given = match value {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
 use super::*;
+use limelight_core::settings::BoostSettings;
 use proptest::prelude::*;
 
 /// Mistakes, and what is said about them, word for word.
@@ -22,7 +23,7 @@ fn golden_errors() {
             "[topmost]\ngap_ms = \"2s\"\n[protekt]\nenabled = true\n",
             &[
                 (2, "`gap_ms` in [topmost] is \"2s\"; allowed: a whole number from 0 to 60000"),
-                (3, "unknown section [protekt]; there are [topmost], [sources], [protect], [premap], [readahead], [kernel]"),
+                (3, "unknown section [protekt]; there are [topmost], [sources], [protect], [boost], [premap], [readahead], [kernel]"),
             ],
         ),
         (
@@ -53,6 +54,20 @@ fn golden_errors() {
                 (
                     3,
                     "`directory` in [readahead] is \"records\"; allowed: an absolute path",
+                ),
+            ],
+        ),
+        (
+            "[boost]\nnice_points = 40\nhelpers = [\"a-name-that-is-too-long\"]\ncpu_wieght = 1\n",
+            &[
+                (2, "`nice_points` in [boost] is 40; allowed: a whole number from 0 to 39"),
+                (
+                    3,
+                    "`helpers` in [boost] is a value of type array; allowed: a list of names of 1 to 15 bytes each",
+                ),
+                (
+                    4,
+                    "unknown key `cpu_wieght` in [boost]; there are `enabled`, `cpu_weight`, `nice_points`, `slice_us`, `io_weight`, `io_level`, `helpers`",
                 ),
             ],
         ),
@@ -98,6 +113,14 @@ fn every_key_reaches_the_configuration() {
         interval_ms = 250
         oom_score_adj_points = 0
         adopt = \"always\"
+        [boost]
+        enabled = false
+        cpu_weight = 900
+        nice_points = 5
+        slice_us = 50
+        io_weight = 800
+        io_level = 3
+        helpers = [\"Xorg\"]
         [premap]
         enabled = false
         window_pages = 32
@@ -123,6 +146,16 @@ fn every_key_reaches_the_configuration() {
     assert_eq!(config.settings.protect.interval, ms(250));
     assert_eq!(config.settings.protect.oom_points, 0);
     assert_eq!(config.adopt, Adopt::Always);
+    let boost = BoostSettings {
+        enabled: false,
+        cpu_weight: 900,
+        nice_points: 5,
+        slice_us: 100,
+        io_weight: 800,
+        io_level: 3,
+        helpers: vec!["Xorg".to_owned()],
+    };
+    assert_eq!(config.settings.boost, boost);
     let premap = &config.settings.premap;
     assert!(!premap.enabled && premap.window_pages == 32);
     let readahead = &config.settings.readahead;

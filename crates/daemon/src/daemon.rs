@@ -9,7 +9,9 @@ use limelight_core::model::pressure::Pressure;
 use limelight_core::model::topmost::{Holder, Topmost};
 use limelight_core::model::{AppKey, ProcessId, Snapshot};
 use limelight_core::policy::Event;
+use limelight_sys::memory_lock::lock_memory;
 use limelight_sys::pidfd::Pidfd;
+use limelight_sys::sched::Cpu;
 use limelight_sys::signal::Signals;
 use rustix::event::epoll::EventFlags;
 use rustix::process::Signal;
@@ -17,6 +19,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::actuators::device::DeviceDoor;
 use crate::actuators::{Actuators, Context};
+use crate::boost::Surroundings;
 use crate::config::{self, Config, Origin};
 use crate::doors::{now, Doors, Roots};
 use crate::exit::Failure;
@@ -38,6 +41,9 @@ const HOUSEKEEPING: Duration = Duration::from_secs(5);
 
 /// The daemon's own `oom_score_adj`.
 const OWN_SCORE: i16 = -900;
+
+/// The daemon's own nice value: what it does takes milliseconds, and somebody waits for it.
+const OWN_NICE: i32 = -20;
 
 /// How the daemon is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +68,7 @@ pub struct Daemon {
     pub(crate) pressure_source: PressureSource,
     pub(crate) oom_score_adj: OomScoreAdj,
     pub(crate) readahead: Readahead,
+    pub(crate) surroundings: Surroundings,
     pub(crate) topmost: Topmost,
     pub(crate) pressure: Pressure,
     pub(crate) footprint: Option<(AppKey, Footprint)>,
@@ -162,6 +169,7 @@ impl Daemon {
             pressure_source,
             oom_score_adj,
             readahead,
+            surroundings: Surroundings::default(),
             pressure: Pressure::default(),
             footprint: None,
             not_adoptable: BTreeSet::new(),
@@ -174,6 +182,10 @@ impl Daemon {
             _lock: lock,
         };
         daemon.watch_sources();
+        // It is needed most when memory is shortest, and must not wait for the disk then.
+        if let Err(error) = lock_memory() {
+            warn!("{error}: under pressure the daemon itself may be swapped out");
+        }
         Ok(daemon)
     }
 
@@ -274,6 +286,11 @@ impl Daemon {
             .and_then(|(_, process)| process.set_oom_score_adj(OWN_SCORE));
         if let Err(error) = shielded {
             debug!("limelightd's own oom_score_adj stays: {error}");
+        }
+        // Whom it makes quick must not keep it from making the next one quick.
+        let first = Cpu::of(0).and_then(|own_cpu| own_cpu.set(0, OWN_NICE, 0));
+        if let Err(error) = first {
+            warn!("{error}: beside a busy machine limelightd may be late");
         }
     }
 
@@ -394,6 +411,7 @@ impl Daemon {
                 };
                 self.topmost.set_gap(self.config.settings.topmost.gap);
                 self.not_adoptable.clear();
+                self.surroundings.forget();
                 if source {
                     self.restart_oom_score_adj();
                 }

@@ -159,7 +159,7 @@ fn is_app_unit(name: &str) -> bool {
 }
 
 /// The cgroup of a process, and whether it is its app's own.
-fn home_of(doors: &Doors, id: ProcessId, path: &str) -> Option<Home> {
+pub fn home_of(doors: &Doors, id: ProcessId, path: &str) -> Option<Home> {
     let path = CgroupPath::parse(path)?;
     // An app unit may have been divided further by the app itself.
     let unit = path

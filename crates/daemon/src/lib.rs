@@ -28,6 +28,7 @@
 )]
 
 pub mod actuators;
+mod boost;
 pub mod config;
 pub mod daemon;
 pub mod doors;
@@ -45,3 +46,4 @@ pub mod restore;
 pub mod sources;
 pub mod trust;
 pub mod undo;
+pub mod undo_threads;

@@ -2,6 +2,7 @@
 //! From an event to what is done about it: the model is brought up to date, the machine measured,
 //! the policy asked, and the plan carried out.
 
+use limelight_core::model::boost::View;
 use limelight_core::model::footprint::Footprint;
 use limelight_core::model::snapshot::Measured;
 use limelight_core::model::topmost::{Claim, Shift};
@@ -107,6 +108,11 @@ impl Daemon {
     /// Measures, plans, and carries the plan out.
     pub(crate) fn refresh(&mut self, event: Event) {
         self.actuators.check_reservation(&self.doors);
+        // Not when somebody waits for the new app to be quick, unless nobody ever looked.
+        if event != Event::Topmost || !self.surroundings.is_known() {
+            let boost = &self.config.settings.boost;
+            self.surroundings.look(&self.doors, boost, now());
+        }
         for _ in 0..ROUNDS {
             let snapshot = self.snapshot();
             let actions = plan(&event, &snapshot);
@@ -184,6 +190,13 @@ impl Daemon {
                     footprint,
                 }
             });
+        let boost = match &topmost {
+            Some(topmost) if self.config.settings.boost.enabled => {
+                self.surroundings
+                    .view(&self.doors, &topmost.app, &topmost.members)
+            }
+            _ => View::default(),
+        };
         let cache = topmost.as_ref().and_then(|topmost| {
             let usage = topmost.footprint?.usage;
             Some(identify::protected_cache(&self.doors, &topmost.app, &usage))
@@ -213,6 +226,7 @@ impl Daemon {
                 .and_then(|topmost| identify::ceiling(&self.doors, &topmost.app)),
             may_adopt: self.may_adopt() && !not_adoptable,
             topmost,
+            boost,
             lowered_steps: self.pressure.steps(),
             protected_by_others: protected_by_others(
                 &self.doors,

@@ -6,7 +6,8 @@ use limelight_core::control::{
     Status, TopmostStatus, PROTOCOL,
 };
 use limelight_core::model::{App, Lru, ProcessId};
-use limelight_core::policy::{premap, protect, readahead};
+use limelight_core::policy::boost::Standing;
+use limelight_core::policy::{boost, premap, protect, readahead};
 
 use crate::daemon::Daemon;
 use crate::doors::now;
@@ -54,6 +55,7 @@ impl Daemon {
             sources: self.sources(),
             mechanisms: vec![
                 self.protect_status(),
+                self.boost_status(),
                 self.premap_status(),
                 self.readahead_status(),
             ],
@@ -129,6 +131,44 @@ impl Daemon {
         };
         MechanismStatus {
             name: "protect".to_owned(),
+            state,
+            detail,
+        }
+    }
+
+    /// Before an app is in front, what would act for one with a cgroup of its own is not known;
+    /// what no app could use is.
+    fn boost_status(&self) -> MechanismStatus {
+        let settings = &self.config.settings.boost;
+        let front = self.topmost.front();
+        let (state, detail) = match front {
+            _ if !settings.enabled => {
+                let detail = "switched off by the configuration ([boost] enabled)";
+                (State::Off, detail.to_owned())
+            }
+            None => {
+                let helpers = self.surroundings.helpers().len();
+                let detail = format!("nothing is topmost; {helpers} helpers are known");
+                (State::Idle, detail)
+            }
+            Some(front) => {
+                let home = front.app.home.as_ref();
+                let knobs = boost::knobs(settings, &self.last.boost, home);
+                let words = knobs.all().map(|(name, standing)| match standing {
+                    Standing::Live => format!("{name} live"),
+                    Standing::Unused(why) => format!("{name} not used: {why}"),
+                    Standing::Inert(why) => format!("{name} inert: {why}"),
+                });
+                let any = knobs.all().iter().any(|(_, standing)| standing.is_live());
+                let state = match any {
+                    true => State::Active,
+                    false => State::Unavailable,
+                };
+                (state, words.join("; "))
+            }
+        };
+        MechanismStatus {
+            name: "boost".to_owned(),
             state,
             detail,
         }
@@ -259,6 +299,7 @@ impl Daemon {
         let mut notes = match role {
             Role::Topmost => {
                 let mut notes = protect::notes(&self.last);
+                notes.extend(boost::notes(&self.last));
                 notes.extend(premap::notes(&self.last));
                 notes.extend(readahead::notes(&self.last));
                 notes.extend(self.readahead.note(&self.doors, id));

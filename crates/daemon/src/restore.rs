@@ -43,6 +43,30 @@ pub struct Move {
     pub from: Place,
 }
 
+/// What a thread asks of the schedulers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asking {
+    /// Nice value.
+    pub nice: i32,
+    /// Slice in nanoseconds; 0: the kernel's own.
+    pub slice_ns: u64,
+    /// I/O priority as the kernel packs it; 0: none.
+    pub io_priority: u16,
+}
+
+/// A thread whose asking was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tuned {
+    /// Thread id.
+    pub tid: i32,
+    /// Start time in clock ticks since boot.
+    pub starttime: u64,
+    /// Before.
+    pub original: Asking,
+    /// What we gave it.
+    pub ours: Asking,
+}
+
 /// One thing that was changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "changed", rename_all = "kebab-case")]
@@ -57,6 +81,28 @@ pub enum Entry {
         original: String,
         /// Values that we wrote or are about to write.
         ours: Vec<String>,
+    },
+    /// A weight of a cgroup.
+    Weight {
+        /// The cgroup.
+        cgroup: Place,
+        /// File name: `cpu.weight`, `io.weight` or `io.bfq.weight`.
+        knob: String,
+        /// Weight before.
+        original: u32,
+        /// Weight that we wrote.
+        ours: u32,
+    },
+    /// Nice value, slice and I/O priority of a process's threads.
+    Threads {
+        /// Process id.
+        pid: i32,
+        /// Start time in clock ticks since boot.
+        starttime: u64,
+        /// The app's own cgroup: children there inherited what we gave.
+        home: Option<Place>,
+        /// The threads, ascending.
+        threads: Vec<Tuned>,
     },
     /// A controller that a cgroup now hands to its children.
     Controller {
@@ -133,6 +179,26 @@ impl Entry {
                     ..
                 },
             ) => a == b && x == y,
+            (
+                Entry::Weight {
+                    cgroup: a, knob: x, ..
+                },
+                Entry::Weight {
+                    cgroup: b, knob: y, ..
+                },
+            ) => a.inode == b.inode && x == y,
+            (
+                Entry::Threads {
+                    pid: a,
+                    starttime: x,
+                    ..
+                },
+                Entry::Threads {
+                    pid: b,
+                    starttime: y,
+                    ..
+                },
+            ) => a == b && x == y,
             (Entry::Slice { path: a }, Entry::Slice { path: b }) => a == b,
             (Entry::Scope { path: a, .. }, Entry::Scope { path: b, .. }) => a == b,
             (Entry::TraceInstance { path: a }, Entry::TraceInstance { path: b }) => a == b,
@@ -140,13 +206,15 @@ impl Entry {
         }
     }
 
-    /// The process of an `oom_score_adj` entry.
+    /// The process of an entry that is about one.
     pub fn process(&self) -> Option<ProcessId> {
         match self {
-            Entry::OomScoreAdj { pid, starttime, .. } => Some(ProcessId {
-                pid: *pid,
-                starttime: *starttime,
-            }),
+            Entry::OomScoreAdj { pid, starttime, .. } | Entry::Threads { pid, starttime, .. } => {
+                Some(ProcessId {
+                    pid: *pid,
+                    starttime: *starttime,
+                })
+            }
             _ => None,
         }
     }
@@ -166,6 +234,19 @@ impl fmt::Display for Entry {
                     "{}/{knob} = {original}",
                     cgroup.path.trim_end_matches('/')
                 )
+            }
+            Entry::Weight {
+                cgroup,
+                knob,
+                original,
+                ..
+            } => write!(
+                f,
+                "{}/{knob} = {original}",
+                cgroup.path.trim_end_matches('/')
+            ),
+            Entry::Threads { pid, threads, .. } => {
+                write!(f, "scheduling of {} threads of pid {pid}", threads.len())
             }
             Entry::Controller { cgroup, controller } => {
                 let path = cgroup.path.trim_end_matches('/');

@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 
 use limelight_core::model::ProcessId;
-use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob};
+use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob, WeightKnob};
 use limelight_sys::tree::ProcessTree;
 use tracing::{debug, error, info};
 
 use crate::doors::Doors;
 use crate::restore::{Entry, Ledger, Place};
+use crate::undo_threads;
 
 /// What came of putting one thing back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +32,7 @@ pub enum Undone {
 }
 
 /// Passes over a tree that forks while it is being restored.
-const PASSES: usize = 8;
+pub(crate) const PASSES: usize = 8;
 
 /// Opens a cgroup if it is still the same one.
 pub fn open_place(doors: &Doors, place: &Place) -> Option<Cgroup> {
@@ -60,6 +61,10 @@ pub fn undo(
         .into_iter()
         .partition(|entry| matches!(entry, Entry::OomScoreAdj { .. }));
     results.extend(raise_oom_scores(doors, lowered));
+    let (tuned, others): (Vec<Entry>, Vec<Entry>) = others
+        .into_iter()
+        .partition(|entry| matches!(entry, Entry::Threads { .. }));
+    results.extend(undo_threads::restore(doors, tuned));
     for entry in others {
         let undone = undo_one(doors, &entry);
         results.push((entry, undone));
@@ -103,7 +108,13 @@ fn undo_one(doors: &Doors, entry: &Entry) -> Undone {
             ours,
         } => undo_limit(doors, cgroup, knob, original, ours),
         Entry::Controller { cgroup, controller } => undo_controller(doors, cgroup, controller),
-        Entry::OomScoreAdj { .. } => Undone::Gone,
+        Entry::Weight {
+            cgroup,
+            knob,
+            original,
+            ours,
+        } => undo_weight(doors, cgroup, knob, *original, *ours),
+        Entry::OomScoreAdj { .. } | Entry::Threads { .. } => Undone::Gone,
         Entry::Slice { path } => remove_cgroup(doors, path),
         Entry::Scope { path, .. } => empty_scope(doors, entry, path),
         Entry::TraceInstance { path } => match std::fs::remove_dir(path) {
@@ -144,6 +155,30 @@ fn undo_limit(doors: &Doors, place: &Place, knob: &str, original: &str, ours: &[
             Err(error) => gone_or_failed(&error),
         },
         // Without the controller there is no value to put back.
+        Err(error) if error.is_unsupported() => Undone::Gone,
+        Err(error) => gone_or_failed(&error),
+    }
+}
+
+fn undo_weight(doors: &Doors, place: &Place, knob: &str, original: u32, ours: u32) -> Undone {
+    let all = [WeightKnob::Cpu, WeightKnob::Io, WeightKnob::Bfq];
+    let Some(knob) = all.into_iter().find(|known| known.file() == knob) else {
+        return Undone::Failed {
+            why: format!("{knob} is no knob of ours"),
+        };
+    };
+    let Some(cgroup) = open_place(doors, place) else {
+        return Undone::Gone;
+    };
+    match cgroup.weight(knob) {
+        Ok(found) if found == original => Undone::Restored,
+        Ok(found) if found != ours => Undone::Theirs {
+            found: found.to_string(),
+        },
+        Ok(_) => match cgroup.set_weight(knob, original) {
+            Ok(()) => Undone::Restored,
+            Err(error) => gone_or_failed(&error),
+        },
         Err(error) if error.is_unsupported() => Undone::Gone,
         Err(error) => gone_or_failed(&error),
     }
@@ -324,7 +359,11 @@ pub fn heirs(doors: &Doors, entries: &[Entry]) -> Vec<(ProcessId, i16)> {
     heirs
 }
 
-fn nearest<T>(tree: &ProcessTree, pid: i32, find: impl Fn(i32) -> Option<T>) -> Option<T> {
+pub(crate) fn nearest<T>(
+    tree: &ProcessTree,
+    pid: i32,
+    find: impl Fn(i32) -> Option<T>,
+) -> Option<T> {
     let mut at = pid;
     // Bounded, because numbers that were read at different moments may form a loop.
     for _ in 0..256 {
@@ -416,7 +455,7 @@ fn remove_cgroup(doors: &Doors, path: &str) -> Undone {
     }
 }
 
-fn gone_or_failed(error: &limelight_sys::Error) -> Undone {
+pub(crate) fn gone_or_failed(error: &limelight_sys::Error) -> Undone {
     if error.is_gone() {
         Undone::Gone
     } else {

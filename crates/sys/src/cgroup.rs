@@ -93,6 +93,36 @@ impl MemoryKnob {
     }
 }
 
+/// A file that holds a group's weight against its siblings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WeightKnob {
+    /// Of the processor's time.
+    Cpu,
+    /// Of the disks' time, where iocost distributes it.
+    Io,
+    /// Of the disks' time, where BFQ distributes it.
+    Bfq,
+}
+
+impl WeightKnob {
+    /// Name of the file in the cgroup's directory.
+    pub fn file(self) -> &'static str {
+        match self {
+            WeightKnob::Cpu => "cpu.weight",
+            WeightKnob::Io => "io.weight",
+            WeightKnob::Bfq => "io.bfq.weight",
+        }
+    }
+
+    /// The largest weight; the smallest is 1, a group that nobody touched has 100.
+    pub fn max(self) -> u32 {
+        match self {
+            WeightKnob::Cpu | WeightKnob::Io => 10_000,
+            WeightKnob::Bfq => 1000,
+        }
+    }
+}
+
 /// Identity of a cgroup: its inode number, which the kernel does not reuse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CgroupId(pub u64);
@@ -339,6 +369,22 @@ impl Cgroup {
         self.write(knob.file(), &limit.to_string())
     }
 
+    /// Reads a weight; 0 stands for a group that runs only when nobody else does (`cpu.idle`).
+    /// [`Error::Unsupported`]: the controller is not enabled for the group.
+    pub fn weight(&self, knob: WeightKnob) -> Result<u32> {
+        let text = self.text(knob.file())?;
+        let line = text.lines().next().unwrap_or_default().trim();
+        line.strip_prefix("default ")
+            .unwrap_or(line)
+            .parse()
+            .map_err(|_| self.malformed(knob.file(), &text, "not a weight"))
+    }
+
+    /// Writes a weight, 1 to [`WeightKnob::max`].
+    pub fn set_weight(&self, knob: WeightKnob, weight: u32) -> Result<()> {
+        self.write(knob.file(), &weight.to_string())
+    }
+
     /// `memory.stat`: bytes, and counts for events.
     pub fn memory_stat(&self) -> Result<Keyed> {
         Ok(Keyed::parse(&self.text("memory.stat")?))
@@ -403,10 +449,10 @@ impl Cgroup {
     /// Groups directly below this one.
     pub fn children(&self) -> Result<Vec<Cgroup>> {
         let mut children = Vec::new();
-        for name in self.dir.names()? {
+        for name in self.dir.directories()? {
             match self.child(&name) {
                 Ok(child) => children.push(child),
-                // Most names are control files; a group may vanish between listing and opening.
+                // A group may vanish between listing and opening.
                 Err(
                     Error::Invalid {
                         errno: Errno::NOTDIR,

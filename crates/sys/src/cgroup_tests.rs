@@ -191,3 +191,29 @@ proptest! {
         prop_assert_eq!(limit.to_string().parse::<Limit>(), Ok(limit));
     }
 }
+
+#[test]
+fn weights_are_read_with_and_without_their_word() {
+    let temp = tempfile::tempdir().unwrap();
+    std::fs::write(temp.path().join("cgroup.procs"), "").unwrap();
+    let group = Hierarchy::at(temp.path())
+        .and_then(|hierarchy| hierarchy.open(&CgroupPath::root()))
+        .unwrap();
+    for (file, text) in [
+        ("cpu.weight", "100\n"),
+        ("io.weight", "default 250\n8:0 30\n"),
+        ("io.bfq.weight", "much\n"),
+    ] {
+        std::fs::write(temp.path().join(file), text).unwrap();
+    }
+    assert_eq!(group.weight(WeightKnob::Cpu).unwrap(), 100);
+    assert_eq!(group.weight(WeightKnob::Io).unwrap(), 250);
+    assert!(matches!(
+        group.weight(WeightKnob::Bfq),
+        Err(Error::Malformed { .. })
+    ));
+    group.set_weight(WeightKnob::Cpu, 9000).unwrap();
+    assert_eq!(group.weight(WeightKnob::Cpu).unwrap(), 9000);
+    std::fs::remove_file(temp.path().join("cpu.weight")).unwrap();
+    assert!(group.weight(WeightKnob::Cpu).unwrap_err().is_unsupported());
+}

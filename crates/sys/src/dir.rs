@@ -9,7 +9,7 @@ use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self, AtFlags, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
@@ -122,12 +122,22 @@ impl Dir {
 
     /// Names of everything in the directory, in the order in which the kernel gives them.
     pub fn names(&self) -> Result<Vec<String>> {
+        self.names_where(|_| true)
+    }
+
+    /// Names of the directories in the directory, without opening what is none; where the file
+    /// system does not tell, everything that may be one.
+    pub fn directories(&self) -> Result<Vec<String>> {
+        self.names_where(|kind| matches!(kind, FileType::Directory | FileType::Unknown))
+    }
+
+    fn names_where(&self, wanted: impl Fn(FileType) -> bool) -> Result<Vec<String>> {
         let failed = |errno| Error::new("list", &self.path, errno);
         let mut names = Vec::new();
         for entry in fs::Dir::read_from(&self.fd).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let name = entry.file_name().to_string_lossy();
-            if name != "." && name != ".." {
+            if name != "." && name != ".." && wanted(entry.file_type()) {
                 names.push(name.into_owned());
             }
         }

@@ -176,6 +176,10 @@ mod tests {
         assert_eq!(own.owner_uid().unwrap(), status.effective_uid);
         assert!(own.exists());
         assert!(!own.cmdline().unwrap().is_empty());
+        assert!(own.threads().unwrap().contains(&stat.pid));
+        assert_eq!(own.thread_start(stat.pid).unwrap(), stat.start_ticks);
+        assert!(own.thread_start(1).unwrap_err().is_gone());
+        assert!(own.autogroup().is_ok());
         assert!(proc.tree().unwrap().parent(stat.pid).is_some());
         assert!(proc.meminfo().unwrap().available_bytes.is_some());
         assert!(!proc.mounts().unwrap().is_empty());

@@ -122,6 +122,44 @@ impl Process {
         self.dir.write("oom_score_adj", &value.to_string())
     }
 
+    /// Numbers of its threads, ascending; its own is among them.
+    pub fn threads(&self) -> Result<Vec<i32>> {
+        let names = self.dir.open_dir("task")?.names()?;
+        let mut tids: Vec<i32> = names.iter().filter_map(|name| name.parse().ok()).collect();
+        tids.sort_unstable();
+        Ok(tids)
+    }
+
+    /// Clock ticks after boot at which one of its threads was made; [`Error::Gone`] when it has no
+    /// such thread.
+    pub fn thread_start(&self, tid: i32) -> Result<u64> {
+        let file = format!("task/{tid}/stat");
+        let text = self.read(&file)?;
+        let stat = Stat::parse(&text);
+        Ok(stat
+            .ok_or_else(|| self.malformed(&file, "not in the form of proc(5)"))?
+            .start_ticks)
+    }
+
+    /// Number of the scheduler's group to which its session belongs, 0 for the one of all others;
+    /// `None` on a kernel without such groups.
+    pub fn autogroup(&self) -> Result<Option<u64>> {
+        match self.read("autogroup") {
+            // /autogroup-25 nice 0
+            Ok(text) => {
+                let number = text.trim_start_matches("/autogroup-");
+                Ok(number
+                    .split_once(' ')
+                    .and_then(|(number, _)| number.parse().ok()))
+            }
+            Err(Error::Gone {
+                errno: rustix::io::Errno::NOENT,
+                ..
+            }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Owner of the `/proc/PID` directory. This is the effective uid, but 0 while the process is
     /// not dumpable (it changed its credentials): for trust in the safe direction.
     pub fn owner_uid(&self) -> Result<u32> {

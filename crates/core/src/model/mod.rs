@@ -2,6 +2,7 @@
 //! What is true now, as far as Limelight knows.
 
 pub mod app;
+pub mod boost;
 pub mod coldstart;
 pub mod footprint;
 pub mod pressure;

@@ -2,8 +2,10 @@
 //! Everything the policy may look at, at one moment.
 
 use super::app::{App, AppKey, ProcessId};
+use super::boost::{Threads, View};
 use super::footprint::Footprint;
 use super::pressure::Memory;
+use crate::policy::boost::{Tuning, Weight};
 use crate::settings::Settings;
 
 /// How this kernel picks pages to reclaim, now: it can be switched while it runs.
@@ -69,6 +71,10 @@ pub struct InForce {
     pub marked: Option<(AppKey, Vec<ProcessId>)>,
     /// The reservation in force.
     pub reserved: Option<Reserved>,
+    /// The app whose cgroups have weights, and these.
+    pub weighed: Option<(AppKey, Vec<Weight>)>,
+    /// The app whose threads are tuned, with what, and those seen to, its helpers' among them.
+    pub tuned: Option<(AppKey, Tuning, Vec<Threads>)>,
     /// The app whose processes have a lowered `oom_score_adj`, and those seen to, ascending.
     pub shielded: Option<(AppKey, Vec<ProcessId>)>,
     /// Apps that live in cgroups of ours. They stay there when they leave the front: moving them
@@ -111,6 +117,8 @@ pub struct Snapshot {
     pub may_adopt: bool,
     /// The app in front.
     pub topmost: Option<Measured>,
+    /// What `boost` must know.
+    pub boost: View,
     /// Steps by which protection is lowered ([`super::pressure::STEPS`] is none left).
     pub lowered_steps: u8,
     /// Bytes that others protect with the same knobs, already in use by them.

@@ -2,6 +2,7 @@
 //! What to do: pure functions from an event and a snapshot to actions. One file per mechanism,
 //! [`plan`](mod@plan) puts them together.
 
+pub mod boost;
 pub mod plan;
 pub mod premap;
 pub mod protect;

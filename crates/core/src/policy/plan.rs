@@ -5,7 +5,7 @@
 //! report to be in force, and lists the difference. An action that failed is therefore planned
 //! again at the next event, and an event that is delivered twice does nothing the second time.
 
-use super::{premap, protect, readahead};
+use super::{boost, premap, protect, readahead};
 use crate::model::app::{AppKey, ProcessId};
 use crate::model::snapshot::{Measured, Snapshot};
 
@@ -35,6 +35,8 @@ pub enum Action {
     },
     /// A step of `protect`.
     Protect(protect::Step),
+    /// A step of `boost`.
+    Boost(boost::Step),
     /// A step of `premap`.
     Premap(premap::Step),
     /// A step of `readahead`.
@@ -44,10 +46,13 @@ pub enum Action {
 /// Everything to do now, in order. What is taken away comes before what is given, so that two
 /// apps are never favoured at once.
 pub fn plan(event: &Event, snapshot: &Snapshot) -> Vec<Action> {
-    let mut actions: Vec<Action> = protect::withdraw(event, snapshot)
-        .into_iter()
-        .map(Action::Protect)
-        .collect();
+    // Whoever waits for a processor waits now: boost comes first.
+    let steps = boost::withdraw(event, snapshot);
+    let mut actions: Vec<Action> = steps.into_iter().map(Action::Boost).collect();
+    let steps = boost::grant(event, snapshot);
+    actions.extend(steps.into_iter().map(Action::Boost));
+    let steps = protect::withdraw(event, snapshot);
+    actions.extend(steps.into_iter().map(Action::Protect));
     let steps = premap::withdraw(event, snapshot);
     actions.extend(steps.into_iter().map(Action::Premap));
     let steps = readahead::withdraw(event, snapshot);

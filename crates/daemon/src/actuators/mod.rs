@@ -3,6 +3,8 @@
 //! changes it, and reports what really happened: applied, inert and why, failed and why.
 
 pub mod adopt;
+pub mod boost_threads;
+pub mod boost_weights;
 pub mod cgroup_memory;
 pub mod changes;
 pub mod device;
@@ -15,7 +17,7 @@ use std::time::Duration;
 use limelight_core::control::Outcome;
 use limelight_core::model::{App, InForce};
 use limelight_core::policy::protect::Step;
-use limelight_core::policy::{premap as heap, readahead as ahead, Action};
+use limelight_core::policy::{boost, premap as heap, readahead as ahead, Action};
 
 use crate::doors::Doors;
 use crate::restore::Ledger;
@@ -96,6 +98,16 @@ impl Actuators {
                 }
                 Step::Unshield { app } => self.unshield(*app, context),
             },
+            Action::Boost(step) => match step {
+                boost::Step::Weigh { app, weights } => self.weigh(*app, weights, context),
+                boost::Step::Unweigh { app } => self.unweigh(*app, context),
+                boost::Step::Tune {
+                    app,
+                    tuning,
+                    threads,
+                } => self.tune(*app, *tuning, threads, context),
+                boost::Step::Untune { app } => self.untune(*app, context),
+            },
             Action::Premap(heap::Step::Switch { window_pages }) => {
                 self.switch_premap(*window_pages, context);
             }
@@ -123,6 +135,13 @@ impl Actuators {
                 }
                 // Nothing is in force in a dry run, so nothing is ever taken back.
                 Step::Release { .. } | Step::Unreserve { .. } | Step::Unshield { .. } => {}
+            },
+            Action::Boost(step) => match step {
+                boost::Step::Weigh { app, weights } => self.plan_weigh(*app, weights, context),
+                boost::Step::Tune {
+                    tuning, threads, ..
+                } => self.plan_tune(*tuning, threads, context),
+                boost::Step::Unweigh { .. } | boost::Step::Untune { .. } => {}
             },
             Action::Premap(heap::Step::Switch { window_pages }) => {
                 self.plan_switch_premap(*window_pages, context);

@@ -31,6 +31,10 @@ fn knob(context: Context<'_>, id: ProcessId) -> String {
     )
 }
 
+fn is_score(change: &Change) -> bool {
+    change.knob.ends_with("/oom_score_adj")
+}
+
 fn change(context: Context<'_>, id: ProcessId, from: i16, to: i16, points: u16) -> Change {
     Change {
         knob: knob(context, id),
@@ -140,9 +144,10 @@ impl Actuators {
         };
         unwritten.extend(recorded.iter().filter(ended).cloned());
         self.ledger.forget_all(&unwritten);
-        self.changes.drop_where(
-            |reach, _| matches!(reach, Reach::Process(id) if members.binary_search(&id).is_err()),
-        );
+        self.changes.drop_where(|reach, change| {
+            is_score(change)
+                && matches!(reach, Reach::Process(id) if members.binary_search(&id).is_err())
+        });
         self.in_force.shielded = Some((app, members.to_vec()));
     }
 
@@ -156,8 +161,7 @@ impl Actuators {
             }
         }
         self.in_force.shielded = None;
-        self.changes
-            .drop_where(|reach, _| matches!(reach, Reach::Process(_)));
+        self.changes.drop_where(|_, change| is_score(change));
     }
 
     pub(super) fn plan_shield(
@@ -167,9 +171,10 @@ impl Actuators {
         points: u16,
         context: Context<'_>,
     ) {
-        self.changes.drop_where(
-            |reach, _| matches!(reach, Reach::Process(id) if members.binary_search(&id).is_err()),
-        );
+        self.changes.drop_where(|reach, change| {
+            is_score(change)
+                && matches!(reach, Reach::Process(id) if members.binary_search(&id).is_err())
+        });
         for &id in members {
             let Some(process) = context.doors.same_process(id) else {
                 continue;

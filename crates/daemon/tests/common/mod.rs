@@ -58,7 +58,7 @@ impl Machine {
         machine.write("proc/vmstat", "oom_kill 0\n");
         machine.write("proc/pressure/memory", "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n");
         machine.write("sys/kernel/mm/lru_gen/enabled", "0x0007\n");
-        machine.write("limelight.toml", "[protect]\ninterval_ms = 100\n[sources]\nscan_interval_ms = 100\n[topmost]\ngap_ms = 60000\n");
+        machine.write("limelight.toml", "[protect]\ninterval_ms = 100\n[sources]\nscan_interval_ms = 100\n[topmost]\ngap_ms = 60000\n[boost]\nenabled = false\n");
         machine.make_cgroup("");
         machine
     }

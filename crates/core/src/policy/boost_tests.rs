@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+use super::*;
+use crate::model::app::{App, ProcessId};
+use crate::model::boost::{Disk, Schedulers};
+use proptest::prelude::*;
+
+fn home(path: &str, own: bool) -> Home {
+    Home {
+        path: path.to_owned(),
+        inode: path.len() as u64,
+        own,
+        adopted: false,
+    }
+}
+
+fn threads(pid: i32, tids: &[i32]) -> Threads {
+    Threads {
+        process: ProcessId { pid, starttime: 7 },
+        tids: tids.to_vec(),
+    }
+}
+
+fn helper(path: &str, own: bool) -> Helper {
+    Helper {
+        name: "Xorg".to_owned(),
+        home: Some(home(path, own)),
+        threads: threads(90, &[90]),
+    }
+}
+
+const APP: &str = "/user.slice/u/app.slice/app-1.scope";
+
+fn snapshot(home: Option<Home>) -> Snapshot {
+    let mut snapshot = Snapshot {
+        topmost: Some(Measured {
+            app: App {
+                key: AppKey::Cgroup { inode: 5 },
+                name: "app".to_owned(),
+                process: None,
+                home,
+            },
+            members: Vec::new(),
+            footprint: None,
+        }),
+        ..Snapshot::default()
+    };
+    snapshot.boost.schedulers.slices = true;
+    snapshot.boost.threads = vec![threads(10, &[10, 11])];
+    snapshot
+}
+
+fn weights(steps: &[Step]) -> Vec<(&str, u32)> {
+    let weighed = steps.iter().find_map(|step| match step {
+        Step::Weigh { weights, .. } => Some(weights),
+        _ => None,
+    });
+    let all = weighed.into_iter().flatten();
+    all.map(|weight| (weight.cgroup.as_str(), weight.weight))
+        .collect()
+}
+
+fn tuning(steps: &[Step]) -> Option<(Tuning, usize)> {
+    steps.iter().find_map(|step| match step {
+        Step::Tune {
+            tuning, threads, ..
+        } => Some((
+            *tuning,
+            threads.iter().map(|threads| threads.tids.len()).sum(),
+        )),
+        _ => None,
+    })
+}
+
+#[test]
+fn an_own_cgroup_is_weighed_with_all_its_ancestors_and_nobody_is_reniced() {
+    let steps = grant(&Event::Topmost, &snapshot(Some(home(APP, true))));
+    let expected = [
+        ("/user.slice", 10_000),
+        ("/user.slice/u", 10_000),
+        ("/user.slice/u/app.slice", 10_000),
+        (APP, 10_000),
+    ];
+    assert_eq!(weights(&steps), expected);
+    let (tuning, count) = tuning(&steps).unwrap();
+    assert_eq!((tuning.nice_points, count), (0, 2));
+    assert!(tuning.slice_us > 0);
+    assert_eq!(tuning.io_level, None, "no disk would look at it");
+}
+
+#[test]
+fn where_a_weight_is_inert_threads_get_nice_values() {
+    let shared = snapshot(Some(home("/session-2.scope", false)));
+    let mut without = snapshot(Some(home(APP, true)));
+    without.boost.without_cpu = Some("/user.slice/u".to_owned());
+    let mut ext = snapshot(Some(home(APP, true)));
+    ext.boost.schedulers.sched_ext = Some("lavd".to_owned());
+    for (snapshot, word) in [
+        (&shared, "/session-2.scope"),
+        (&snapshot(None), "no cgroup"),
+        (&without, "/user.slice/u"),
+        (&ext, "lavd"),
+    ] {
+        let steps = grant(&Event::Topmost, snapshot);
+        assert!(weights(&steps).is_empty(), "{steps:?}");
+        assert_eq!(tuning(&steps).unwrap().0.nice_points, 20, "{word}");
+        let notes = notes(snapshot);
+        let told = |note: &String| note.contains("cpu.weight is inert") && note.contains(word);
+        assert!(notes.iter().any(told), "{notes:?}");
+    }
+}
+
+#[test]
+fn an_autogroup_makes_nice_values_inert() {
+    let mut snapshot = snapshot(None);
+    snapshot.boost.autogrouped = true;
+    let steps = grant(&Event::Topmost, &snapshot);
+    assert_eq!(tuning(&steps).unwrap().0.nice_points, 0);
+    let notes = notes(&snapshot);
+    assert!(
+        notes.iter().any(|note| note.contains("autogroup")),
+        "{notes:?}"
+    );
+}
+
+#[test]
+fn disks_decide_what_is_done_for_them() {
+    let disk = |scheduler: &str, cost| Disk {
+        name: "vda".to_owned(),
+        scheduler: scheduler.to_owned(),
+        cost,
+    };
+    for (scheduler, cost, file, level) in [
+        ("none", false, None, None),
+        ("mq-deadline", true, Some(WeightFile::Io), None),
+        ("bfq", false, Some(WeightFile::Bfq), Some(0)),
+    ] {
+        let mut snapshot = snapshot(Some(home(APP, true)));
+        snapshot.boost.schedulers.disks = vec![disk(scheduler, cost)];
+        let steps = grant(&Event::Topmost, &snapshot);
+        assert_eq!(tuning(&steps).unwrap().0.io_level, level, "{scheduler}");
+        let Some(Step::Weigh { weights, .. }) = steps.first() else {
+            panic!("{steps:?}");
+        };
+        let io: Vec<_> = weights
+            .iter()
+            .map(|weight| weight.file)
+            .filter(|file| *file != WeightFile::Cpu)
+            .collect();
+        assert_eq!(io.first().copied(), file, "{scheduler}");
+        assert!(weights
+            .iter()
+            .all(|weight| weight.weight <= weight.file.max()));
+    }
+}
+
+#[test]
+fn a_helper_of_the_session_is_boosted_alike() {
+    let mut snapshot = snapshot(Some(home(APP, true)));
+    snapshot.boost.helpers = vec![helper("/user.slice/u/session.slice/shell.service", true)];
+    let steps = grant(&Event::Topmost, &snapshot);
+    let all = weights(&steps);
+    for cgroup in [
+        APP,
+        "/user.slice/u/session.slice",
+        "/user.slice/u/session.slice/shell.service",
+    ] {
+        assert!(all.contains(&(cgroup, 10_000)), "{cgroup}: {all:?}");
+    }
+    assert_eq!(tuning(&steps).unwrap().1, 3);
+}
+
+#[test]
+fn a_helper_among_others_keeps_a_fifth_and_the_others_get_nothing() {
+    let mut snapshot = snapshot(Some(home(APP, true)));
+    snapshot.boost.helpers = vec![helper("/system.slice/lightdm.service", true)];
+    let all = grant(&Event::Topmost, &snapshot);
+    let all = weights(&all);
+    assert!(all.contains(&("/user.slice", BESIDE_HELPER)), "{all:?}");
+    assert!(all.contains(&("/user.slice/u", 10_000)), "{all:?}");
+    assert!(
+        all.contains(&("/system.slice/lightdm.service", 10_000)),
+        "{all:?}"
+    );
+    assert!(
+        !all.iter().any(|(cgroup, _)| *cgroup == "/system.slice"),
+        "{all:?}"
+    );
+
+    snapshot.boost.helpers = vec![helper("/user.slice/u/session-2.scope", false)];
+    let steps = grant(&Event::Topmost, &snapshot);
+    let all = weights(&steps);
+    assert!(
+        all.contains(&("/user.slice/u/app.slice", BESIDE_HELPER)),
+        "{all:?}"
+    );
+    assert!(
+        !all.iter().any(|(cgroup, _)| cgroup.contains("session-2")),
+        "{all:?}"
+    );
+    assert!(notes(&snapshot)
+        .iter()
+        .any(|note| note.contains("a helper shares")));
+}
+
+#[test]
+fn the_order_of_an_app_s_own_threads_stays() {
+    let tuning = Tuning {
+        nice_points: 20,
+        ..Tuning::default()
+    };
+    let nice: Vec<i32> = [-20, -5, 0, 10, 19].map(|nice| tuning.nice(nice)).into();
+    assert_eq!(nice, [-20, -20, -20, -10, -1]);
+}
+
+#[test]
+fn new_threads_are_seen_to_and_what_is_done_is_not_done_again() {
+    let mut snapshot = snapshot(Some(home(APP, true)));
+    carry_out(&Event::Topmost, &mut snapshot);
+    assert_eq!(grant(&Event::Tick, &snapshot), []);
+    snapshot.boost.threads = vec![threads(10, &[10, 11, 12])];
+    let steps = grant(&Event::Tick, &snapshot);
+    assert_eq!(steps.len(), 1, "{steps:?}");
+    assert_eq!(tuning(&steps).unwrap().1, 3);
+    assert_eq!(withdraw(&Event::Tick, &snapshot), []);
+}
+
+#[test]
+fn another_means_starts_from_what_was_there_before() {
+    let mut snapshot = snapshot(Some(home(APP, true)));
+    carry_out(&Event::Topmost, &mut snapshot);
+    snapshot.boost.schedulers = Schedulers {
+        sched_ext: Some("lavd".to_owned()),
+        ..snapshot.boost.schedulers
+    };
+    let key = AppKey::Cgroup { inode: 5 };
+    let expected = [Step::Unweigh { app: key }, Step::Untune { app: key }];
+    assert_eq!(withdraw(&Event::Tick, &snapshot), expected);
+}
+
+/// Actuators that always succeed.
+fn carry_out(event: &Event, snapshot: &mut Snapshot) {
+    let mut steps = withdraw(event, snapshot);
+    steps.extend(grant(event, snapshot));
+    for step in steps {
+        let in_force = &mut snapshot.in_force;
+        match step {
+            Step::Weigh { app, weights } => {
+                assert!(in_force.weighed.as_ref().is_none_or(|(key, _)| *key == app));
+                in_force.weighed = Some((app, weights));
+            }
+            Step::Unweigh { .. } => in_force.weighed = None,
+            Step::Tune {
+                app,
+                tuning,
+                threads,
+            } => {
+                assert!(in_force.tuned.as_ref().is_none_or(|(key, ..)| *key == app));
+                in_force.tuned = Some((app, tuning, threads));
+            }
+            Step::Untune { .. } => in_force.tuned = None,
+        }
+    }
+}
+
+fn paths() -> impl Strategy<Value = String> {
+    prop::collection::vec("[a-c]", 0..4).prop_map(|names| match names.is_empty() {
+        true => "/".to_owned(),
+        false => format!("/{}", names.join("/")),
+    })
+}
+
+prop_compose! {
+    fn situations()(
+        app in prop::option::of((0..3u64, paths(), any::<bool>())),
+        helpers in prop::collection::vec((paths(), any::<bool>()), 0..4),
+        flags in any::<[bool; 6]>(),
+        nice_points in 0..=39u8,
+        tids in prop::collection::vec(1..50i32, 0..4),
+    ) -> Snapshot {
+        let [enabled, slices, autogrouped, ext, cpu, bfq] = flags;
+        let mut snapshot = snapshot(None);
+        snapshot.settings.boost.enabled = enabled;
+        snapshot.settings.boost.nice_points = nice_points;
+        snapshot.boost = View {
+            schedulers: Schedulers {
+                sched_ext: ext.then(|| "x".to_owned()),
+                slices,
+                disks: bfq.then(|| Disk {
+                    name: "sda".to_owned(),
+                    scheduler: "bfq".to_owned(),
+                    cost: false,
+                }).into_iter().collect(),
+            },
+            without_cpu: (!cpu).then(|| "/a".to_owned()),
+            without_io: None,
+            autogrouped,
+            threads: vec![threads(10, &tids)],
+            helpers: helpers.into_iter().map(|(path, own)| helper(&path, own)).collect(),
+        };
+        match (app, &mut snapshot.topmost) {
+            (Some((inode, path, own)), Some(topmost)) => {
+                topmost.app.key = AppKey::Cgroup { inode };
+                topmost.app.home = Some(home(&path, own));
+            }
+            _ => snapshot.topmost = None,
+        }
+        snapshot
+    }
+}
+
+proptest! {
+    /// Whatever happens: one app at a time, rest after each event, nothing left after a stop.
+    #[test]
+    fn every_sequence_keeps_the_promises(situations in prop::collection::vec(situations(), 1..8)) {
+        let mut in_force = crate::model::InForce::default();
+        for mut snapshot in situations {
+            snapshot.in_force = in_force;
+            carry_out(&Event::Tick, &mut snapshot);
+            prop_assert_eq!(withdraw(&Event::Tick, &snapshot), []);
+            prop_assert_eq!(grant(&Event::Tick, &snapshot), []);
+            if snapshot.topmost.is_none() || !snapshot.settings.boost.enabled {
+                prop_assert_eq!(&snapshot.in_force, &crate::model::InForce::default());
+            }
+            let mut stopped = snapshot.clone();
+            carry_out(&Event::Stop, &mut stopped);
+            prop_assert_eq!(&stopped.in_force, &crate::model::InForce::default());
+            in_force = snapshot.in_force;
+        }
+    }
+
+    /// Each cgroup gets one weight in range, the root none; only the app's own ways and helpers'
+    /// ones are touched.
+    #[test]
+    fn weights_reach_only_the_app_s_way_and_the_helpers(snapshot in situations()) {
+        let steps = grant(&Event::Topmost, &snapshot);
+        for step in &steps {
+            let Step::Weigh { weights, .. } = step else { continue };
+            let app = snapshot.topmost.as_ref().and_then(|topmost| topmost.app.own_home()).unwrap();
+            for (at, weight) in weights.iter().enumerate() {
+                prop_assert!(weight.weight >= 1 && weight.weight <= weight.file.max());
+                prop_assert!(weight.cgroup.len() > 1 && weight.cgroup.starts_with('/'));
+                let same = |other: &Weight| (other.file, &other.cgroup) == (weight.file, &weight.cgroup);
+                prop_assert!(!weights[..at].iter().any(same), "{:?}", weights);
+                let above = |path: &str| format!("{path}/").starts_with(&format!("{}/", weight.cgroup));
+                let own = snapshot.boost.helpers.iter().filter_map(|helper| helper.home.as_ref());
+                let mut own = own.filter(|home| home.own);
+                prop_assert!(above(&app.path) || own.any(|home| above(&home.path)));
+            }
+        }
+    }
+}

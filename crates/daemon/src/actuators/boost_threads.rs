@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Nice value, slice and I/O priority, thread by thread.
+//!
+//! A thread inherits all three from its creator, so what is born while the app is in front is boosted
+//! at birth; the next look only writes it down. A thread that is written down is never given anything
+//! again: who renices it meanwhile has the last word.
+
+use limelight_core::control::{Change, Outcome};
+use limelight_core::model::boost::Threads;
+use limelight_core::model::{AppKey, ProcessId};
+use limelight_core::policy::boost::Tuning;
+use limelight_sys::process::Process;
+use limelight_sys::sched::IoPriority;
+
+use super::changes::Reach;
+use super::{Actuators, Context};
+use crate::restore::{Asking, Entry, Place, Tuned};
+use crate::undo::{undo, Undone};
+use crate::undo_threads::{asking, give, heirs, is_same, own_slice_ns};
+
+const UNDONE_BY: &str = "another app in front, limelight focus --none, or limelightd stopping";
+
+/// What a thread that asks for `found` is given.
+fn tuned(tuning: Tuning, found: Asking) -> Asking {
+    let slice_ns = u64::from(tuning.slice_us) * 1000;
+    let io_priority = match tuning.io_level {
+        Some(level) if IoPriority(found.io_priority).is_ordinary() => {
+            IoPriority::best_effort(level).0
+        }
+        _ => found.io_priority,
+    };
+    Asking {
+        nice: match tuning.nice_points {
+            0 => found.nice,
+            _ => tuning.nice(found.nice),
+        },
+        // One that asks for its own slice knows why.
+        slice_ns: match found.slice_ns {
+            0 if tuning.slice_us > 0 => slice_ns,
+            slice => slice,
+        },
+        io_priority,
+    }
+}
+
+fn knob(context: Context<'_>, id: ProcessId) -> String {
+    format!(
+        "{}/{}/task scheduling",
+        context.doors.roots.proc.display(),
+        id.pid
+    )
+}
+
+/// What a process's threads ask for, in words; its main thread stands for all.
+fn words(asking: Asking) -> String {
+    let slice = match asking.slice_ns {
+        0 => "the kernel's slice".to_owned(),
+        ns => format!("slice {} us", ns / 1000),
+    };
+    let io = match asking.io_priority {
+        0 => String::new(),
+        packed => format!(", I/O {}", IoPriority(packed)),
+    };
+    format!("nice {}, {slice}{io}", asking.nice)
+}
+
+fn change(context: Context<'_>, id: ProcessId, threads: &[Tuned], outcome: Outcome) -> Change {
+    let first = threads.iter().find(|tuned| tuned.tid == id.pid);
+    let shown = first.or(threads.first());
+    let word = |asking: fn(&Tuned) -> Asking| shown.map_or(String::new(), |t| words(asking(t)));
+    Change {
+        knob: knob(context, id),
+        from: word(|tuned| tuned.original),
+        to: format!("{} ({} threads)", word(|tuned| tuned.ours), threads.len()),
+        rule:
+            "boost: the topmost app's threads, and those of the programs that serve it, run first"
+                .to_owned(),
+        at_ms: context.now.as_millis() as u64,
+        outcome,
+        undone_by: UNDONE_BY.to_owned(),
+    }
+}
+
+/// Threads of a process that are to be written down, with what each asks for now.
+struct Fresh {
+    id: ProcessId,
+    process: Process,
+    /// Written down before, and still alive.
+    known: Vec<Tuned>,
+    new: Vec<(Tuned, Asking)>,
+}
+
+impl Actuators {
+    pub(super) fn tune(
+        &mut self,
+        app: AppKey,
+        tuning: Tuning,
+        threads: &[Threads],
+        context: Context<'_>,
+    ) {
+        let doors = context.doors;
+        let slice = own_slice_ns();
+        let home = context.front.and_then(|app| app.own_home());
+        let home = home.map(|home| Place {
+            path: home.path.clone(),
+            inode: home.inode,
+        });
+        let recorded: Vec<Entry> = self.recorded_threads();
+        // Nothing can have inherited before anything was given.
+        let inherited = match recorded.is_empty() {
+            true => Vec::new(),
+            false => heirs(doors, &recorded, slice),
+        };
+        let mut all = Vec::new();
+        for listed in threads {
+            let known = recorded.iter().find_map(|entry| match entry {
+                Entry::Threads { threads, .. } if entry.process() == Some(listed.process) => {
+                    Some(threads.as_slice())
+                }
+                _ => None,
+            });
+            let known = known.unwrap_or_default();
+            let seen = |tid: &i32| known.iter().any(|tuned| tuned.tid == *tid);
+            if known.len() == listed.tids.len() && listed.tids.iter().all(seen) {
+                continue;
+            }
+            let Some(process) = doors.same_process(listed.process) else {
+                continue;
+            };
+            let known: Vec<Tuned> = known
+                .iter()
+                .filter(|tuned| is_same(&process, tuned))
+                .copied()
+                .collect();
+            let mut new = Vec::new();
+            for &tid in &listed.tids {
+                if known.iter().any(|tuned| tuned.tid == tid) {
+                    continue;
+                }
+                let (Ok(starttime), Ok(Some((_, found)))) =
+                    (process.thread_start(tid), asking(tid, slice))
+                else {
+                    continue;
+                };
+                let heir = inherited
+                    .iter()
+                    .find(|heir| (heir.tid, heir.starttime) == (tid, starttime));
+                let original = heir.map_or(found, |heir| heir.original);
+                let ours = heir.map_or_else(|| tuned(tuning, found), |heir| heir.ours);
+                if ours != original {
+                    let thread = Tuned {
+                        tid,
+                        starttime,
+                        original,
+                        ours,
+                    };
+                    new.push((thread, found));
+                }
+            }
+            all.push(Fresh {
+                id: listed.process,
+                process,
+                known,
+                new,
+            });
+        }
+        self.write_threads(all, home, context);
+        self.forget_ended(threads, context);
+        self.in_force.tuned = Some((app, tuning, threads.to_vec()));
+    }
+
+    fn recorded_threads(&self) -> Vec<Entry> {
+        let entries = self.ledger.entries().iter();
+        entries
+            .filter(|entry| matches!(entry, Entry::Threads { .. }))
+            .cloned()
+            .collect()
+    }
+
+    /// Writes all down, then gives each thread what it was written down with.
+    fn write_threads(&mut self, all: Vec<Fresh>, home: Option<Place>, context: Context<'_>) {
+        let entry = |fresh: &Fresh, new: &[Tuned]| {
+            let mut threads = fresh.known.clone();
+            threads.extend(new);
+            threads.sort_unstable_by_key(|tuned| tuned.tid);
+            Entry::Threads {
+                pid: fresh.id.pid,
+                starttime: fresh.id.starttime,
+                home: home.clone(),
+                threads,
+            }
+        };
+        let entries: Vec<Entry> = all
+            .iter()
+            .filter(|fresh| !fresh.new.is_empty())
+            .map(|fresh| {
+                let new: Vec<Tuned> = fresh.new.iter().map(|(tuned, _)| *tuned).collect();
+                entry(fresh, &new)
+            })
+            .collect();
+        let recorded = self
+            .ledger
+            .intend(entries)
+            .map_err(|error| error.to_string());
+        let slice = own_slice_ns();
+        for fresh in all.iter().filter(|fresh| !fresh.new.is_empty()) {
+            let mut outcome = match &recorded {
+                Ok(()) => Outcome::Applied,
+                Err(why) => Outcome::Failed { why: why.clone() },
+            };
+            let mut given = Vec::new();
+            for (thread, _) in &fresh.new {
+                if recorded.is_err() {
+                    break;
+                }
+                // Checked again: the number may have been given away since it was looked at.
+                if !is_same(&fresh.process, thread) {
+                    continue;
+                }
+                let done = match asking(thread.tid, slice) {
+                    Ok(Some((cpu, found))) => give(thread.tid, &cpu, found, thread.ours),
+                    Ok(None) => continue,
+                    Err(error) => Err(error),
+                };
+                match done {
+                    Ok(()) => given.push(*thread),
+                    Err(error) if error.is_gone() => {}
+                    Err(error) => {
+                        outcome = Outcome::Failed {
+                            why: error.to_string(),
+                        };
+                        given.push(*thread);
+                    }
+                }
+            }
+            let shown: Vec<Tuned> = match entry(fresh, &given) {
+                Entry::Threads { threads, .. } => threads,
+                _ => Vec::new(),
+            };
+            if !shown.is_empty() {
+                let change = change(context, fresh.id, &shown, outcome);
+                self.changes.note(Reach::Process(fresh.id), change);
+            }
+        }
+    }
+
+    /// Drops processes that ended or belong to the app no more.
+    fn forget_ended(&mut self, threads: &[Threads], context: Context<'_>) {
+        let listed = |id: ProcessId| threads.iter().any(|threads| threads.process == id);
+        let gone: Vec<Entry> = self
+            .recorded_threads()
+            .into_iter()
+            .filter(|entry| {
+                entry
+                    .process()
+                    .is_some_and(|id| !listed(id) && context.doors.same_process(id).is_none())
+            })
+            .collect();
+        self.ledger.forget_all(&gone);
+        self.changes.drop_where(|reach, change| {
+            change.knob.ends_with("/task scheduling")
+                && matches!(reach, Reach::Process(id) if !listed(id))
+        });
+    }
+
+    pub(super) fn untune(&mut self, _app: AppKey, context: Context<'_>) {
+        let results = undo(&mut self.ledger, context.doors, |entry| {
+            matches!(entry, Entry::Threads { .. })
+        });
+        for (entry, undone) in results {
+            let Some(id) = entry.process() else { continue };
+            match undone {
+                Undone::Failed { why } => {
+                    tracing::error!("threads of pid {} cannot be put back: {why}", id.pid);
+                }
+                Undone::Theirs { found } => {
+                    tracing::info!(
+                        "somebody else changed threads of pid {}, they stay: {found}",
+                        id.pid
+                    );
+                }
+                Undone::Restored | Undone::Gone => {}
+            }
+        }
+        self.in_force.tuned = None;
+        self.changes
+            .drop_where(|_, change| change.knob.ends_with("/task scheduling"));
+    }
+
+    pub(super) fn plan_tune(&mut self, tuning: Tuning, threads: &[Threads], context: Context<'_>) {
+        let slice = own_slice_ns();
+        for listed in threads {
+            let Some(process) = context.doors.same_process(listed.process) else {
+                continue;
+            };
+            let planned: Vec<Tuned> = listed
+                .tids
+                .iter()
+                .filter_map(|&tid| {
+                    let starttime = process.thread_start(tid).ok()?;
+                    let (_, original) = asking(tid, slice).ok()??;
+                    let ours = tuned(tuning, original);
+                    (ours != original).then_some(Tuned {
+                        tid,
+                        starttime,
+                        original,
+                        ours,
+                    })
+                })
+                .collect();
+            if !planned.is_empty() {
+                let change = change(context, listed.process, &planned, Outcome::Planned);
+                self.changes.note(Reach::Process(listed.process), change);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Tuning = Tuning {
+        nice_points: 20,
+        slice_us: 300,
+        io_level: Some(0),
+    };
+
+    #[test]
+    fn what_a_thread_chose_for_itself_is_kept() {
+        let plain = Asking {
+            nice: 0,
+            slice_ns: 0,
+            io_priority: 0,
+        };
+        let given = tuned(ALL, plain);
+        assert_eq!((given.nice, given.slice_ns), (-20, 300_000));
+        assert_eq!(IoPriority(given.io_priority), IoPriority::best_effort(0));
+        let idle = 3 << 13;
+        let chosen = Asking {
+            nice: 10,
+            slice_ns: 5_000_000,
+            io_priority: idle,
+        };
+        let given = tuned(ALL, chosen);
+        assert_eq!(
+            (given.nice, given.slice_ns, given.io_priority),
+            (-10, 5_000_000, idle)
+        );
+        assert_eq!(tuned(Tuning::default(), chosen), chosen);
+    }
+}

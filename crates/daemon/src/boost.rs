@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What `boost` looks at: who distributes processors and disks, the app's threads, and the programs
+//! that serve it.
+
+use std::time::Duration;
+
+use limelight_core::model::boost::{Disk, Helper, Schedulers, Threads, View};
+use limelight_core::model::{App, Home, ProcessId};
+use limelight_core::settings::BoostSettings;
+use limelight_sys::cgroup::{CgroupPath, WeightKnob};
+use limelight_sys::schedulers;
+
+use crate::doors::Doors;
+use crate::identify;
+use crate::undo_threads::own_slice_ns;
+
+/// Helpers are started with the session, not with every app: how often they are looked for, and with
+/// them which scheduler rules.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// The schedulers and the helpers, as of the last look.
+#[derive(Debug, Default)]
+pub struct Surroundings {
+    looked_at: Option<Duration>,
+    schedulers: Schedulers,
+    helpers: Vec<(String, ProcessId)>,
+    autogroups: bool,
+}
+
+impl Surroundings {
+    /// Looks, when the last look is too old.
+    pub fn look(&mut self, doors: &Doors, settings: &BoostSettings, now: Duration) {
+        let fresh = |then: Duration| now.saturating_sub(then) < LOOK_EVERY;
+        if !settings.enabled || self.looked_at.is_some_and(fresh) {
+            return;
+        }
+        self.looked_at = Some(now);
+        self.autogroups = schedulers::autogroup(&doors.proc);
+        self.schedulers = Schedulers {
+            sched_ext: schedulers::sched_ext(&doors.sys),
+            slices: own_slice_ns() > 0,
+            disks: schedulers::disks(&doors.sys, &doors.cgroups)
+                .into_iter()
+                .map(|disk| Disk {
+                    name: disk.name,
+                    scheduler: disk.scheduler,
+                    cost: disk.cost,
+                })
+                .collect(),
+        };
+        let tree = doors.proc.tree().unwrap_or_default();
+        let named = tree
+            .iter()
+            .filter(|stat| settings.helpers.contains(&stat.comm));
+        self.helpers = named
+            .map(|stat| {
+                let id = ProcessId {
+                    pid: stat.pid,
+                    starttime: stat.start_ticks,
+                };
+                (stat.comm.clone(), id)
+            })
+            .collect();
+    }
+
+    /// Whether there was a look at all.
+    pub fn is_known(&self) -> bool {
+        self.looked_at.is_some()
+    }
+
+    /// Helpers as of the last look, by name.
+    pub fn helpers(&self) -> &[(String, ProcessId)] {
+        &self.helpers
+    }
+
+    /// Forgets the last look, because other names count now.
+    pub fn forget(&mut self) {
+        self.looked_at = None;
+    }
+
+    /// What the policy must know of this app.
+    pub fn view(&self, doors: &Doors, app: &App, members: &[ProcessId]) -> View {
+        let home = app.own_home();
+        let io = match self.schedulers.disks.iter().any(|disk| disk.cost) {
+            true => WeightKnob::Io,
+            false => WeightKnob::Bfq,
+        };
+        let first = members.first().or(app.process.as_ref());
+        let owner = first.and_then(|id| doors.same_process(*id)?.owner_uid().ok());
+        View {
+            schedulers: self.schedulers.clone(),
+            without_cpu: home.and_then(|home| without(doors, home, WeightKnob::Cpu)),
+            without_io: home.and_then(|home| without(doors, home, io)),
+            autogrouped: self.autogroups && first.is_some_and(|id| is_autogrouped(doors, *id)),
+            threads: members
+                .iter()
+                .filter_map(|id| threads(doors, *id))
+                .collect(),
+            helpers: self
+                .helpers
+                .iter()
+                .filter_map(|(name, id)| helper(doors, name, *id, owner))
+                .collect(),
+        }
+    }
+}
+
+/// The first cgroup on the way down that does not have the knob.
+fn without(doors: &Doors, home: &Home, knob: WeightKnob) -> Option<String> {
+    let path = CgroupPath::parse(&home.path)?;
+    let lacks = |path: &CgroupPath| match doors.cgroups.open(path) {
+        Ok(cgroup) => !cgroup.dir().contains(knob.file()),
+        Err(_) => true,
+    };
+    let found = path.chain().into_iter().find(lacks)?;
+    Some(found.as_str().to_owned())
+}
+
+/// Autogroups are for processes that no cgroup of the cpu controller holds; number 0 is everybody
+/// else's.
+fn is_autogrouped(doors: &Doors, id: ProcessId) -> bool {
+    let process = doors.same_process(id);
+    let group = process.and_then(|process| process.autogroup().ok().flatten());
+    group.is_some_and(|number| number != 0)
+}
+
+fn threads(doors: &Doors, process: ProcessId) -> Option<Threads> {
+    let tids = doors.same_process(process)?.threads().ok()?;
+    Some(Threads { process, tids })
+}
+
+/// A helper that still lives and is the system's or the app's owner's: a name alone proves nothing,
+/// and nobody else's program is to gain by it.
+fn helper(doors: &Doors, name: &str, id: ProcessId, owner: Option<u32>) -> Option<Helper> {
+    let process = doors.same_process(id)?;
+    let uid = process.owner_uid().ok()?;
+    if uid != 0 && Some(uid) != owner {
+        return None;
+    }
+    let path = process.cgroup().ok().flatten();
+    let home = path.and_then(|path| identify::home_of(doors, id, &path));
+    // A user's manager is no service that serves.
+    let service = |home: &Home| {
+        let unit = home.path.rsplit('/').next().unwrap_or_default();
+        unit.ends_with(".service") && !unit.starts_with("user@")
+    };
+    let home = home.map(|home| Home {
+        own: home.own || service(&home),
+        ..home
+    });
+    Some(Helper {
+        name: name.to_owned(),
+        home,
+        threads: threads(doors, id)?,
+    })
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What a thread asks of the schedulers: nice value and slice of the processor's, priority of the
+//! disk's.
+//!
+//! Threads are named by their number, as the kernel wants it. Numbers are given out again: check
+//! with [`Process::thread_start`](crate::process::Process::thread_start) whose it is.
+
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+
+/// `SCHED_OTHER`: what threads have unless they ask for something else.
+const OTHER: u32 = 0;
+/// `SCHED_BATCH`: the same without preempting others when it wakes up.
+const BATCH: u32 = 3;
+/// The only flag that [`Cpu`] carries over: children start without what was set.
+const RESET_ON_FORK: u64 = 1;
+
+/// `struct sched_attr` of Linux 3.14, 48 bytes: later kernels take it as it is.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Attr {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+/// What a thread asks of the processor's scheduler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cpu {
+    attr: Attr,
+}
+
+impl Cpu {
+    /// Reads it; [`Error::Gone`] when there is no such thread. `tid` 0 is the caller.
+    pub fn of(tid: i32) -> Result<Cpu> {
+        let size = std::mem::size_of::<Attr>() as u32;
+        let mut attr = Attr::default();
+        // SAFETY: `attr` is valid for `size` bytes, which is what the kernel is told.
+        let done = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, &mut attr, size, 0) };
+        match done {
+            0 => Ok(Cpu { attr }),
+            _ => Err(failed("read the scheduling of", tid)),
+        }
+    }
+
+    /// Whether the ordinary scheduler runs it, so that nice value and slice count. Real-time,
+    /// deadline and idle threads have chosen otherwise.
+    pub fn is_fair(&self) -> bool {
+        matches!(self.attr.policy, OTHER | BATCH)
+    }
+
+    /// The nice value, -20 to 19.
+    pub fn nice(&self) -> i32 {
+        self.attr.nice
+    }
+
+    /// The slice in nanoseconds, that of the kernel where the thread has none of its own; 0 on
+    /// kernels before 6.12, which know no slices of threads.
+    pub fn slice_ns(&self) -> u64 {
+        match self.is_fair() {
+            true => self.attr.runtime,
+            false => 0,
+        }
+    }
+
+    /// Gives the thread a nice value and a slice in nanoseconds, and leaves all else as it was read;
+    /// slice 0: the kernel's own. A lower nice value takes CAP_SYS_NICE.
+    pub fn set(&self, tid: i32, nice: i32, slice_ns: u64) -> Result<()> {
+        let attr = Attr {
+            size: std::mem::size_of::<Attr>() as u32,
+            flags: self.attr.flags & RESET_ON_FORK,
+            nice,
+            runtime: slice_ns,
+            ..self.attr
+        };
+        // SAFETY: `attr` is valid and says how long it is.
+        let done = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &attr, 0) };
+        match done {
+            0 => Ok(()),
+            _ => Err(failed("set the scheduling of", tid)),
+        }
+    }
+}
+
+/// Priority of a thread's requests to disks: class in the upper three bits, level in the lower ones.
+/// 0: none of its own, it follows the nice value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IoPriority(pub u16);
+
+const CLASS_SHIFT: u16 = 13;
+const BEST_EFFORT: u16 = 2;
+const WHO_PROCESS: libc::c_int = 1;
+
+impl IoPriority {
+    /// Level 0 (first) to 7 of the best-effort class, the ordinary one.
+    pub fn best_effort(level: u8) -> IoPriority {
+        IoPriority(BEST_EFFORT << CLASS_SHIFT | u16::from(level.min(7)))
+    }
+
+    /// Whether the thread has chosen nothing, or a level of the ordinary class: not real time, not
+    /// idle.
+    pub fn is_ordinary(self) -> bool {
+        matches!(self.0 >> CLASS_SHIFT, 0 | BEST_EFFORT)
+    }
+
+    /// Reads a thread's.
+    pub fn of(tid: i32) -> Result<IoPriority> {
+        // SAFETY: no pointers are passed.
+        let value = unsafe { libc::syscall(libc::SYS_ioprio_get, WHO_PROCESS, tid) };
+        match u16::try_from(value) {
+            Ok(value) => Ok(IoPriority(value)),
+            Err(_) => Err(failed("read the I/O priority of", tid)),
+        }
+    }
+
+    /// Gives it to a thread.
+    pub fn set(self, tid: i32) -> Result<()> {
+        let value = libc::c_int::from(self.0);
+        // SAFETY: no pointers are passed.
+        let done = unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, tid, value) };
+        match done {
+            0 => Ok(()),
+            _ => Err(failed("set the I/O priority of", tid)),
+        }
+    }
+}
+
+impl std::fmt::Display for IoPriority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let level = self.0 & ((1 << CLASS_SHIFT) - 1);
+        match self.0 >> CLASS_SHIFT {
+            0 => f.write_str("none"),
+            1 => write!(f, "real-time {level}"),
+            BEST_EFFORT => write!(f, "best-effort {level}"),
+            3 => f.write_str("idle"),
+            class => write!(f, "class {class} level {level}"),
+        }
+    }
+}
+
+fn failed(action: &'static str, tid: i32) -> Error {
+    let errno = std::io::Error::last_os_error();
+    let errno = Errno::from_io_error(&errno).unwrap_or(Errno::IO);
+    Error::new(action, format!("/proc/{tid}"), errno)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_a_thread<T: Send + 'static>(work: impl FnOnce(i32) -> T + Send + 'static) -> T {
+        let thread =
+            std::thread::spawn(move || work(rustix::thread::gettid().as_raw_nonzero().get()));
+        thread.join().unwrap()
+    }
+
+    #[test]
+    fn a_thread_becomes_nicer_and_keeps_its_policy() {
+        in_a_thread(|tid| {
+            let before = Cpu::of(tid).unwrap();
+            assert!(before.is_fair());
+            let nice = (before.nice() + 1).min(19);
+            before.set(tid, nice, 0).unwrap();
+            let after = Cpu::of(tid).unwrap();
+            assert_eq!((after.nice(), after.is_fair()), (nice, true));
+            assert_eq!(Cpu::of(0).unwrap(), after);
+        });
+    }
+
+    #[test]
+    fn a_slice_is_taken_or_unknown_and_0_gives_the_kernel_s_back() {
+        in_a_thread(|tid| {
+            let before = Cpu::of(tid).unwrap();
+            before.set(tid, before.nice(), 700_100).unwrap();
+            let taken = Cpu::of(tid).unwrap().slice_ns();
+            assert!(taken == 700_100 || taken == 0, "{taken}");
+            before.set(tid, before.nice(), 0).unwrap();
+            assert_ne!(Cpu::of(tid).unwrap().slice_ns(), 700_100);
+        });
+    }
+
+    #[test]
+    fn an_io_priority_round_trips() {
+        in_a_thread(|tid| {
+            let before = IoPriority::of(tid).unwrap();
+            IoPriority::best_effort(6).set(tid).unwrap();
+            assert_eq!(IoPriority::of(tid).unwrap(), IoPriority::best_effort(6));
+            assert_eq!(IoPriority::best_effort(6).to_string(), "best-effort 6");
+            before.set(tid).unwrap();
+        });
+    }
+
+    #[test]
+    fn classes_that_somebody_chose_are_not_ordinary() {
+        assert!(IoPriority(0).is_ordinary() && IoPriority::best_effort(7).is_ordinary());
+        assert!(!IoPriority(1 << CLASS_SHIFT).is_ordinary());
+        assert!(!IoPriority(3 << CLASS_SHIFT).is_ordinary());
+    }
+
+    #[test]
+    fn no_such_thread() {
+        assert!(Cpu::of(i32::MAX).unwrap_err().is_gone());
+        assert!(IoPriority::of(i32::MAX).unwrap_err().is_gone());
+        assert!(IoPriority::best_effort(0)
+            .set(i32::MAX)
+            .unwrap_err()
+            .is_gone());
+    }
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Which schedulers rule this machine: they decide which weights and priorities mean anything.
+
+use crate::cgroup::{CgroupPath, Hierarchy};
+use crate::dir::Dir;
+use crate::proc::Proc;
+
+/// A disk and who orders its requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disk {
+    /// Name, such as `vda`.
+    pub name: String,
+    /// Its I/O scheduler: `bfq`, `mq-deadline`, `kyber`, `none`.
+    pub scheduler: String,
+    /// Whether iocost distributes its time by `io.weight`.
+    pub cost: bool,
+}
+
+/// The sched_ext scheduler in charge, by its own name, or `None`: the kernel's own one is. Reads
+/// `kernel/sched_ext` below a sysfs root.
+pub fn sched_ext(sys: &Dir) -> Option<String> {
+    let state = sys.read_text("kernel/sched_ext/state").ok()?;
+    if state.trim() != "enabled" {
+        return None;
+    }
+    let name = sys.read_text("kernel/sched_ext/root/ops");
+    Some(match name {
+        Ok(name) if !name.trim().is_empty() => name.trim().to_owned(),
+        _ => "without a name".to_owned(),
+    })
+}
+
+/// Whether sessions are groups of their own for the scheduler (`kernel.sched_autogroup_enabled`).
+pub fn autogroup(proc: &Proc) -> bool {
+    let text = proc.dir().read_text("sys/kernel/sched_autogroup_enabled");
+    text.is_ok_and(|text| text.trim() == "1")
+}
+
+/// All real disks, below a sysfs root and with the cost model of the hierarchy's root. Those that
+/// only keep data in memory or pass requests on have no scheduler that counts.
+pub fn disks(sys: &Dir, hierarchy: &Hierarchy) -> Vec<Disk> {
+    let costed = hierarchy
+        .open(&CgroupPath::root())
+        .and_then(|root| root.dir().read_text("io.cost.qos"))
+        .map(|text| parse_cost(&text))
+        .unwrap_or_default();
+    let names = sys.open_dir("class/block").and_then(|dir| dir.names());
+    let Ok(mut names) = names else {
+        return Vec::new();
+    };
+    names.sort();
+    let passed_over = ["loop", "ram", "zram", "dm-", "md"];
+    let real = |name: &&String| !passed_over.iter().any(|prefix| name.starts_with(prefix));
+    let read = |name: &String| {
+        // `class/block/NAME` is a symbolic link, which a `Dir` does not follow.
+        let link = sys.path().join("class/block").join(name);
+        let disk = Dir::open(link).ok()?;
+        let schedulers = disk.read_text("queue/scheduler").ok()?;
+        let device = disk.read_text("dev").unwrap_or_default();
+        Some(Disk {
+            name: name.clone(),
+            scheduler: chosen(&schedulers).to_owned(),
+            cost: costed.iter().any(|known| known == device.trim()),
+        })
+    };
+    names.iter().filter(real).filter_map(read).collect()
+}
+
+/// The word in brackets: `none [mq-deadline] bfq`.
+fn chosen(text: &str) -> &str {
+    let inside = text
+        .split_once('[')
+        .and_then(|(_, rest)| rest.split_once(']'));
+    inside.map_or(text.trim(), |(word, _)| word)
+}
+
+/// Devices for which `io.cost.qos` says `enable=1`, as `MAJOR:MINOR`.
+fn parse_cost(text: &str) -> Vec<String> {
+    let enabled = |line: &&str| line.split_ascii_whitespace().any(|word| word == "enable=1");
+    text.lines()
+        .filter(enabled)
+        .filter_map(|line| Some(line.split_ascii_whitespace().next()?.to_owned()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::Path;
+
+    fn write(root: &Path, file: &str, text: &str) {
+        let path = root.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn a_sched_ext_scheduler_rules_only_while_it_is_enabled() {
+        let temp = tempfile::tempdir().unwrap();
+        let sys = Dir::open(temp.path()).unwrap();
+        assert_eq!(sched_ext(&sys), None);
+        write(temp.path(), "kernel/sched_ext/state", "disabled\n");
+        assert_eq!(sched_ext(&sys), None);
+        write(temp.path(), "kernel/sched_ext/state", "enabled\n");
+        write(temp.path(), "kernel/sched_ext/root/ops", "lavd_1.0.5\n");
+        assert_eq!(sched_ext(&sys).as_deref(), Some("lavd_1.0.5"));
+    }
+
+    #[test]
+    fn disks_tell_who_orders_their_requests() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = temp.path();
+        for (name, schedulers, device) in [
+            ("vda", "[none] mq-deadline bfq\n", "254:0\n"),
+            ("sda", "none mq-deadline [bfq]\n", "8:0\n"),
+            ("zram0", "[none]\n", "253:0\n"),
+        ] {
+            let disk = format!("sys/class/block/{name}");
+            write(root, &format!("{disk}/queue/scheduler"), schedulers);
+            write(root, &format!("{disk}/dev"), device);
+        }
+        write(root, "sys/class/block/vda1/dev", "254:1\n");
+        let qos = "254:0 enable=1 ctrl=auto rpct=0.00\n8:0 enable=0 ctrl=auto\n";
+        write(root, "cgroup/io.cost.qos", qos);
+        let sys = Dir::open(root.join("sys")).unwrap();
+        let hierarchy = Hierarchy::at(root.join("cgroup")).unwrap();
+        let disk = |name: &str, scheduler: &str, cost| Disk {
+            name: name.into(),
+            scheduler: scheduler.into(),
+            cost,
+        };
+        let expected = [disk("sda", "bfq", false), disk("vda", "none", true)];
+        assert_eq!(disks(&sys, &hierarchy), expected);
+    }
+}
