@@ -8,8 +8,8 @@ use crate::plan::{Arm, Record};
 use crate::record::{write, Reporter};
 use crate::scenario::Work;
 use crate::{
-    cgroup, cold_start, daemon_killed, focus_move, gallery, gallery_real, machine, overhead,
-    premap, premap_rules, process, reading, self_hog, soak, startup,
+    boost, boost_rules, cgroup, cold_start, daemon_killed, focus_move, gallery, gallery_real,
+    machine, overhead, premap, premap_rules, process, reading, self_hog, soak, startup,
 };
 
 /// What every scenario gets.
@@ -61,6 +61,8 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::Startup => startup::run(stage),
         Work::Soak(work) => soak::run(stage, &work),
         Work::ColdStart(work) => cold_start::run(stage, &work),
+        Work::Boost(work) => boost::run(stage, &work),
+        Work::BoostRules => boost_rules::run(stage),
         Work::Reading(work) => reading::run(stage, &work),
         Work::Heap(work) => premap::run(stage, &work),
         Work::PremapRules => premap_rules::run(stage),

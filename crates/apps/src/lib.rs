@@ -4,6 +4,8 @@
 //! The lab writes a [`plan::Plan`]; [`init`] carries it out as PID 1 and gives each cell a process
 //! ([`cell`]), which starts the programs ([`viewer`], [`load`]) and reports ([`record`]).
 
+pub mod boost;
+pub mod boost_rules;
 pub mod cell;
 pub mod cgroup;
 pub mod cold_start;
@@ -36,6 +38,7 @@ pub mod response;
 pub mod scenario;
 pub mod self_hog;
 pub mod soak;
+pub mod spin;
 pub mod startup;
 pub mod store;
 pub mod viewer;

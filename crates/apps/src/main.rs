@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use limelight_apps::{
-    cell, fragment, heap, init, load, overhead, premap_rules, reading, self_hog, soak, viewer,
+    cell, fragment, heap, init, load, overhead, premap_rules, reading, self_hog, soak, spin, viewer,
 };
 use serde::de::DeserializeOwned;
 
@@ -46,6 +46,18 @@ enum Part {
         /// Its specification in JSON.
         spec: String,
     },
+    /// An app or a helper that wants a processor.
+    Spinner {
+        /// Its specification in JSON.
+        spec: String,
+    },
+    /// A background load that wants a processor.
+    SpinLoad {
+        /// What it does, in JSON.
+        spec: String,
+    },
+    /// One short-lived process of a build.
+    Compiler,
     /// Reads a file in small pieces, or in clusters.
     Reader {
         /// Its specification in JSON.
@@ -98,6 +110,9 @@ fn run(part: Part) -> Result<u8> {
         Part::Primer { spec } => viewer::prime(&parse(&spec)?)?,
         Part::Load { spec } => load::run(&parse(&spec)?)?,
         Part::Hog { spec } => self_hog::hog(&parse(&spec)?)?,
+        Part::Spinner { spec } => spin::app(&parse(&spec)?)?,
+        Part::SpinLoad { spec } => spin::load(parse(&spec)?)?,
+        Part::Compiler => spin::compiler()?,
         Part::Reader { spec } => reading::reader(&parse(&spec)?)?,
         Part::Heap { spec } => heap::app(&parse(&spec)?)?,
         Part::HeapRules { spec } => {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Responses of an app in front, after pauses of several lengths.
 
+use std::collections::BTreeMap;
+
 use crate::record::Reporter;
 
 /// How long each answer took.
@@ -17,8 +19,8 @@ impl Responses {
         reporter.sample(series(pause_ms, "response_us"), response_us);
     }
 
-    /// Reports `response_us`, the median after the shortest pause, and `response_mean_us`, the mean
-    /// after all; nothing when nobody answered.
+    /// Reports `response_us`, the median after the shortest pause, `response_mean_us`, the mean after
+    /// all, and `pause_<ms>_worst_us` for each length; nothing when nobody answered.
     pub fn report(&self, reporter: &mut Reporter) {
         if self.all.is_empty() {
             return;
@@ -26,6 +28,19 @@ impl Responses {
         reporter.value("response_us", self.typical_us());
         let sum: f64 = self.all.iter().map(|&(_, us)| us).sum();
         reporter.value("response_mean_us", sum / self.all.len() as f64);
+        for (pause_ms, us) in self.worst() {
+            reporter.value(series(pause_ms, "worst_us"), us);
+        }
+    }
+
+    /// The longest response after each length of pause.
+    fn worst(&self) -> BTreeMap<u32, f64> {
+        let mut worst = BTreeMap::new();
+        for &(pause_ms, us) in &self.all {
+            let longest = worst.entry(pause_ms).or_insert(us);
+            *longest = us.max(*longest);
+        }
+        worst
     }
 
     fn typical_us(&self) -> f64 {
@@ -73,5 +88,9 @@ mod tests {
             all: vec![(2000, 900.0), (200, 3.0), (200, 1.0), (200, 2.0)],
         };
         assert_eq!(responses.typical_us(), 2.0);
+        assert_eq!(
+            responses.worst().into_iter().collect::<Vec<_>>(),
+            [(200, 3.0), (2000, 900.0)]
+        );
     }
 }

@@ -31,6 +31,10 @@ pub enum Work {
     Soak(Soak),
     /// The start of a real program with nothing of it cached.
     ColdStart(ColdStart),
+    /// EIMOS's experiments with the processor.
+    Boost(Boost),
+    /// Boost's promises beside speed.
+    BoostRules,
     /// EIMOS's reader in front, and one behind it.
     Reading(Reading),
     /// PREMAP's app, whose heap grows and shrinks.
@@ -127,7 +131,7 @@ pub enum Family {
 ///
 /// Values: `major_faults`, `own_major_faults` (without the library's, which another cgroup is charged
 /// for) and `read_miss_pages` (sums over all swipes), `response_us` (median over
-/// the swipes of the shortest pause), `response_mean_us`, `resident_{photos,heap,thumbnails,library}_pages`
+/// the swipes of the shortest pause), `response_mean_us`, `pause_<ms>_worst_us`, `resident_{photos,heap,thumbnails,library}_pages`
 /// after the last swipe and `footprint_pages`, `viewer_alive` (0 or 1), `oom_kills`,
 /// `load_{copy,index_read,index_mapping,grow}_kib_per_s`, `daemon_cpu_us` and `kswapd_cpu_us`
 /// (processor time within the measured time), `measured_us`, `vmstat_*` (differences
@@ -235,6 +239,66 @@ pub struct Soak {
     pub seed: u64,
     /// What keeps memory short.
     pub loads: Vec<Load>,
+}
+
+/// A program that wants a processor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Spin {
+    /// EIMOS's nested loop of additions.
+    AddLoop,
+    /// Systems of linear equations.
+    Linpack,
+    /// A frame 60 times a second, each a fifth of the time that there is.
+    Frames,
+    /// Short-lived processes, eight at a time.
+    Build,
+}
+
+/// Where the app and its loads are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// The app in `app.slice`, loads in `background.slice`, each in a cgroup of its own.
+    Background,
+    /// All in `app.slice`, each in a cgroup of its own.
+    Siblings,
+    /// All in the root cgroup.
+    Root,
+}
+
+/// A program that serves the app, and whether the daemon knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Helper {
+    /// By its name.
+    Known,
+    /// No helper is configured.
+    Unknown,
+}
+
+/// Parameters of `boost`.
+///
+/// Values: `run_us` and `run_median_us` of the app's runs, `mflops` (Linpack); of frames
+/// `wake_p50_us`, `wake_p99_us` (due until drawing begins), `frame_p50_us`, `frame_p99_us` (due until
+/// drawn), `missed_frames_percent`; with a helper these are the helper's, beside an app that never
+/// rests. With `switches`: `switch_p50_us`, `switch_max_us`, until the boost has moved.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Boost {
+    /// What the app does.
+    pub app: Spin,
+    /// How many runs or frames are timed.
+    pub runs: u32,
+    /// What each load does.
+    pub load: Spin,
+    /// How many loads; the idle arm has none.
+    pub loads: u32,
+    /// Where all of them are.
+    pub place: Place,
+    /// A program that draws frames for the app.
+    pub helper: Option<Helper>,
+    /// Time changes of the focus to another app and back instead.
+    pub switches: bool,
 }
 
 /// Parameters of `overhead`.

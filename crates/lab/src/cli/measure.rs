@@ -26,7 +26,12 @@ fn show(paths: &Paths, scenario: &dyn Scenario, finished: &Finished) {
     for table in table::tables(scenario, &Aggregates::from_rows(&finished.rows)) {
         println!("\n{}", table.text());
     }
-    for verdict in finished.judged() {
+    // Of the guests' own checks, which are many, only those that failed.
+    let checks = finished.checks();
+    let held = checks.iter().filter(|check| check.passed).count();
+    println!("held   {held} of {} checks in the guests", checks.len());
+    let failed = checks.iter().filter(|check| !check.passed);
+    for verdict in failed.chain(&finished.verdicts) {
         let word = if verdict.passed { "held  " } else { "FAILED" };
         println!("{word} {} ({})", verdict.what, verdict.seen);
     }

@@ -83,8 +83,8 @@ impl Table {
     }
 }
 
-/// One table for each task of each variant: an arm a row; each metric with its median, spread,
-/// and ratios to stock and to the limit.
+/// One table for each task of each variant: an arm a row; each metric with its median, spread, and
+/// ratio to stock, times also with their ratio to the limit.
 pub fn tables(scenario: &dyn Scenario, aggregates: &Aggregates) -> Vec<Table> {
     let mut all = Vec::new();
     for variant in aggregates.variants() {
@@ -118,7 +118,10 @@ pub fn table(
     for metric in &metrics {
         let unit = Unit::of(metric.name);
         head.push(format!("{}{}", metric.label, unit.note()));
-        head.extend(["x stock".to_owned(), "x limit".to_owned()]);
+        head.push("x stock".to_owned());
+        if unit.is_time() {
+            head.push("x limit".to_owned());
+        }
     }
     let mut repetitions = 0;
     let mut rows = Vec::new();
@@ -130,11 +133,14 @@ pub fn table(
             let against = |base: Arm| {
                 let base = base_arm(&arms, base, arm.kernel)?;
                 let base = aggregates.median(variant, base, task, metric.name)?;
-                Some(ratio(summary?.median, base).map_or(NOTHING.into(), |r| format!("{r:.2}")))
+                let ratio = ratio(summary?.median, base).filter(|_| base != 0.0);
+                Some(ratio.map_or(NOTHING.into(), |r| format!("{r:.2}")))
             };
             row.push(summary.map_or(NOTHING.into(), |s| Unit::of(metric.name).summary(&s)));
             row.push(against(Arm::Stock).unwrap_or_else(|| NOTHING.into()));
-            row.push(against(Arm::Idle).unwrap_or_else(|| NOTHING.into()));
+            if Unit::of(metric.name).is_time() {
+                row.push(against(Arm::Idle).unwrap_or_else(|| NOTHING.into()));
+            }
         }
         rows.push(row);
     }
@@ -201,6 +207,11 @@ impl Unit {
             _ if name.ends_with("_kib") => Unit::Kib,
             _ => Unit::Count,
         }
+    }
+
+    /// Whether it is one of time: only those have a limit that is not 0.
+    pub fn is_time(self) -> bool {
+        matches!(self, Unit::Micros | Unit::Nanos)
     }
 
     /// The unit behind a metric's label.

@@ -57,7 +57,14 @@ pub struct Finished {
 impl Finished {
     /// Checks, failed cells and verdicts in one list: what passed and what did not.
     pub fn judged(&self) -> Vec<Verdict> {
-        let cells = self.rows.iter().filter_map(|row| {
+        let mut all = self.checks();
+        all.extend(self.verdicts.iter().cloned());
+        all
+    }
+
+    /// What the guests checked themselves, and cells that did not run to their end.
+    pub fn checks(&self) -> Vec<Verdict> {
+        let checks = self.rows.iter().filter_map(|row| {
             let place = format!("{} {} {}", row.variant, row.arm, row.task);
             match &row.outcome {
                 Outcome::Result { .. } => None,
@@ -71,7 +78,7 @@ impl Finished {
                 )),
             }
         });
-        cells.chain(self.verdicts.iter().cloned()).collect()
+        checks.collect()
     }
 
     /// Whether a machine, a cell, a check or a promise failed.

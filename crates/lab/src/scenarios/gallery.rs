@@ -86,14 +86,28 @@ pub fn metrics() -> Vec<Metric> {
         metric("read_miss_pages", "pages read again", Better::Lower),
         metric("response_us", "response", Better::Lower),
         metric("response_mean_us", "mean response", Better::Lower),
-        metric("load_copy_kib_per_s", "copied KiB/s", Better::Higher),
-        metric("load_index_read_kib_per_s", "read KiB/s", Better::Higher),
-        metric(
-            "load_index_mapping_kib_per_s",
-            "touched KiB/s",
-            Better::Higher,
-        ),
-        metric("load_grow_kib_per_s", "hog's KiB/s", Better::Higher),
+        metric("load_copy_kib_per_s", "copied", Better::Higher),
+        metric("load_index_read_kib_per_s", "read", Better::Higher),
+        metric("load_index_mapping_kib_per_s", "touched", Better::Higher),
+        metric("load_grow_kib_per_s", "hog touched", Better::Higher),
+        metric("load_grow_alive", "hog lives", Better::Higher),
         metric("oom_kills", "OOM kills", Better::Lower),
     ]
+}
+
+/// The worst response after a pause of each length, for galleries with long ones.
+pub fn pause_metrics() -> Vec<Metric> {
+    [
+        ("pause_200_worst_us", "worst after 0.2 s"),
+        ("pause_1000_worst_us", "worst after 1 s"),
+        ("pause_3000_worst_us", "worst after 3 s"),
+        ("pause_10000_worst_us", "after 10 s"),
+        ("pause_30000_worst_us", "after 30 s"),
+    ]
+    .map(|(name, label)| Metric {
+        name,
+        label,
+        better: Better::Lower,
+    })
+    .to_vec()
 }

@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use limelight_apps::plan::Arm;
 use limelight_apps::scenario::{Pause, RealGallery, RealLoad, Work};
 
 use super::terms::{Seen, BEST_STOCK, IDLE, LIMELIGHT, ON_DEBIAN, STOCK};
@@ -69,9 +68,8 @@ impl Scenario for GalleryReal {
         }
     }
 
-    fn tasks(&self, variant: &Variant, arm: ArmOn) -> Vec<Task> {
+    fn tasks(&self, variant: &Variant, _arm: ArmOn) -> Vec<Task> {
         let loads = match variant.load.as_str() {
-            _ if arm.arm == Arm::Idle => Vec::new(),
             COPY => vec![RealLoad::Copy],
             INDEX => vec![RealLoad::Index],
             _ => vec![RealLoad::Copy, RealLoad::Index],

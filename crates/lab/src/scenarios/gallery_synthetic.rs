@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! FMP's experiment with our own programs, as a benchmark: in fast mode with disks and real
+//! FMP's experiment with our own programs, as benchmarks: in fast mode with disks and real
 //! concurrency, in exact mode with times that can be compared.
 
 use std::time::Duration;
 
-use limelight_apps::plan::Arm;
 use limelight_apps::scenario::{Pause, Work};
 
 use super::gallery::{self, COPY, GROW, INDEX_MAPPING, INDEX_READ};
@@ -17,38 +16,103 @@ use crate::scenario::{
 };
 
 const TASK: &str = "swipe";
-/// Swap of a machine that has it: more than anything that could go there.
-const SWAP_MIB: u32 = 256;
-/// In exact mode it is part of the guest's memory: enough for the hog and the viewer's heap.
-const EXACT_SWAP_MIB: u32 = 192;
+/// Swap of a machine that has it: more than anything that could go there. In exact mode a disk of
+/// this size is part of the guest's memory.
+const SWAP_MIB: u32 = 192;
 /// What the console of a machine says in which a hog grows without swap.
 const OUT_OF_MEMORY: &[&str] = &["Out of memory", "oom-kill", "invoked oom-killer"];
-
-/// Counters and rough times.
-pub struct Fast;
-
-/// The pauses of a person who looks at a photo.
-pub struct Think;
-
-/// Times without noise, on one CPU.
-pub struct Exact;
-
 /// Each Limelight arm is compared with what runs on the same kernel; with the distribution's stock
 /// where stock did not run on ours.
 const PAIRS: [(ArmOn, ArmOn, ArmOn, ArmOn); 2] = [
     (IDLE, STOCK, BEST_STOCK, ON_DEBIAN),
     (IDLE_OURS, STOCK_OURS, BEST_STOCK_OURS, LIMELIGHT),
 ];
+/// Milliseconds before a swipe of a person who looks at photos, and how many such swipes.
+const THINK: &[(u32, u32)] = &[(200, 4), (1_000, 2), (3_000, 2), (10_000, 1), (30_000, 1)];
 
-/// Swipes by the pause in milliseconds before each.
-fn pauses(swipes: &[(u32, u32)]) -> Vec<Pause> {
-    swipes
-        .iter()
-        .map(|&(ms, swipes)| Pause { ms, swipes })
-        .collect()
+/// The viewer beside a load, in one of several ways.
+pub struct Synthetic {
+    name: &'static str,
+    about: &'static str,
+    mode: Mode,
+    variants: fn() -> Vec<Variant>,
+    arms: &'static [ArmOn],
+    further_arms: &'static [ArmOn],
+    /// From the load's start to the first swipe.
+    warm_up_ms: u32,
+    /// Milliseconds before a swipe, and how many such swipes.
+    pauses: &'static [(u32, u32)],
+    limit: Duration,
+    judge: fn(&Aggregates) -> Vec<Verdict>,
+    /// Figures beside the common ones.
+    further_metrics: fn() -> Vec<Metric>,
 }
 
-fn variants() -> Vec<Variant> {
+/// Counters and rough times.
+pub static FAST: Synthetic = Synthetic {
+    name: "gallery-synthetic",
+    about: "an image viewer of 56 MiB in 160 MiB beside copy, index and grow",
+    mode: Mode::Fast,
+    variants: matrix,
+    arms: &[
+        IDLE,
+        STOCK,
+        BEST_STOCK,
+        ON_DEBIAN,
+        IDLE_OURS,
+        STOCK_OURS,
+        BEST_STOCK_OURS,
+        LIMELIGHT,
+    ],
+    further_arms: &[],
+    warm_up_ms: 6_000,
+    pauses: &[(200, 12), (2_000, 2)],
+    limit: Duration::from_secs(180),
+    judge: against_pairs,
+    further_metrics: Vec::new,
+};
+
+/// Times without noise, on one CPU. A busy second of such a guest costs the host ten: the warm-up
+/// fills its memory once.
+pub static EXACT: Synthetic = Synthetic {
+    name: "gallery-exact",
+    about: "the same viewer where one instruction takes one nanosecond: times to compare",
+    mode: Mode::Exact,
+    variants: matrix,
+    arms: &[
+        IDLE,
+        STOCK,
+        BEST_STOCK,
+        ON_DEBIAN,
+        IDLE_OURS,
+        BEST_STOCK_OURS,
+        LIMELIGHT,
+    ],
+    further_arms: &[STOCK_OURS],
+    warm_up_ms: 3_000,
+    pauses: &[(200, 8)],
+    limit: Duration::from_secs(60),
+    judge: against_pairs,
+    further_metrics: Vec::new,
+};
+
+/// The pauses of a person who looks at photos.
+pub static THINKING: Synthetic = Synthetic {
+    name: "gallery-think",
+    about: "the same viewer, exact, with pauses from 0.2 s to 30 s before a swipe",
+    mode: Mode::Exact,
+    variants: hurting,
+    arms: &[IDLE_OURS, STOCK, BEST_STOCK, LIMELIGHT],
+    further_arms: &[IDLE, STOCK_OURS, BEST_STOCK_OURS, ON_DEBIAN],
+    warm_up_ms: 3_000,
+    pauses: THINK,
+    limit: Duration::from_secs(180),
+    judge: after_each_pause,
+    further_metrics: gallery::pause_metrics,
+};
+
+/// Every page replacement with every swap beside every load.
+fn matrix() -> Vec<Variant> {
     Variant::product(
         &[Lru::TwoList, Lru::Mglru],
         &[SwapKind::Disk, SwapKind::Zram, SwapKind::None],
@@ -56,11 +120,12 @@ fn variants() -> Vec<Variant> {
     )
 }
 
-fn arms() -> Vec<ArmOn> {
-    PAIRS
-        .iter()
-        .flat_map(|&(idle, stock, best, limelight)| [idle, stock, best, limelight])
-        .collect()
+/// Each page replacement beside the load that hurts it most.
+fn hurting() -> Vec<Variant> {
+    vec![
+        Variant::new(Lru::TwoList, SwapKind::Zram, INDEX_READ),
+        Variant::new(Lru::Mglru, SwapKind::Zram, INDEX_MAPPING),
+    ]
 }
 
 /// Without swap nothing but a killer stops a hog: such variants show who dies, and promise no more.
@@ -68,7 +133,7 @@ fn hopeless(variant: &Variant) -> bool {
     variant.load == GROW && variant.swap == SwapKind::None
 }
 
-fn judge(aggregates: &Aggregates) -> Vec<Verdict> {
+fn against_pairs(aggregates: &Aggregates) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     for variant in aggregates.variants() {
         let seen = Seen {
@@ -95,194 +160,94 @@ fn judge(aggregates: &Aggregates) -> Vec<Verdict> {
     verdicts
 }
 
-impl Scenario for Fast {
-    fn name(&self) -> &'static str {
-        "gallery-synthetic"
-    }
-
-    fn about(&self) -> &'static str {
-        "an image viewer of 56 MiB in 160 MiB beside copy, index and grow"
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Benchmark
-    }
-
-    fn variants(&self) -> Vec<Variant> {
-        variants()
-    }
-
-    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
-        arms()
-    }
-
-    fn machine(&self, _variant: &Variant) -> MachineSize {
-        gallery::comparable_machine(SWAP_MIB)
-    }
-
-    fn tasks(&self, variant: &Variant, arm: ArmOn) -> Vec<Task> {
-        let mut work = gallery::brief(&variant.load);
-        work.pauses = pauses(&[(200, 12), (2_000, 2)]);
-        if arm.arm == Arm::Idle {
-            work.loads.clear();
-        }
-        vec![Task::new(TASK, Work::GallerySynthetic(work))]
-    }
-
-    fn time_limit(&self, _variant: &Variant) -> Duration {
-        Duration::from_secs(180)
-    }
-
-    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
-        judge(aggregates)
-    }
-
-    fn metrics(&self) -> Vec<Metric> {
-        gallery::metrics()
-    }
-
-    fn expected_console(&self) -> &'static [&'static str] {
-        OUT_OF_MEMORY
-    }
-}
-
-/// Milliseconds before a swipe, and how many such swipes.
-const THINK: [(u32, u32); 5] = [(200, 6), (1_000, 4), (3_000, 2), (10_000, 1), (30_000, 1)];
-
-impl Scenario for Think {
-    fn name(&self) -> &'static str {
-        "gallery-think"
-    }
-
-    fn about(&self) -> &'static str {
-        "the same viewer with pauses from 0.2 s to 30 s before a swipe"
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Benchmark
-    }
-
-    fn variants(&self) -> Vec<Variant> {
-        vec![
-            Variant::new(Lru::TwoList, SwapKind::Zram, INDEX_READ),
-            Variant::new(Lru::Mglru, SwapKind::Zram, INDEX_MAPPING),
-        ]
-    }
-
-    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
-        vec![IDLE_OURS, STOCK, BEST_STOCK, LIMELIGHT]
-    }
-
-    fn machine(&self, _variant: &Variant) -> MachineSize {
-        gallery::comparable_machine(SWAP_MIB)
-    }
-
-    fn tasks(&self, variant: &Variant, arm: ArmOn) -> Vec<Task> {
-        let mut work = gallery::brief(&variant.load);
-        work.pauses = pauses(&THINK);
-        if arm.arm == Arm::Idle {
-            work.loads.clear();
-        }
-        vec![Task::new(TASK, Work::GallerySynthetic(work))]
-    }
-
-    fn time_limit(&self, _variant: &Variant) -> Duration {
-        Duration::from_secs(300)
-    }
-
-    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
-        let mut verdicts = Vec::new();
-        for variant in aggregates.variants() {
-            for (ms, _) in THINK {
-                let series = format!("pause_{ms}_major_faults");
-                let worst = |arm| {
-                    let faults = aggregates.series(&variant, arm, TASK, &series);
-                    faults.iter().copied().reduce(f64::max)
-                };
-                if let (Some(stock), Some(ours)) = (worst(STOCK), worst(LIMELIGHT)) {
-                    verdicts.push(Verdict::new(
-                        format!("{variant}: the worst swipe after {ms} ms has at most 5 % of stock's major faults"),
-                        ours <= stock * 0.05,
-                        format!("{ours}, stock {stock}"),
-                    ));
-                }
+/// The first swipe after a pause decides, however long the pause: the worst of each length.
+fn after_each_pause(aggregates: &Aggregates) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    for variant in aggregates.variants() {
+        for (ms, _) in THINK {
+            let worst = |arm, what: &str| {
+                let series = format!("pause_{ms}_{what}");
+                let samples = aggregates.series(&variant, arm, TASK, &series);
+                samples.iter().copied().reduce(f64::max)
+            };
+            let faults = |arm| worst(arm, "major_faults");
+            if let (Some(stock), Some(ours)) = (faults(STOCK), faults(LIMELIGHT)) {
+                verdicts.push(Verdict::new(
+                    format!(
+                        "{variant}: the worst swipe after {ms} ms has at most 5 % of stock's major faults"
+                    ),
+                    ours <= stock * 0.05,
+                    format!("{ours}, stock {stock}"),
+                ));
             }
         }
-        verdicts
     }
-
-    fn metrics(&self) -> Vec<Metric> {
-        gallery::metrics()
-    }
+    verdicts
 }
 
-impl Scenario for Exact {
+impl Scenario for Synthetic {
     fn name(&self) -> &'static str {
-        "gallery-exact"
+        self.name
     }
 
     fn about(&self) -> &'static str {
-        "the same viewer where one instruction takes one nanosecond: times to compare"
+        self.about
     }
 
     fn kind(&self) -> Kind {
         Kind::Benchmark
     }
 
+    fn mode(&self) -> Mode {
+        self.mode
+    }
+
     fn variants(&self) -> Vec<Variant> {
-        variants()
+        (self.variants)()
     }
 
     fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
-        vec![
-            IDLE,
-            STOCK,
-            BEST_STOCK,
-            ON_DEBIAN,
-            IDLE_OURS,
-            BEST_STOCK_OURS,
-            LIMELIGHT,
-        ]
+        self.arms.to_vec()
     }
 
     fn further_arms(&self, _variant: &Variant) -> Vec<ArmOn> {
-        vec![STOCK_OURS]
+        self.further_arms.to_vec()
     }
 
     fn machine(&self, _variant: &Variant) -> MachineSize {
-        MachineSize {
-            vcpus: 1,
-            ..gallery::comparable_machine(EXACT_SWAP_MIB)
-        }
+        gallery::comparable_machine(SWAP_MIB)
     }
 
     fn tasks(&self, variant: &Variant, _arm: ArmOn) -> Vec<Task> {
         let mut work = gallery::brief(&variant.load);
-        // Who gets the only CPU is another mechanism's business.
-        work.load_nice = 19;
-        // A busy second of the guest costs the host ten: this fills the guest's memory once.
-        work.warm_up_ms = 3000;
-        work.pauses = pauses(&[(200, 8)]);
+        work.warm_up_ms = self.warm_up_ms;
+        if self.mode == Mode::Exact {
+            // Who gets the only CPU is another mechanism's business.
+            work.load_nice = 19;
+        }
+        work.pauses = self
+            .pauses
+            .iter()
+            .map(|&(ms, swipes)| Pause { ms, swipes })
+            .collect();
         vec![Task::new(TASK, Work::GallerySynthetic(work))]
     }
 
     fn time_limit(&self, _variant: &Variant) -> Duration {
-        Duration::from_secs(60)
+        self.limit
     }
 
     fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
-        judge(aggregates)
+        (self.judge)(aggregates)
     }
 
     fn metrics(&self) -> Vec<Metric> {
-        gallery::metrics()
+        let mut all = gallery::metrics();
+        all.extend((self.further_metrics)());
+        all
     }
 
     fn expected_console(&self) -> &'static [&'static str] {
         OUT_OF_MEMORY
-    }
-
-    fn mode(&self) -> Mode {
-        Mode::Exact
     }
 }
