@@ -7,8 +7,9 @@ use crate::cgroup::Cgroup;
 use crate::machine;
 use crate::plan::Arm;
 
-/// What is reserved beyond the app's own charge, in percent of it.
-const RESERVE_PERCENT: u64 = 110;
+/// What is reserved for an app's charge, in percent of it. Generous: MGLRU spares a cgroup whose
+/// charge is below `memory.min`, and takes from all of it once it is above.
+const RESERVE_PERCENT: u64 = 160;
 
 /// Sets what the arm sets by hand on the app's cgroup and its ancestors, for an app that is charged
 /// for `charge_bytes`; other arms set nothing.
