@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The scenarios, one file each.
 
+mod boost;
 mod boot;
 mod fallback;
 mod focus;
@@ -29,12 +30,15 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &fallback::Fallback,
         &premap::PremapRules,
         &restore::Restore,
+        &boost::Rules,
         &soak::ShortSoak,
         &gallery_synthetic::FAST,
         &gallery_synthetic::THINKING,
         &gallery_synthetic::EXACT,
         &gallery_real::GalleryReal,
         &fallback::SelfHogCost,
+        &boost::Exact,
+        &boost::TwoProcessors,
         &readahead::SmallReads,
         &readahead::ColdStart,
         &premap::Premap,

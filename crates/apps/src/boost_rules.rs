@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What boost promises beside speed: values move with the focus and come back exactly, the user's own
+//! word counts, a dead daemon leaves nothing behind, and nobody else is touched.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::boost::{renice, sleeper, standing};
+use crate::cell::Stage;
+use crate::cgroup::Cgroup;
+use crate::daemon::{focus, limelight, Daemon};
+use crate::process::Process;
+
+/// Longer than the daemon takes between two looks at an app.
+const LOOK: Duration = Duration::from_millis(1500);
+
+/// An app with or without a cgroup of its own.
+struct App {
+    process: Process,
+    cgroup: Option<Cgroup>,
+}
+
+impl App {
+    fn start(scope: Option<&str>) -> Result<App> {
+        let cgroup = scope
+            .map(|name| Cgroup::create(&format!("app.slice/app-limelight-{name}-1.scope")))
+            .transpose()?;
+        let process = sleeper(cgroup.as_ref())?;
+        Ok(App { process, cgroup })
+    }
+
+    fn pid(&self) -> i32 {
+        self.process.pid()
+    }
+
+    fn standing(&self) -> Result<String> {
+        standing(self.pid(), self.cgroup.as_ref())
+    }
+}
+
+/// Runs all checks.
+pub fn run(stage: Stage) -> Result<()> {
+    let reporter = &stage.reporter;
+    std::fs::create_dir_all("/etc/limelight")?;
+    std::fs::write(crate::daemon::CONFIG, "[protect]\nadopt = \"never\"\n")?;
+    let (first, second) = (App::start(Some("first"))?, App::start(Some("second"))?);
+    let (bare, innocent) = (App::start(None)?, App::start(None)?);
+    renice(first.pid(), 3)?;
+    let everyone = [&first, &second, &bare, &innocent];
+    let all = || -> Result<Vec<String>> { everyone.iter().map(|app| app.standing()).collect() };
+    let before = all()?;
+    let pids: Vec<i32> = everyone.iter().map(|app| app.pid()).collect();
+    let expect = |what: &str, app: &App, words: &[&str]| -> Result<()> {
+        let seen = app.standing()?;
+        let held = words.iter().all(|word| seen.contains(word));
+        reporter.check(what, held, seen)
+    };
+    let same = |what: &str, index: usize| -> Result<()> {
+        let seen = everyone[index].standing()?;
+        reporter.check(
+            what,
+            seen == before[index],
+            format!("{seen}, before {}", before[index]),
+        )
+    };
+
+    let daemon = Daemon::start(&pids)?;
+    focus(first.pid())?;
+    let boosted = ["slice 300000 ns", "cpu.weight 10000"];
+    expect("the topmost app has weight and slice", &first, &boosted)?;
+    expect(
+        "where a weight acts, nice values stay",
+        &first,
+        &["nice 3,"],
+    )?;
+    focus(second.pid())?;
+    expect("the boost follows the focus", &second, &boosted)?;
+    same("the app that lost the focus is as it was", 0)?;
+
+    focus(bare.pid())?;
+    let reniced = ["nice -20,", "slice 300000 ns"];
+    expect(
+        "without a cgroup of its own an app gets nice values",
+        &bare,
+        &reniced,
+    )?;
+    same("the second app is as it was", 1)?;
+    same("a process that is no app's is untouched", 3)?;
+    renice(bare.pid(), 7)?;
+    sleep(LOOK);
+    expect(
+        "a value that the user sets is not set again",
+        &bare,
+        &["nice 7,"],
+    )?;
+    focus(second.pid())?;
+    expect("nor put back when the focus leaves", &bare, &["nice 7,"])?;
+    renice(bare.pid(), 0)?;
+
+    second_weight(&second, "250")?;
+    sleep(LOOK);
+    focus(first.pid())?;
+    expect(
+        "a weight that the user sets stays",
+        &second,
+        &["cpu.weight 250"],
+    )?;
+    second_weight(&second, "100")?;
+
+    focus(bare.pid())?;
+    let dead = daemon.kill()?;
+    expect("values outlive a daemon that is killed", &bare, &reniced)?;
+    let successor = Daemon::start_after(dead)?;
+    for (index, app) in [
+        "first app",
+        "second app",
+        "app without a cgroup",
+        "innocent",
+    ]
+    .iter()
+    .enumerate()
+    {
+        same(
+            &format!("after kill -9 and a new start the {app} is as it was"),
+            index,
+        )?;
+    }
+    limelight(&["focus", "--none"])?;
+    successor.stop(reporter)?;
+    std::fs::remove_file(crate::daemon::CONFIG)?;
+    stage.reporter.finish()
+}
+
+fn second_weight(app: &App, weight: &str) -> Result<()> {
+    match &app.cgroup {
+        Some(cgroup) => cgroup.set("cpu.weight", weight),
+        None => Ok(()),
+    }
+}

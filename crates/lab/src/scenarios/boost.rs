@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! EIMOS's experiments with the scheduler: a nested loop of additions alone and beside ten of its
+//! kind, Linpack beside ten of those, a task that draws 60 frames a second beside ten loads and
+//! beside a build; and a helper of the app, whose frames must not suffer for the app's sake.
+//!
+//! On one processor instructions are the clock; two processors need fast mode, whose times are
+//! rougher.
+
+use std::time::Duration;
+
+use limelight_apps::scenario::{Boost, Helper, Place, Spin, Work};
+
+use super::terms::{BEST_STOCK, IDLE, LIMELIGHT, ON_DEBIAN, STOCK};
+use crate::results::Aggregates;
+use crate::scenario::{
+    ArmOn, Better, Kind, Lru, MachineSize, Metric, Mode, Scenario, SwapKind, Task, Variant, Verdict,
+};
+
+/// One processor, exact times.
+pub struct Exact;
+
+/// Two processors.
+pub struct TwoProcessors;
+
+/// What boost promises beside speed.
+pub struct Rules;
+
+const OWN: &str = "own-cgroup";
+const SIBLINGS: &str = "sibling-cgroups";
+const ROOT: &str = "no-cgroup";
+/// EIMOS's number of loads.
+const LOADS: u32 = 10;
+
+/// Part of the idle machine's throughput that the app must keep.
+const SPEED: f64 = 0.97;
+/// The same without a cgroup: nice -20 is 88,761 parts beside ten times 1,024.
+const SPEED_BY_NICE: f64 = 0.88;
+/// How many times longer the slowest frame in a hundred may take than on an idle machine.
+const SLOWER: f64 = 2.0;
+/// Percent of frames that may be missed beyond those of the idle machine.
+const MISSED: f64 = 1.0;
+/// Microseconds in which the boost must have moved.
+const MOVED_US: f64 = 50_000.0;
+
+const ALONE: &str = "add-alone";
+const ADD: &str = "add-loads";
+const LINPACK: &str = "linpack-loads";
+const FRAMES: &str = "frames-loads";
+const BUILD: &str = "frames-build";
+const HELPER: &str = "helper-known";
+const UNKNOWN: &str = "helper-unknown";
+const SWITCHES: &str = "switches";
+
+fn place(variant: &Variant) -> Place {
+    match variant.load.as_str() {
+        ROOT => Place::Root,
+        SIBLINGS => Place::Siblings,
+        _ => Place::Background,
+    }
+}
+
+/// The experiments, with `runs` runs of each program and `frames` frames.
+fn tasks(place: Place, runs: u32, frames: u32) -> Vec<Task> {
+    let add = Boost {
+        app: Spin::AddLoop,
+        runs,
+        load: Spin::AddLoop,
+        loads: LOADS,
+        place,
+        helper: None,
+        switches: false,
+    };
+    let drawing = Boost {
+        app: Spin::Frames,
+        runs: frames,
+        ..add.clone()
+    };
+    let served = |helper| Boost {
+        runs: frames,
+        helper: Some(helper),
+        ..add.clone()
+    };
+    let all = [
+        (
+            ALONE,
+            Boost {
+                loads: 0,
+                ..add.clone()
+            },
+        ),
+        (ADD, add.clone()),
+        (
+            LINPACK,
+            Boost {
+                app: Spin::Linpack,
+                ..add.clone()
+            },
+        ),
+        (FRAMES, drawing.clone()),
+        (
+            BUILD,
+            Boost {
+                load: Spin::Build,
+                loads: 1,
+                ..drawing
+            },
+        ),
+        (HELPER, served(Helper::Known)),
+        (UNKNOWN, served(Helper::Unknown)),
+        (
+            SWITCHES,
+            Boost {
+                switches: true,
+                ..add.clone()
+            },
+        ),
+    ];
+    let named = |(name, work): (&str, Boost)| Task::new(name, Work::Boost(work));
+    all.into_iter().map(named).collect()
+}
+
+fn variants(loads: &[&str]) -> Vec<Variant> {
+    Variant::product(&[Lru::Mglru], &[SwapKind::None], loads)
+}
+
+fn machine(vcpus: u32) -> MachineSize {
+    MachineSize {
+        memory_mib: 192,
+        vcpus,
+        ..MachineSize::default()
+    }
+}
+
+fn metrics() -> Vec<Metric> {
+    let metric = |name, label, better| Metric {
+        name,
+        label,
+        better,
+    };
+    vec![
+        metric("run_us", "run", Better::Lower),
+        metric("mflops", "MFLOPS", Better::Higher),
+        metric("wake_p50_us", "wake-up p50", Better::Lower),
+        metric("wake_p99_us", "wake-up p99", Better::Lower),
+        metric("frame_p50_us", "frame p50", Better::Lower),
+        metric("frame_p99_us", "frame p99", Better::Lower),
+        metric("missed_frames_percent", "% missed", Better::Lower),
+        metric("switch_p50_us", "boost moved p50", Better::Lower),
+        metric("switch_max_us", "boost moved, worst", Better::Lower),
+    ]
+}
+
+fn judge(aggregates: &Aggregates) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    for variant in aggregates.variants() {
+        for arm in [ON_DEBIAN, LIMELIGHT] {
+            let figures = Figures {
+                aggregates,
+                variant: &variant,
+                arm,
+            };
+            for task in [ALONE, ADD, LINPACK] {
+                verdicts.extend(figures.speed(task));
+            }
+            for task in [FRAMES, BUILD, HELPER] {
+                verdicts.extend(figures.frames(task));
+            }
+            verdicts.extend(figures.moved());
+        }
+    }
+    verdicts
+}
+
+/// One arm of one variant.
+struct Figures<'a> {
+    aggregates: &'a Aggregates,
+    variant: &'a Variant,
+    arm: ArmOn,
+}
+
+impl Figures<'_> {
+    fn median(&self, arm: ArmOn, task: &str, name: &str) -> Option<f64> {
+        self.aggregates.median(self.variant, arm, task, name)
+    }
+
+    fn speed(&self, task: &str) -> Option<Verdict> {
+        let idle = self.median(IDLE, task, "run_us")?;
+        let speed = idle / self.median(self.arm, task, "run_us")?;
+        // What no weight can do on one processor is not promised.
+        let promised = match (task, place(self.variant)) {
+            (ALONE, _) | (_, Place::Background) => SPEED,
+            (_, Place::Root | Place::Siblings) => SPEED_BY_NICE,
+        };
+        Some(Verdict::new(
+            format!(
+                "{} {task}: {} keeps at least {promised} of the idle machine's speed",
+                self.variant, self.arm
+            ),
+            speed >= promised,
+            format!("{speed:.4}"),
+        ))
+    }
+
+    fn frames(&self, task: &str) -> Vec<Verdict> {
+        let pair = |name: &str| {
+            Some((
+                self.median(IDLE, task, name)?,
+                self.median(self.arm, task, name)?,
+            ))
+        };
+        let mut verdicts = Vec::new();
+        if let Some((idle, ours)) = pair("frame_p99_us") {
+            verdicts.push(Verdict::new(
+                format!(
+                    "{} {task}: the slowest frame in a hundred of {} takes at most {SLOWER} times as long as on an idle machine",
+                    self.variant, self.arm
+                ),
+                ours <= idle * SLOWER,
+                format!("{ours:.0} us, idle {idle:.0} us"),
+            ));
+        }
+        if let Some((idle, ours)) = pair("missed_frames_percent") {
+            verdicts.push(Verdict::new(
+                format!(
+                    "{} {task}: {} misses at most {MISSED} % of the frames more than an idle machine",
+                    self.variant, self.arm
+                ),
+                ours <= idle + MISSED,
+                format!("{ours:.1} %, idle {idle:.1} %"),
+            ));
+        }
+        verdicts
+    }
+
+    fn moved(&self) -> Option<Verdict> {
+        let worst = self.median(self.arm, SWITCHES, "switch_max_us")?;
+        Some(Verdict::new(
+            format!(
+                "{}: on {} the boost has moved within 50 ms of each change of focus",
+                self.variant, self.arm
+            ),
+            worst <= MOVED_US,
+            format!("{:.1} ms at worst", worst / 1000.0),
+        ))
+    }
+}
+
+impl Scenario for Exact {
+    fn name(&self) -> &'static str {
+        "boost-exact"
+    }
+
+    fn about(&self) -> &'static str {
+        "EIMOS's loops, Linpack and a frame task on one processor beside ten loads and a build"
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Benchmark
+    }
+
+    fn variants(&self) -> Vec<Variant> {
+        variants(&[OWN, ROOT, SIBLINGS])
+    }
+
+    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
+        vec![IDLE, STOCK, BEST_STOCK, ON_DEBIAN, LIMELIGHT]
+    }
+
+    fn machine(&self, _variant: &Variant) -> MachineSize {
+        machine(1)
+    }
+
+    fn tasks(&self, variant: &Variant, _arm: ArmOn) -> Vec<Task> {
+        tasks(place(variant), 40, 100)
+    }
+
+    fn time_limit(&self, _variant: &Variant) -> Duration {
+        Duration::from_secs(120)
+    }
+
+    fn repetitions(&self) -> u32 {
+        1
+    }
+
+    fn mode(&self) -> Mode {
+        Mode::Exact
+    }
+
+    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
+        judge(aggregates)
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        metrics()
+    }
+}
+
+impl Scenario for TwoProcessors {
+    fn name(&self) -> &'static str {
+        "boost"
+    }
+
+    fn about(&self) -> &'static str {
+        "the same on two processors"
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Benchmark
+    }
+
+    fn variants(&self) -> Vec<Variant> {
+        variants(&[OWN, ROOT])
+    }
+
+    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
+        vec![IDLE, STOCK, BEST_STOCK, ON_DEBIAN, LIMELIGHT]
+    }
+
+    fn machine(&self, _variant: &Variant) -> MachineSize {
+        machine(2)
+    }
+
+    fn tasks(&self, variant: &Variant, _arm: ArmOn) -> Vec<Task> {
+        tasks(place(variant), 50, 200)
+    }
+
+    fn time_limit(&self, _variant: &Variant) -> Duration {
+        Duration::from_secs(300)
+    }
+
+    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
+        judge(aggregates)
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        metrics()
+    }
+}
+
+impl Scenario for Rules {
+    fn name(&self) -> &'static str {
+        "boost-rules"
+    }
+
+    fn about(&self) -> &'static str {
+        "boost moves with the focus, respects the user, and leaves nothing behind"
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Test
+    }
+
+    fn variants(&self) -> Vec<Variant> {
+        variants(&["values"])
+    }
+
+    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
+        vec![ON_DEBIAN]
+    }
+
+    fn machine(&self, _variant: &Variant) -> MachineSize {
+        machine(2)
+    }
+
+    fn tasks(&self, _variant: &Variant, _arm: ArmOn) -> Vec<Task> {
+        vec![Task::new("rules", Work::BoostRules)]
+    }
+
+    fn time_limit(&self, _variant: &Variant) -> Duration {
+        Duration::from_secs(120)
+    }
+
+    /// The guest's checks say everything.
+    fn must_hold(&self, _aggregates: &Aggregates) -> Vec<Verdict> {
+        Vec::new()
+    }
+}
