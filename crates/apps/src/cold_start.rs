@@ -77,11 +77,13 @@ pub fn run(mut stage: Stage, work: &ColdStart) -> Result<()> {
         bail!("cold-start needs a root file system, and the plan's machine has none");
     }
     let mut store = stage.store()?;
-    if !Path::new(TREE).exists() {
+    if !Path::new(&format!("{TREE}{APP}")).exists() {
         stage
             .reporter
             .progress("copying the program to the slow disk")?;
         copy_program()?;
+        // Whatever a program does at its first start of all.
+        App::start()?;
     }
     let disk = Disk::of(Path::new(TREE))?;
     let specs: Vec<load::Spec> = loads(work.loads)
@@ -191,27 +193,20 @@ fn copy_program() -> Result<()> {
         .filter(|name| LIBRARIES.iter().any(|library| name.starts_with(library)))
         .map(|name| format!("{libraries}/{name}"))
         .collect();
-    files.extend(["usr/bin/python3.11", "usr/lib/python3.11", "lib64"].map(String::from));
+    files.extend(["usr/bin/python3.11", "usr/lib/python3.11"].map(String::from));
     for file in files {
         let to = Path::new(TREE).join(&file);
-        let parent = to.parent().context("a file has a directory")?;
-        fs::create_dir_all(parent)?;
-        let from = Path::new(ROOTFS).join(&file);
-        // Links are followed: the tree has every library once, under the name that is looked for.
-        let arguments = [
-            "cp",
-            "-rL",
-            &from.to_string_lossy(),
-            &parent.to_string_lossy(),
-        ];
-        let (code, text) = run_program("/bin/busybox", &arguments)?;
-        if code != 0 {
-            bail!("cannot copy {}: {}", from.display(), text.trim());
-        }
+        copy(
+            &Path::new(ROOTFS).join(&file),
+            to.parent().context("a file has a directory")?,
+        )?;
     }
-    for directory in ["lib", "dev", "proc"] {
-        fs::create_dir_all(Path::new(TREE).join(directory))?;
-    }
+    let loader = "ld-linux-x86-64.so.2";
+    copy(
+        &Path::new(ROOTFS).join(libraries).join(loader),
+        &Path::new(TREE).join("lib64"),
+    )?;
+    fs::create_dir_all(Path::new(TREE).join("lib"))?;
     std::os::unix::fs::symlink(
         "../usr/lib/x86_64-linux-gnu",
         Path::new(TREE).join("lib/x86_64-linux-gnu"),
@@ -222,6 +217,17 @@ fn copy_program() -> Result<()> {
         format!("#!/usr/bin/python3.11\nimport {MODULES}\nprint('ready', flush=True)\ninput()\n"),
     )?;
     fs::set_permissions(&app, fs::Permissions::from_mode(0o755))?;
+    Ok(())
+}
+
+/// Copies a file or a directory into a directory.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    let arguments = ["cp", "-a", &from.to_string_lossy(), &to.to_string_lossy()];
+    let (code, text) = run_program("/bin/busybox", &arguments)?;
+    if code != 0 {
+        bail!("cannot copy {}: {}", from.display(), text.trim());
+    }
     Ok(())
 }
 

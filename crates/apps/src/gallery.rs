@@ -277,6 +277,9 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
         gallery.family,
         stage.repetition,
     )?;
+    if gallery.app_realtime {
+        viewer.talk.process.make_realtime()?;
+    }
     let daemon = prepare_arm(stage.arm, &viewer)?;
     if viewer.loaded.is_none() {
         viewer.load()?;

@@ -147,6 +147,9 @@ pub struct Gallery {
     /// The loads' nice value. Exact mode has one CPU, and who gets that is `boost`'s business, not
     /// `protect`'s: it uses 19.
     pub load_nice: i32,
+    /// Whether the viewer gets the CPU at once whenever it wants it (SCHED_FIFO), from the kernel's
+    /// reclaim thread too: for exact mode, likewise.
+    pub app_realtime: bool,
     /// Time from the loads' start to the first swipe.
     pub warm_up_ms: u32,
     /// Swipes, in this order.

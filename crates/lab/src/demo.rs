@@ -82,6 +82,7 @@ impl Scenario for Demo {
                 },
             ],
             load_nice: 0,
+            app_realtime: false,
             warm_up_ms: 5000,
             pauses: PAUSES.to_vec(),
             swipe_percent: 20,

@@ -39,6 +39,7 @@ pub fn brief(load: &str) -> Gallery {
         footprint: Footprint::SMALL,
         loads: loads(load),
         load_nice: 0,
+        app_realtime: false,
         warm_up_ms: 6000,
         pauses: vec![Pause {
             ms: 200,

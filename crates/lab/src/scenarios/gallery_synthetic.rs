@@ -224,6 +224,7 @@ impl Scenario for Synthetic {
         if self.mode == Mode::Exact {
             // Who gets the only CPU is another mechanism's business.
             work.load_nice = 19;
+            work.app_realtime = true;
         }
         work.pauses = self
             .pauses
