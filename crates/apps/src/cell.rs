@@ -9,7 +9,8 @@ use crate::record::{write, Reporter};
 use crate::scenario::Work;
 use crate::{
     boost, boost_rules, cgroup, cold_start, daemon_killed, focus_move, gallery, gallery_real,
-    machine, overhead, premap, premap_rules, process, reading, self_hog, soak, startup,
+    machine, overhead, premap, premap_rules, process, readahead_rules, reading, self_hog, soak,
+    startup,
 };
 
 /// What every scenario gets.
@@ -63,6 +64,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::ColdStart(work) => cold_start::run(stage, &work),
         Work::Boost(work) => boost::run(stage, &work),
         Work::BoostRules => boost_rules::run(stage),
+        Work::ReadaheadRules => readahead_rules::run(stage),
         Work::Reading(work) => reading::run(stage, &work),
         Work::Heap(work) => premap::run(stage, &work),
         Work::PremapRules => premap_rules::run(stage),

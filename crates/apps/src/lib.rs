@@ -32,6 +32,7 @@ pub mod premap;
 pub mod premap_rules;
 pub mod process;
 pub mod random;
+pub mod readahead_rules;
 pub mod reading;
 pub mod record;
 pub mod response;

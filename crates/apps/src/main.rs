@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use limelight_apps::{
-    cell, fragment, heap, init, load, overhead, premap_rules, reading, self_hog, soak, spin, viewer,
+    cell, fragment, heap, init, load, overhead, premap_rules, readahead_rules, reading, self_hog,
+    soak, spin, viewer,
 };
 use serde::de::DeserializeOwned;
 
@@ -78,6 +79,11 @@ enum Part {
         /// Its specification in JSON.
         spec: String,
     },
+    /// Reads what it is told, and waits.
+    Starter {
+        /// Its specification in JSON.
+        spec: String,
+    },
     /// One of soak's apps.
     SoakApp {
         /// Its specification in JSON.
@@ -120,6 +126,7 @@ fn run(part: Part) -> Result<u8> {
             premap_rules::app()?;
         }
         Part::Fragmenter { spec } => fragment::fragmenter(&parse(&spec)?)?,
+        Part::Starter { spec } => readahead_rules::starter(&parse(&spec)?)?,
         Part::SoakApp { spec } => soak::app(&parse(&spec)?)?,
         Part::Probe { spec } => overhead::probe(&parse(&spec)?)?,
     }

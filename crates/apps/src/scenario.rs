@@ -35,6 +35,8 @@ pub enum Work {
     Boost(Boost),
     /// Boost's promises beside speed.
     BoostRules,
+    /// What `readahead` promises, checked one by one.
+    ReadaheadRules,
     /// EIMOS's reader in front, and one behind it.
     Reading(Reading),
     /// PREMAP's app, whose heap grows and shrinks.

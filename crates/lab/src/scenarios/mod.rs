@@ -29,6 +29,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &focus::Focus,
         &fallback::Fallback,
         &premap::PremapRules,
+        &readahead::Readahead,
         &restore::Restore,
         &boost::Rules,
         &soak::ShortSoak,

@@ -20,6 +20,9 @@ use crate::scenario::{
 /// See the module.
 pub struct SmallReads;
 
+/// The promises, one by one.
+pub struct Readahead;
+
 /// Cold start of a real program, with and without a record, with and without load on the disk.
 pub struct ColdStart;
 
@@ -251,6 +254,48 @@ impl Scenario for ColdStart {
             metric("major_faults", "major faults", Better::Lower),
             metric("load_kib_per_s", "loads", Better::Higher),
         ]
+    }
+}
+
+impl Scenario for Readahead {
+    fn name(&self) -> &'static str {
+        "readahead"
+    }
+
+    fn about(&self) -> &'static str {
+        "starts are recorded and read ahead, changed files are not; only the topmost app reads further"
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Test
+    }
+
+    fn variants(&self) -> Vec<Variant> {
+        vec![Variant::new(Lru::Mglru, SwapKind::None, "rules")]
+    }
+
+    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
+        vec![ON_DEBIAN, LIMELIGHT]
+    }
+
+    fn machine(&self, _variant: &Variant) -> MachineSize {
+        MachineSize {
+            data_mib: 640,
+            ..MachineSize::default()
+        }
+    }
+
+    fn tasks(&self, _variant: &Variant, _arm: ArmOn) -> Vec<Task> {
+        vec![Task::new("rules", Work::ReadaheadRules)]
+    }
+
+    fn time_limit(&self, _variant: &Variant) -> Duration {
+        Duration::from_secs(300)
+    }
+
+    /// The guest's checks say everything.
+    fn must_hold(&self, _aggregates: &Aggregates) -> Vec<Verdict> {
+        Vec::new()
     }
 }
 

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What `readahead` promises, as a test: a start is recorded and read ahead at the next one, a file
+//! that has changed and a record that is damaged are not, and of all readers only the topmost app
+//! takes fewer requests.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, BufRead, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::cell::Stage;
+use crate::daemon::{focus, limelight, log_tail, Daemon, CONFIG};
+use crate::disk::Disk;
+use crate::machine::drop_caches;
+use crate::memory::{cached_pages, MIB, PAGE};
+use crate::process::{Process, Start};
+use crate::reading;
+use crate::record::Reporter;
+use crate::scenario::Pattern;
+use crate::store::{Extent, Store};
+
+const RECORDS: &str = "/var/lib/limelight/coldstart";
+/// Long enough for anything that happens at all.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The daemon replays no start twice within five seconds.
+const AGAIN: Duration = Duration::from_secs(6);
+/// Size of each file that the app reads.
+const FILE_MIB: u32 = 4;
+/// Size of the file that is read from front to back.
+const STREAM_MIB: u32 = 8;
+/// The app's own readers must take at most this part of a background reader's requests.
+const FEWER: u64 = 2;
+
+/// What the app reads when it starts.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Spec {
+    /// Whole files, or parts of them.
+    pub parts: Vec<Extent>,
+}
+
+/// The app's process: reads, says so, waits.
+pub fn starter(spec: &Spec) -> Result<()> {
+    for part in &spec.parts {
+        let mut bytes = vec![0u8; part.len as usize];
+        part.open()?
+            .read_exact_at(&mut bytes, part.offset)
+            .context("the app cannot read")?;
+    }
+    println!("true");
+    io::stdin().lock().read_line(&mut String::new())?;
+    Ok(())
+}
+
+/// Runs the test.
+pub fn run(stage: Stage) -> Result<()> {
+    let mut store = stage.store()?;
+    let files = ["one", "two", "three"].map(|name| store.file(name, FILE_MIB));
+    let [one, two, three] = files;
+    let rules = Rules {
+        one: one?,
+        two: two?,
+        three: three?,
+        program: program(&store)?,
+        reporter: &stage.reporter,
+    };
+    let front = store.file("front", STREAM_MIB)?;
+    let behind = store.file("behind", STREAM_MIB)?;
+    let alone = read(&behind, false)?;
+
+    write_config()?;
+    let daemon = Daemon::start(&[])?;
+    rules.recorded()?;
+    rules.replayed()?;
+    rules.changed()?;
+    rules.damaged()?;
+
+    let app = read(&front, true)?;
+    let background = read(&behind, false)?;
+    stage.reporter.check(
+        "the topmost app's reading takes at most half of the requests",
+        app * FEWER <= alone,
+        format!("{app} requests, without Limelight {alone}"),
+    )?;
+    stage.reporter.check(
+        "a background process's reading takes as many requests as ever",
+        background.abs_diff(alone) <= alone / 10 + 2,
+        format!("{background} requests, without Limelight {alone}"),
+    )?;
+    daemon.stop(&stage.reporter)?;
+    stage.reporter.finish()
+}
+
+struct Rules<'a> {
+    one: Extent,
+    two: Extent,
+    three: Extent,
+    program: PathBuf,
+    reporter: &'a Reporter,
+}
+
+impl Rules<'_> {
+    fn recorded(&self) -> Result<()> {
+        let part = |offset: usize, len: usize| Extent {
+            offset: offset as u64,
+            len: len as u64,
+            ..self.one.clone()
+        };
+        drop_caches()?;
+        let app = self.start(&Spec {
+            parts: vec![
+                part(0, MIB),
+                part(3 * MIB, MIB / 2),
+                self.two.clone(),
+                self.three.clone(),
+            ],
+        })?;
+        focus(app.pid())?;
+        let written = wait(|| Ok(records().len() == 1))?;
+        self.reporter.check(
+            "the start of the topmost app is recorded",
+            written,
+            format!("{:?}", records()),
+        )
+    }
+
+    fn replayed(&self) -> Result<()> {
+        let _app = self.start_cold()?;
+        let done = wait(|| Ok(pages(&self.two)? == whole(&self.two)))?;
+        let one = pages(&self.one)?;
+        self.reporter.check(
+            "what was read at the last start is read ahead at the next one",
+            done && pages(&self.three)? == whole(&self.three) && one >= (3 * MIB / 2 / PAGE) as u64,
+            format!(
+                "{one}, {}, {} pages",
+                pages(&self.two)?,
+                pages(&self.three)?
+            ),
+        )?;
+        self.reporter.check(
+            "what was not read is not read ahead",
+            one < whole(&self.one),
+            format!(
+                "{one} of {} pages of a file that is read in part",
+                whole(&self.one)
+            ),
+        )
+    }
+
+    fn changed(&self) -> Result<()> {
+        OpenOptions::new()
+            .write(true)
+            .open(&self.three.path)?
+            .write_all(b"changed")?;
+        let _app = self.start_cold()?;
+        let done = wait(|| Ok(pages(&self.two)? == whole(&self.two)))?;
+        let three = pages(&self.three)?;
+        self.reporter.check(
+            "a file that has changed since is not read ahead, the others are",
+            done && three == 0,
+            format!("{} and {three} pages", pages(&self.two)?),
+        )
+    }
+
+    fn damaged(&self) -> Result<()> {
+        let path = records().pop().context("a record")?;
+        let text = fs::read(&path)?;
+        fs::write(&path, text.get(..text.len() / 2).unwrap_or_default())?;
+        let _app = self.start_cold()?;
+        let name = path.to_string_lossy().into_owned();
+        let warned = wait(|| Ok(log_tail().contains(&format!("{name}: the checksum"))))?;
+        let cached = pages(&self.two)?;
+        self.reporter.check(
+            "a damaged record is named in the log and nothing of it is read",
+            warned && cached == 0,
+            if warned {
+                format!("{cached} pages")
+            } else {
+                log_tail()
+            },
+        )?;
+        let answers = limelight(&["status"]);
+        self.reporter.check(
+            "limelightd goes on after it",
+            answers.is_ok(),
+            format!("{answers:?}"),
+        )
+    }
+
+    /// Starts the app so that it reads nothing of its own.
+    fn start_cold(&self) -> Result<Process> {
+        sleep(AGAIN);
+        drop_caches()?;
+        self.start(&Spec::default())
+    }
+
+    fn start(&self, spec: &Spec) -> Result<Process> {
+        let mut command = Command::new(&self.program);
+        command
+            .arg("starter")
+            .arg(serde_json::to_string(spec)?)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null());
+        Start::PLAIN.program(command, "starter")
+    }
+}
+
+/// A program on the disk: the initramfs is not watched.
+fn program(store: &Store) -> Result<PathBuf> {
+    let Store::Directory(directory) = store else {
+        bail!("this test needs a data disk with a file system");
+    };
+    let program = directory.join("starter");
+    fs::copy("/proc/self/exe", &program)
+        .with_context(|| format!("cannot write {}", program.display()))?;
+    Ok(program)
+}
+
+fn write_config() -> Result<()> {
+    let directory = Path::new(CONFIG).parent().context("a directory")?;
+    fs::create_dir_all(directory)?;
+    fs::write(CONFIG, "[readahead]\nrecord_s = 1\n")
+        .with_context(|| format!("cannot write {CONFIG}"))
+}
+
+fn records() -> Vec<PathBuf> {
+    let entries = fs::read_dir(RECORDS).into_iter().flatten();
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    paths
+        .filter(|path| !path.to_string_lossy().contains("/."))
+        .collect()
+}
+
+/// Requests for reading a file from front to back in small pieces, in front or not.
+fn read(file: &Extent, front: bool) -> Result<u64> {
+    drop_caches()?;
+    let spec = reading::Spec {
+        file: file.clone(),
+        pattern: Pattern::Sequential { bytes: 48 },
+        seed: 0,
+    };
+    let mut reader = Start::PLAIN.conversation("reader", &spec)?;
+    let _ready: bool = reader.hear()?;
+    if front {
+        focus(reader.process.pid())?;
+    }
+    let disk = Disk::of(&file.path)?;
+    let before = disk.requests()?;
+    let _done: reading::Finished = reader.ask("read")?;
+    Ok(disk.requests()?.since(before).reads)
+}
+
+fn pages(file: &Extent) -> Result<u64> {
+    cached_pages(&file.open()?, file.offset, file.len)
+}
+
+fn whole(file: &Extent) -> u64 {
+    file.len / PAGE as u64
+}
+
+/// Waits until something holds; whether it ever did.
+fn wait(mut holds: impl FnMut() -> Result<bool>) -> Result<bool> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if holds()? {
+            return Ok(true);
+        }
+        if Instant::now() > deadline {
+            return Ok(false);
+        }
+        sleep(Duration::from_millis(50));
+    }
+}
