@@ -5,8 +5,7 @@
  * Fresh heap is touched from front to back, soon, and nearly all of it. So when
  * a member of the topmost set writes to anonymous memory for the first time,
  * a window of the following pages is mapped along with the page that was
- * asked for. Nothing is mapped before the app touches something: what it only
- * reserves stays unmapped.
+ * asked for. What an app only reserves stays unmapped.
  *
  * How large is the window? The evidence is in the page table and in a short
  * record of the last windows of the process (struct limelight_premap):
@@ -14,9 +13,11 @@
  *   - a fault right behind a window continues it: twice its size;
  *   - a fault right behind mapped pages begins one: twice as many pages;
  *   - an extension of the heap is mapped to its end with the first fault in
- *     it, if it is no larger than EXTENSION. An extension needs no hint from
- *     brk() or mprotect() to be known as one: it is the empty end of a mapping,
- *     or a hole in it, that begins behind mapped pages or at the beginning;
+ *     it, if it is no larger than EXTENSION: the empty end of a mapping, or a
+ *     hole in it, that begins behind mapped pages or at the beginning;
+ *   - an extension that brk() or mprotect() makes behind mapped pages is mapped
+ *     at once. glibc's arenas grow by mprotect() a page at a time: there is
+ *     nothing behind a fault that could be mapped along with it;
  *   - any other fault is no evidence, and maps one page, as without us.
  *
  * And does it pay? The pages of a window that nobody asked for are mapped old
@@ -42,7 +43,6 @@
  * then put into the page table under one lock.
  */
 #include <linux/gfp.h>
-#include <linux/huge_mm.h>
 #include <linux/limelight.h>
 #include <linux/log2.h>
 #include <linux/memcontrol.h>
@@ -61,6 +61,7 @@
 
 #include "../internal.h"
 #include "internal.h"
+#include "premap.h"
 
 /* Pages of the largest hole that is an extension of the heap. */
 #define EXTENSION	64
@@ -111,7 +112,7 @@ struct window {
  * @zapped: pages unmapped untouched in this epoch
  */
 struct limelight_premap {
-	spinlock_t lock;
+	spinlock_t lock;	/* all but @zapped */
 	unsigned int shift;
 	unsigned int without;
 	unsigned int next;
@@ -140,10 +141,10 @@ static unsigned int next_shift(unsigned int shift, unsigned int nr,
 }
 
 /*
- * Pages that a fault should map.
+ * Pages that should be mapped from an address on; 0: nothing speaks for any.
  * @wanted: size of the window that it continues, 0: none
  * @before: mapped pages right before it
- * @at_start: it is the first page of the mapping
+ * @at_start: a fault at the first page of the mapping
  * @hole: empty pages from it on
  * @hole_ends: where they end there is a mapped page, or the mapping ends
  */
@@ -158,7 +159,7 @@ static unsigned int window_wanted(unsigned int wanted, unsigned int before,
 	else if (before)
 		pages = 2 * (before + 1);
 	else if (!at_start)
-		return 1;
+		return 0;
 
 	if (hole_ends && hole <= EXTENSION)
 		pages = max(pages, hole);
@@ -325,7 +326,7 @@ static bool take_window(struct limelight_premap *record, unsigned long address,
 }
 
 static void add_window(struct limelight_premap *record, unsigned long start,
-		       unsigned int nr, unsigned int wanted)
+		       unsigned int nr, unsigned int wanted, unsigned int ahead)
 {
 	unsigned int zapped = 0;
 
@@ -336,7 +337,7 @@ static void add_window(struct limelight_premap *record, unsigned long start,
 		.wanted = wanted,
 	};
 	record->next = (record->next + 1) % WINDOWS;
-	record->mapped += nr - 1;
+	record->mapped += ahead;
 	if (record->mapped >= EPOCH) {
 		zapped = atomic_xchg(&record->zapped, 0);
 		if (zapped > record->mapped / 8 && record->shift)
@@ -407,11 +408,17 @@ static bool vma_premappable(struct vm_area_struct *vma)
 	       !(vma->vm_flags & refused) && !userfaultfd_armed(vma);
 }
 
+/* Whether the page at vmf->address is wanted now, and not only soon. */
+static bool is_fault(const struct vm_fault *vmf)
+{
+	return vmf->flags & FAULT_FLAG_WRITE;
+}
+
 /*
  * Looks at the page table around @address, which is empty there.
  * @scan: how far to look ahead, in pages
  *
- * Return: pages to map, at most @scan.
+ * Return: pages to map, at most @scan; 0: nothing speaks for any.
  */
 static unsigned int look_around(struct vm_fault *vmf, unsigned long address,
 				unsigned int continued, unsigned int scan)
@@ -428,7 +435,7 @@ static unsigned int look_around(struct vm_fault *vmf, unsigned long address,
 
 	ptes = pte_offset_map(vmf->pmd, address);
 	if (!ptes)
-		return 1;
+		return 0;
 	behind = min(behind, LOOKBACK);
 	while (!continued && before < behind &&
 	       pte_present(ptep_get(ptes - before - 1)))
@@ -438,7 +445,8 @@ static unsigned int look_around(struct vm_fault *vmf, unsigned long address,
 	pte_unmap(ptes);
 
 	hole_ends = hole < most || address + hole * PAGE_SIZE == vma->vm_end;
-	return min3(window_wanted(continued, before, address == vma->vm_start,
+	return min3(window_wanted(continued, before,
+				  is_fault(vmf) && address == vma->vm_start,
 				  hole, hole_ends), hole, scan);
 }
 
@@ -535,7 +543,7 @@ static void map_folio(struct vm_fault *vmf, struct folio *folio,
 	folio_add_new_anon_rmap(folio, vma, address, RMAP_EXCLUSIVE);
 	folio_add_lru_vma(folio, vma);
 
-	if (address == vmf->address) {
+	if (address == vmf->address && is_fault(vmf)) {
 		pte_t pte = mk_pte(folio_page(folio, 0), vma->vm_page_prot);
 
 		pte = pte_mkwrite(pte_mkdirty(pte_sw_mkyoung(pte)), vma);
@@ -615,23 +623,21 @@ static unsigned int map_window(struct vm_fault *vmf, unsigned int nr)
 }
 
 /*
- * A page of the topmost app is written to for the first time. The mapping is
- * locked, its anon_vma prepared, its page table there.
+ * Maps a window from vmf->address on, if there is evidence for one. The mapping
+ * is locked, its anon_vma prepared.
  *
- * Return: whether that page is mapped now.
+ * Return: whether the page at vmf->address is mapped now.
  */
-bool __limelight_premap(struct vm_fault *vmf)
+static bool premap(struct vm_fault *vmf)
 {
 	struct vm_area_struct *vma = vmf->vma;
 	unsigned long address = vmf->address;
+	unsigned int asked = is_fault(vmf);
+	unsigned int shift, wanted, pages;
 	struct limelight_premap *record;
 	struct window last;
-	unsigned int shift, wanted, pages;
 	bool continues;
 
-	if (!limelight_mm(vma->vm_mm) || vmf->flags & FAULT_FLAG_REMOTE ||
-	    !vma_premappable(vma))
-		return false;
 	record = record_of(vma->vm_mm);
 	if (!record)
 		return false;
@@ -643,7 +649,7 @@ bool __limelight_premap(struct vm_fault *vmf)
 	shift = min(READ_ONCE(record->shift), shift_max());
 	wanted = look_around(vmf, address, continues ? last.wanted : 0,
 			     max(BIT(shift), 2UL));
-	if (wanted < 2)
+	if (wanted <= asked)
 		return false;
 	if (!shift) {
 		went_without(record);
@@ -652,16 +658,53 @@ bool __limelight_premap(struct vm_fault *vmf)
 
 	pages = min3((unsigned long)wanted, limelight_memory_room() / 8,
 		     memcg_room(vma->vm_mm) / 4);
-	if (pages < 2)
+	if (pages <= asked)
 		return false;
 	pages = map_window(vmf, pages);
 	if (!pages)
 		return false;
 
-	add_window(record, address, pages, wanted);
-	count_vm_events(LIMELIGHT_PREMAP_MAPPED, pages - 1);
+	add_window(record, address, pages, wanted, pages - asked);
+	count_vm_events(LIMELIGHT_PREMAP_MAPPED, pages - asked);
 	trace_limelight_premap(address, pages, wanted, shift);
 	return true;
+}
+
+/* A page of the topmost app is written to for the first time. */
+bool __limelight_premap(struct vm_fault *vmf)
+{
+	if (!limelight_mm(vmf->vma->vm_mm) || vmf->flags & FAULT_FLAG_REMOTE ||
+	    !is_fault(vmf) || !vma_premappable(vmf->vma))
+		return false;
+	return premap(vmf);
+}
+
+/* See limelight_premap_extension(). */
+void __limelight_premap_extension(unsigned long start, unsigned long end)
+{
+#ifdef CONFIG_PER_VMA_LOCK
+	struct mm_struct *mm = current->mm;
+	struct vm_area_struct *vma;
+
+	if (!limelight_mm(mm) || start >= end ||
+	    end - start > EXTENSION * PAGE_SIZE)
+		return;
+	vma = lock_vma_under_rcu(mm, start);
+	if (!vma)
+		return;
+	/* Memory without an anon_vma has no pages that could be evidence. */
+	if (vma_premappable(vma) && vma->anon_vma && end <= vma->vm_end) {
+		struct vm_fault vmf = {
+			.vma = vma,
+			.address = start,
+			.pmd = mm_find_pmd(mm, start),
+		};
+
+		if (vmf.pmd)
+			premap(&vmf);
+	}
+	vma_end_read(vma);
+#endif
 }
 
 /* ---------------------------------------------------------- the mechanism */
