@@ -87,10 +87,15 @@ impl Surroundings {
         };
         let first = members.first().or(app.process.as_ref());
         let owner = first.and_then(|id| doors.same_process(*id)?.owner_uid().ok());
+        let path = home.and_then(|home| CgroupPath::parse(&home.path));
+        let without = |knob: WeightKnob| {
+            let found = doors.cgroups.first_without(path.as_ref()?, knob.file())?;
+            Some(found.as_str().to_owned())
+        };
         View {
             schedulers: self.schedulers.clone(),
-            without_cpu: home.and_then(|home| without(doors, home, WeightKnob::Cpu)),
-            without_io: home.and_then(|home| without(doors, home, io)),
+            without_cpu: without(WeightKnob::Cpu),
+            without_io: without(io),
             autogrouped: self.autogroups && first.is_some_and(|id| is_autogrouped(doors, *id)),
             threads: members
                 .iter()
@@ -103,17 +108,6 @@ impl Surroundings {
                 .collect(),
         }
     }
-}
-
-/// The first cgroup on the way down that does not have the knob.
-fn without(doors: &Doors, home: &Home, knob: WeightKnob) -> Option<String> {
-    let path = CgroupPath::parse(&home.path)?;
-    let lacks = |path: &CgroupPath| match doors.cgroups.open(path) {
-        Ok(cgroup) => !cgroup.dir().contains(knob.file()),
-        Err(_) => true,
-    };
-    let found = path.chain().into_iter().find(lacks)?;
-    Some(found.as_str().to_owned())
 }
 
 /// Autogroups are for processes that no cgroup of the cpu controller holds; number 0 is everybody

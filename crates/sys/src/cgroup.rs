@@ -261,6 +261,15 @@ impl Hierarchy {
         path.chain().iter().map(|path| self.open(path)).collect()
     }
 
+    /// The topmost of a group's ancestors, itself included and the root not, that does not have a
+    /// file: the controller of that file acts from there on for nobody. One that does not exist any
+    /// more has none.
+    pub fn first_without(&self, path: &CgroupPath, file: &str) -> Option<CgroupPath> {
+        let lacks =
+            |path: &CgroupPath| !self.open(path).is_ok_and(|group| group.dir.contains(file));
+        path.chain().into_iter().find(lacks)
+    }
+
     /// Translates what a person typed: a path below the mount point, or one that starts with it.
     pub fn path_of(&self, text: &str) -> Option<CgroupPath> {
         let below = Path::new(text)

@@ -193,6 +193,21 @@ proptest! {
 }
 
 #[test]
+fn the_first_group_without_a_controller_is_found() {
+    let (_temp, hierarchy) = fake();
+    let first = |path: &str, file: &str| {
+        let path = CgroupPath::parse(path).unwrap();
+        let found = hierarchy.first_without(&path, file);
+        found.map(|path| path.as_str().to_owned())
+    };
+    assert_eq!(first("/user.slice/app.scope", "memory.min"), None);
+    let without = Some("/user.slice".to_owned());
+    assert_eq!(first("/user.slice/app.scope", "cpu.weight"), without);
+    assert_eq!(first("/gone", "memory.min"), Some("/gone".to_owned()));
+    assert_eq!(first("/", "memory.min"), None);
+}
+
+#[test]
 fn weights_are_read_with_and_without_their_word() {
     let temp = tempfile::tempdir().unwrap();
     std::fs::write(temp.path().join("cgroup.procs"), "").unwrap();

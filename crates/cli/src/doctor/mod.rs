@@ -2,9 +2,11 @@
 //! `limelight doctor`: what of this machine Limelight can use, what is inert and why, what is
 //! missing and what to do about it. Reads only; works without the daemon.
 
+mod boost;
 mod cgroups;
 mod daemon;
 mod device;
+mod files;
 mod findings;
 mod kernel;
 mod memory;
@@ -51,13 +53,16 @@ pub fn examine(machine: &Machine) -> Vec<Finding> {
         Ok(proc) => {
             kernel::examine(&proc, &mut findings);
             let app = cgroups::app_cgroup(machine, &proc, answer.as_deref().ok());
-            cgroups::examine(&proc, app, &mut findings);
+            cgroups::examine(&proc, app.clone(), &mut findings);
+            let status = answer.as_deref().ok();
+            boost::examine(&proc, &machine.sys, &app, status, &mut findings);
             memory::reclaim(&machine.sys, &mut findings);
             memory::pressure(&proc, &mut findings);
             memory::swap(&proc, &machine.sys, &mut findings);
         }
         Err(error) => findings.missing("procfs", error, "mount it: mount -t proc proc /proc"),
     }
+    files::examine(&mut findings);
     device::examine(&machine.device, answer.as_deref().ok(), &mut findings);
     match answer {
         Ok(status) => daemon::examine(&status, &mut findings),

@@ -32,11 +32,14 @@ impl Fake {
             "Filename Type Size Used Priority\n/dev/zram0 partition 131068 0 100\n",
         );
         fake.write("sys/kernel/mm/lru_gen/enabled", "0x0007\n");
+        fake.write("sys/class/block/sda/queue/scheduler", "none [bfq]\n");
         for group in ["", "user.slice/", "user.slice/app.scope/"] {
             fake.write(&format!("cgroup/{group}cgroup.procs"), "");
             fake.write(&format!("cgroup/{group}cgroup.controllers"), "cpu memory\n");
             if !group.is_empty() {
                 fake.write(&format!("cgroup/{group}memory.min"), "0\n");
+                fake.write(&format!("cgroup/{group}cpu.weight"), "100\n");
+                fake.write(&format!("cgroup/{group}io.bfq.weight"), "default 100\n");
             }
         }
         fake
@@ -164,4 +167,30 @@ fn another_file_in_the_devices_place_is_inert() {
     let fake = Fake::sound();
     fake.write("limelight", "");
     assert_eq!(fake.finding("kernel support").state, Verdict::Inert);
+}
+
+#[test]
+fn each_knob_of_boost_says_whether_it_acts() {
+    let fake = Fake::sound();
+    assert_eq!(fake.finding("boost cpu.weight").state, Verdict::Acts);
+    assert_eq!(fake.finding("boost nice").state, Verdict::Note);
+    assert_eq!(fake.finding("boost io.weight").state, Verdict::Acts);
+    fake.write("sys/class/block/sda/queue/scheduler", "[none] bfq\n");
+    let io = fake.finding("boost io.weight");
+    assert_eq!(io.state, Verdict::Inert);
+    assert!(io.detail.contains("sda: none"), "{io:?}");
+
+    fake.write("sys/kernel/sched_ext/state", "enabled\n");
+    fake.write("sys/kernel/sched_ext/root/ops", "lavd\n");
+    let weight = fake.finding("boost cpu.weight");
+    assert_eq!(weight.state, Verdict::Inert);
+    assert!(weight.detail.contains("lavd"), "{weight:?}");
+    fake.write("sys/kernel/sched_ext/state", "disabled\n");
+
+    fs::remove_file(fake.path("cgroup/user.slice/cpu.weight")).unwrap();
+    let weight = fake.finding("boost cpu.weight");
+    assert!(weight.detail.contains("/user.slice"), "{weight:?}");
+    assert_eq!(fake.finding("boost nice").state, Verdict::Acts);
+    fake.write("proc/sys/kernel/sched_autogroup_enabled", "1\n");
+    assert_eq!(fake.finding("boost nice").state, Verdict::Inert);
 }

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Which knobs of `boost` act here: the policy's own judgement on what this machine has.
+
+use std::path::Path;
+
+use limelight_core::control::Status;
+use limelight_core::model::boost::{Disk, Schedulers, View};
+use limelight_core::model::Home;
+use limelight_core::policy::boost::{knobs, Standing};
+use limelight_core::settings::BoostSettings;
+use limelight_sys::cgroup::{Hierarchy, WeightKnob};
+use limelight_sys::dir::Dir;
+use limelight_sys::proc::Proc;
+use limelight_sys::sched::Cpu;
+use limelight_sys::schedulers;
+
+use super::cgroups::AppCgroup;
+use super::Findings;
+
+/// One line for each knob.
+pub fn examine(
+    proc: &Proc,
+    sys: &Path,
+    app: &AppCgroup,
+    daemon: Option<&Status>,
+    findings: &mut Findings,
+) {
+    // What is missing here has a line of its own already.
+    let (Ok(hierarchy), Ok(sys)) = (Hierarchy::find(proc), Dir::open(sys)) else {
+        return;
+    };
+    let disks: Vec<Disk> = schedulers::disks(&sys, &hierarchy)
+        .into_iter()
+        .map(|disk| Disk {
+            name: disk.name,
+            scheduler: disk.scheduler,
+            cost: disk.cost,
+        })
+        .collect();
+    let io = match disks.iter().any(|disk| disk.cost) {
+        true => WeightKnob::Io,
+        false => WeightKnob::Bfq,
+    };
+    let path = app.as_ref().ok().map(|(_, path)| path);
+    let without = |knob: WeightKnob| {
+        let found = path.and_then(|path| hierarchy.first_without(path, knob.file()));
+        found.map(|path| path.as_str().to_owned())
+    };
+    let view = View {
+        without_cpu: without(WeightKnob::Cpu),
+        without_io: without(io),
+        schedulers: Schedulers {
+            sched_ext: schedulers::sched_ext(&sys),
+            slices: Cpu::of(0).is_ok_and(|own| own.slice_ns() > 0),
+            disks,
+        },
+        autogrouped: schedulers::autogroup(proc),
+        ..View::default()
+    };
+    let shared = daemon
+        .and_then(|status| status.topmost.as_ref())
+        .is_some_and(|topmost| !topmost.app.own_cgroup);
+    let home = path.map(|path| Home {
+        path: path.as_str().to_owned(),
+        inode: 0,
+        own: !path.is_root() && !shared,
+        adopted: false,
+    });
+    let knobs = knobs(&BoostSettings::default(), &view, home.as_ref());
+    for (name, standing) in knobs.all() {
+        let check = format!("boost {name}");
+        match standing {
+            Standing::Live => findings.acts(&check, "live"),
+            Standing::Unused(why) => findings.note(&check, format!("not needed: {why}")),
+            Standing::Inert(why) => findings.inert(&check, why, cure(name)),
+        }
+    }
+}
+
+fn cure(knob: &str) -> &'static str {
+    match knob {
+        "cpu.weight" => {
+            "start apps in cgroups of their own (systemd-run --user --scope APP) with the cpu \
+             controller (CPUWeight= or Delegate=yes for the slice above); until then threads get \
+             nice values"
+        }
+        "nice" => "sysctl kernel.sched_autogroup_enabled=0, or give the app a cgroup of its own",
+        "slice" => "run Linux 6.12 or newer; the boost works without",
+        _ => {
+            "harmless with fast disks; else: echo bfq > /sys/block/DISK/queue/scheduler, and \
+             IOWeight= or Delegate=yes for the slice above the app"
+        }
+    }
+}
