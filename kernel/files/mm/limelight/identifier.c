@@ -81,6 +81,12 @@ static DEFINE_MUTEX(chunks_lock);
 /* The tags of the topmost app. Writers hold the device's mutex. */
 static struct limelight_tags __rcu *topmost_tags;
 
+/*
+ * For each of them bit (tag modulo BITS_PER_LONG) is set: reclaim asks for
+ * every folio of everybody, and is told no by this word nearly always.
+ */
+static unsigned long topmost_filter;
+
 /* ------------------------------------------------------------- tags of mms */
 
 /* The tag of @mm. The first call gives it one. */
@@ -166,24 +172,36 @@ bool limelight_tags_has(const struct limelight_tags *tags, u32 tag)
 	return false;
 }
 
+static unsigned long tag_bit(u32 tag)
+{
+	return BIT(tag % BITS_PER_LONG);
+}
+
 /* Takes over @tags, which is NULL when nobody is topmost. */
 void limelight_tags_publish(struct limelight_tags *tags)
 {
+	unsigned long filter = 0;
 	struct limelight_tags *old;
+	unsigned int i;
 
-	if (tags)
+	if (tags) {
 		limelight_tags_finish(tags);
+		for (i = 0; i < tags->nr; i++)
+			filter |= tag_bit(tags->tag[i]);
+	}
+	/* Between the two stores a folio may be taken for nobody's, no more. */
+	WRITE_ONCE(topmost_filter, filter);
 	old = rcu_replace_pointer(topmost_tags, tags, true);
 	if (old)
 		kvfree_rcu(old, rcu);
 }
 
-static bool tag_is_topmost(u32 tag)
+static __always_inline bool tag_is_topmost(u32 tag)
 {
 	const struct limelight_tags *tags;
 	bool topmost;
 
-	if (!tag)
+	if (!tag || likely(!(READ_ONCE(topmost_filter) & tag_bit(tag))))
 		return false;
 	rcu_read_lock();
 	tags = rcu_dereference(topmost_tags);
@@ -195,7 +213,7 @@ static bool tag_is_topmost(u32 tag)
 /* ----------------------------------------------------------- tags of pages */
 
 /* The caller is in an RCU read section. */
-static u32 *tags_at(unsigned long pfn)
+static __always_inline u32 *tags_at(unsigned long pfn)
 {
 	struct tag_table *all = rcu_dereference(table);
 	unsigned long index = pfn >> CHUNK_SHIFT;
@@ -207,7 +225,7 @@ static u32 *tags_at(unsigned long pfn)
 	return tags ? tags + (pfn & (CHUNK_PAGES - 1)) : NULL;
 }
 
-static u32 read_tag(struct folio *folio)
+static __always_inline u32 read_tag(struct folio *folio)
 {
 	const u32 *at;
 	u32 tag;
@@ -220,9 +238,8 @@ static u32 read_tag(struct folio *folio)
 }
 
 /* Returns the tag that was there. */
-static u32 write_tag(struct folio *folio, u32 tag)
+static __always_inline u32 write_tag(struct folio *folio, u32 tag)
 {
-	unsigned long nr = folio_nr_pages(folio);
 	u32 old = 0;
 	u32 *at;
 
@@ -230,10 +247,10 @@ static u32 write_tag(struct folio *folio, u32 tag)
 	at = tags_at(folio_pfn(folio));
 	if (at) {
 		old = READ_ONCE(*at);
-		if (old != tag || nr > 1) {
-			while (nr--)
-				WRITE_ONCE(at[nr], tag);
-		}
+		if (unlikely(folio_test_large(folio)))
+			memset32(at, tag, folio_nr_pages(folio));
+		else
+			WRITE_ONCE(*at, tag);
 	}
 	rcu_read_unlock();
 	return old;
