@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Boost on a machine of plain files, with real processes whose scheduling really changes.
+
+use crate::common::{names, App, Machine};
+use limelight_core::control::{Outcome, State};
+use limelight_sys::sched::Cpu;
+
+const A: &str = "u/app-a-1.scope";
+const B: &str = "u/app-b-2.scope";
+const SLICE_NS: u64 = 400_000;
+
+/// A machine on which boost is on, with the cpu controller everywhere.
+fn machine() -> Machine {
+    let machine = Machine::new();
+    machine.write(
+        "limelight.toml",
+        "[protect]\nenabled = false\ninterval_ms = 100\n[boost]\nslice_us = 400\nhelpers = []\n[sources]\noom_score_adj = \"off\"\n",
+    );
+    for cgroup in ["u", A, B] {
+        machine.make_cgroup(cgroup);
+        machine.write(&format!("cgroup/{cgroup}/cpu.weight"), "100\n");
+    }
+    machine
+}
+
+/// Starts a process and lists its only thread.
+fn spawn(machine: &Machine, cgroup: &str) -> App {
+    let app = machine.spawn(cgroup);
+    list_thread(machine, app.pid, app.pid);
+    app
+}
+
+fn list_thread(machine: &Machine, pid: i32, tid: i32) {
+    let directory = format!("proc/{pid}/task/{tid}");
+    std::fs::create_dir_all(machine.path(&directory)).unwrap();
+    let stat = machine.read(&format!("proc/{pid}/stat"));
+    machine.write(&format!("{directory}/stat"), &stat);
+}
+
+fn weight(machine: &Machine, cgroup: &str) -> String {
+    machine.read(&format!("cgroup/{cgroup}/cpu.weight"))
+}
+
+/// Nice value and slice. Kernels before 6.12 tell no slice.
+fn asking(app: &App) -> (i32, u64) {
+    let cpu = Cpu::of(app.pid).unwrap();
+    (cpu.nice(), cpu.slice_ns())
+}
+
+/// What a thread with this slice is seen with here.
+fn slice(kernel_s: u64) -> u64 {
+    match kernel_s {
+        0 => 0,
+        _ => SLICE_NS,
+    }
+}
+
+fn renice(app: &App, nice: i32) {
+    let cpu = Cpu::of(app.pid).unwrap();
+    cpu.set(app.pid, nice, 0).unwrap();
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[test]
+fn weights_and_slices_move_with_the_focus_and_come_back() {
+    let machine = machine();
+    let (a, b) = (spawn(&machine, A), spawn(&machine, B));
+    machine.write("cgroup/u/cpu.weight", "200\n");
+    let before = (asking(&a), asking(&b));
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    assert_eq!(weight(&machine, A), "10000");
+    assert_eq!(weight(&machine, "u"), "10000");
+    assert_eq!(asking(&a), (before.0 .0, slice(before.0 .1)));
+    let explain = daemon.explain(a.pid);
+    assert!(explain
+        .changes
+        .iter()
+        .all(|change| change.outcome == Outcome::Applied));
+    assert!(explain
+        .notes
+        .iter()
+        .any(|note| note.contains("nice is not used: cpu.weight acts")));
+
+    daemon.focus(b.pid);
+    assert_eq!(
+        (weight(&machine, A).as_str(), weight(&machine, B).as_str()),
+        ("100", "10000")
+    );
+    assert_eq!((asking(&a), asking(&b).1), (before.0, slice(before.1 .1)));
+    daemon.focus_none();
+    assert_eq!(weight(&machine, B), "100");
+    assert_eq!(weight(&machine, "u"), "200");
+    assert_eq!((asking(&a), asking(&b)), before);
+    daemon.stop();
+    assert_eq!(names(&machine.path("run")), ["lock"]);
+}
+
+#[test]
+fn without_the_controller_threads_get_nice_values_and_the_reason_is_told() {
+    if !is_root() {
+        return;
+    }
+    let machine = machine();
+    let a = spawn(&machine, A);
+    std::fs::remove_file(machine.path("cgroup/u/cpu.weight")).unwrap();
+    let before = asking(&a);
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    assert_eq!(asking(&a), ((before.0 - 20).max(-20), slice(before.1)));
+    assert_eq!(weight(&machine, A), "100");
+    let status = daemon.status();
+    let boost = status
+        .mechanisms
+        .iter()
+        .find(|m| m.name == "boost")
+        .unwrap();
+    assert_eq!(boost.state, State::Active);
+    let told = "cpu.weight inert: the cpu controller is not enabled for /u";
+    assert!(boost.detail.contains(told), "{}", boost.detail);
+    daemon.stop();
+    assert_eq!(asking(&a), before);
+}
+
+#[test]
+fn who_renices_has_the_last_word() {
+    if !is_root() {
+        return;
+    }
+    let machine = machine();
+    let a = spawn(&machine, A);
+    std::fs::remove_file(machine.path("cgroup/u/cpu.weight")).unwrap();
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    renice(&a, 5);
+    let status = daemon.status();
+    assert_eq!(status.topmost.unwrap().app.pid, Some(a.pid));
+    daemon.focus_none();
+    assert_eq!(asking(&a).0, 5);
+    daemon.stop();
+}
+
+#[test]
+fn a_crash_is_undone_by_the_next_start_and_children_are_found() {
+    let machine = machine();
+    let (a, b) = (spawn(&machine, A), spawn(&machine, B));
+    let before = asking(&a);
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    assert_eq!(weight(&machine, A), "10000");
+    daemon.crash();
+    assert_eq!(weight(&machine, A), "10000");
+    // Born after the last look, with what its creator was given.
+    let child = spawn(&machine, A);
+    let given = Cpu::of(a.pid).unwrap();
+    Cpu::of(child.pid)
+        .unwrap()
+        .set(child.pid, given.nice(), given.slice_ns())
+        .unwrap();
+    machine.write(&format!("cgroup/{B}/cpu.weight"), "300\n");
+    let daemon = machine.start();
+    assert_eq!(weight(&machine, A), "100");
+    assert_eq!((asking(&a), asking(&child)), (before, before));
+    assert_eq!(weight(&machine, B), "300", "never ours");
+    daemon.stop();
+    drop(b);
+}
+
+#[test]
+fn a_weight_that_somebody_sets_is_left_alone() {
+    let machine = machine();
+    let a = spawn(&machine, A);
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    machine.write(&format!("cgroup/{A}/cpu.weight"), "77\n");
+    daemon.until("a look", |_| true);
+    daemon.focus_none();
+    assert_eq!(weight(&machine, A), "77");
+    assert_eq!(weight(&machine, "u"), "100");
+    daemon.stop();
+}
+
+#[test]
+fn a_dry_run_plans_weights_and_threads() {
+    let machine = machine();
+    let a = spawn(&machine, A);
+    let before = asking(&a);
+    let mut daemon = machine.start_with(|options| options.dry_run = true);
+    daemon.focus(a.pid);
+    let explain = daemon.explain(a.pid);
+    let planned = |end: &str| {
+        let mut changes = explain.changes.iter();
+        changes.any(|c| c.knob.ends_with(end) && c.outcome == Outcome::Planned)
+    };
+    assert!(planned("u/cpu.weight"), "{explain:?}");
+    assert!(before.1 == 0 || planned("task scheduling"), "{explain:?}");
+    assert_eq!((weight(&machine, A).as_str(), asking(&a)), ("100", before));
+    daemon.stop();
+}
