@@ -46,6 +46,14 @@ impl Counters {
         })
     }
 
+    /// Pages that reclaim had taken until then.
+    pub fn reclaimed_pages(&self) -> u64 {
+        ["vmstat_pgsteal_kswapd", "vmstat_pgsteal_direct"]
+            .iter()
+            .filter_map(|name| self.values.get(*name))
+            .sum()
+    }
+
     /// Adds what happened since `self` to a result, `measured_us` included.
     pub fn report(&self, result: &mut BTreeMap<String, f64>) -> Result<()> {
         let after = Counters::now()?;

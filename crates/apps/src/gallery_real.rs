@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 
@@ -18,7 +18,7 @@ use crate::daemon::{log_tail, Daemon, LIMELIGHT};
 use crate::gallery::APP;
 use crate::knobs;
 use crate::machine::{self, ROOTFS};
-use crate::memory::cached_pages;
+use crate::memory::{cached_pages, PAGE};
 use crate::photo;
 use crate::plan::Arm;
 use crate::process::{run as run_program, Process, Start};
@@ -96,7 +96,10 @@ pub fn run(mut stage: Stage, gallery: &RealGallery) -> Result<()> {
         .zip(&load_cgroups)
         .map(|(&load, cgroup)| start_load(load, cgroup.as_ref()))
         .collect::<Result<_>>()?;
-    sleep(Duration::from_millis(gallery.warm_up_ms.into()));
+    if !loads.is_empty() {
+        stage.reporter.progress("the loads fill the memory")?;
+        wait_for_pressure(Duration::from_millis(gallery.warm_up_ms.into()))?;
+    }
     let counters = Counters::now()?;
     press_keys(&session, gallery, &photos, &mut stage.reporter)?;
     counters.report(&mut stage.reporter.values)?;
@@ -223,6 +226,18 @@ fn start(cgroup: Option<&Cgroup>, program: &str, arguments: &[&str]) -> Result<P
     Process::spawn(command, program)
 }
 
+/// Waits until reclaim has taken as many pages as the machine has, or `limit` has passed: how long
+/// real programs need for that depends on the host's disk and on who else uses it.
+fn wait_for_pressure(limit: Duration) -> Result<()> {
+    let memory_pages = machine::memory_kib("MemTotal")? * 1024 / PAGE as u64;
+    let before = Counters::now()?.reclaimed_pages();
+    let deadline = Instant::now() + limit;
+    while Counters::now()?.reclaimed_pages() - before < memory_pages && Instant::now() < deadline {
+        sleep(Duration::from_millis(500));
+    }
+    Ok(())
+}
+
 /// Prepares the arm; in Limelight's arms the agent finds the topmost app, not we.
 fn prepare_arm(arm: Arm, session: &Session) -> Result<Option<(Daemon, Process)>> {
     let charge = match &session.cgroup {
@@ -248,13 +263,13 @@ fn prepare_arm(arm: Arm, session: &Session) -> Result<Option<(Daemon, Process)>>
 
 /// Waits until the daemon says that `pid` belongs to the topmost app.
 fn wait_for_focus(pid: i32) -> Result<()> {
-    let deadline = std::time::Instant::now() + FOCUS_LIMIT;
+    let deadline = Instant::now() + FOCUS_LIMIT;
     loop {
         let (code, text) = run_program(LIMELIGHT, &["status", "--json"])?;
         if code == 0 && names_topmost(&text, pid)? {
             return Ok(());
         }
-        if std::time::Instant::now() > deadline {
+        if Instant::now() > deadline {
             bail!(
                 "the agent has not made pid {pid} topmost after {FOCUS_LIMIT:?}; status is {text}; limelightd wrote:\n{}",
                 log_tail()
@@ -354,7 +369,7 @@ fn press_keys(
 fn missing_pages(path: &Path) -> Result<u64> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let len = file.metadata()?.len();
-    let pages = len.div_ceil(crate::memory::PAGE as u64);
+    let pages = len.div_ceil(PAGE as u64);
     Ok(pages.saturating_sub(cached_pages(&file, 0, len)?))
 }
 

@@ -55,7 +55,7 @@ fn boot() -> Result<()> {
         kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?
             .trim()
             .to_owned(),
-        memory_kib: memory_kib()?,
+        memory_kib: machine::memory_kib("MemTotal")?,
     })?;
     match machine::set_up(&plan.machine) {
         Ok(_ballast) => {
@@ -222,15 +222,6 @@ fn await_sigchld(limit: Duration) {
     };
     // SAFETY: set and time are valid.
     unsafe { libc::sigtimedwait(&sigchld(), ptr::null_mut(), &time) };
-}
-
-fn memory_kib() -> Result<u64> {
-    let text = fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
-    text.lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))
-        .and_then(|rest| rest.trim().strip_suffix("kB"))
-        .and_then(|number| number.trim().parse().ok())
-        .context("/proc/meminfo has no MemTotal")
 }
 
 fn power_off() -> ! {

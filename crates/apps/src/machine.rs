@@ -114,14 +114,18 @@ pub fn set_up(machine: &Machine) -> Result<Option<Mapping>> {
     machine.free_mib.map(ballast).transpose()
 }
 
+/// A line of `/proc/meminfo`, in KiB.
+pub fn memory_kib(name: &str) -> Result<u64> {
+    let text = fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
+    text.lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+        .and_then(|rest| rest.trim().strip_suffix(" kB")?.parse().ok())
+        .with_context(|| format!("/proc/meminfo has no {name} in kB"))
+}
+
 /// Locks as much memory as it takes to leave `free_mib` MiB free.
 fn ballast(free_mib: u32) -> Result<Mapping> {
-    let text = fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
-    let free_kib = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemFree:"))
-        .and_then(|value| value.trim().strip_suffix(" kB")?.parse::<usize>().ok())
-        .context("/proc/meminfo has no line MemFree")?;
+    let free_kib = memory_kib("MemFree")? as usize;
     let surplus = (free_kib << 10).saturating_sub(free_mib as usize * MIB) / PAGE * PAGE;
     if surplus == 0 {
         bail!("{free_kib} KiB are free, {free_mib} MiB are wanted: give the machine more memory");

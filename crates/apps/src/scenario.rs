@@ -174,7 +174,8 @@ pub struct RealGallery {
     pub photos: u32,
     /// What runs beside it; the idle arm leaves it out.
     pub loads: Vec<RealLoad>,
-    /// Time from the loads' start to the first key.
+    /// Most time from the loads' start to the first key, which comes as soon as they have had as many
+    /// pages reclaimed as the machine has.
     pub warm_up_ms: u32,
     /// Keys, in this order.
     pub pauses: Vec<Pause>,

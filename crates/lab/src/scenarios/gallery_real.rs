@@ -77,7 +77,7 @@ impl Scenario for GalleryReal {
         let work = RealGallery {
             photos: PHOTOS,
             loads,
-            warm_up_ms: 10_000,
+            warm_up_ms: 180_000,
             pauses: vec![
                 Pause {
                     ms: 500,
