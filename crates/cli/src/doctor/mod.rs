@@ -59,10 +59,10 @@ pub fn examine(machine: &Machine) -> Vec<Finding> {
             memory::reclaim(&machine.sys, &mut findings);
             memory::pressure(&proc, &mut findings);
             memory::swap(&proc, &machine.sys, &mut findings);
+            files::examine(&proc, &mut findings);
         }
         Err(error) => findings.missing("procfs", error, "mount it: mount -t proc proc /proc"),
     }
-    files::examine(&mut findings);
     device::examine(&machine.device, answer.as_deref().ok(), &mut findings);
     match answer {
         Ok(status) => daemon::examine(&status, &mut findings),

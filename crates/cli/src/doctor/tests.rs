@@ -17,6 +17,7 @@ impl Fake {
         };
         let cgroup = fake.path("cgroup");
         fake.write("proc/sys/kernel/osrelease", "6.12.117-limelight\n");
+        fake.write("proc/sys/fs/fanotify/max_user_groups", "128\n");
         fake.write(
             "proc/1/mountinfo",
             &format!("1 0 0:1 / {} rw - cgroup2 none rw\n", cgroup.display()),
@@ -86,6 +87,15 @@ fn a_sound_machine_lacks_only_the_daemon_and_the_device() {
     assert!(findings
         .iter()
         .all(|f| f.cure.is_some() == f.state.is_trouble()));
+}
+
+#[test]
+fn without_fanotify_starts_are_not_recorded() {
+    let fake = Fake::sound();
+    fs::remove_dir_all(fake.path("proc/sys/fs/fanotify")).unwrap();
+    let finding = fake.finding("opened files");
+    assert!(finding.detail.contains("starts are not recorded"));
+    assert!(finding.cure.unwrap().contains("CONFIG_FANOTIFY"));
 }
 
 #[test]
