@@ -10,6 +10,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
+use limelight_sys::inotify::Inotify;
+use rustix::fs::inotify::WatchFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::cell::Stage;
@@ -116,6 +118,11 @@ pub fn run(mut stage: Stage, work: &Reading) -> Result<()> {
     let file = store.file("read", work.mib)?;
     let other = store.file("read-behind", work.mib)?;
     let disk = Disk::of(&file.path)?;
+    // As on every desktop: with the first watch of any kind on a file system, reading its files
+    // takes the kernel a little longer, and limelightd's must not be mistaken for it.
+    let desktop = Inotify::new()?;
+    let directory = file.path.parent().context("a file has a directory")?;
+    desktop.watch(directory, WatchFlags::DELETE)?;
     let ordinary = disk.read_ahead_kib()?;
     let app = Cgroup::create(APP)?;
     let background = Cgroup::background("reader")?;

@@ -2,6 +2,10 @@
 //! EIMOS's experiment: a file of 30 MB read in pieces of 48 bytes, at the paper's factors, on a disk
 //! that takes a millisecond for each request; the same in pages, and in clusters here and there.
 //!
+//! In the instruction model a read of 48 bytes takes 1.7 us, so 128 KiB take 4.6 ms: longer than
+//! that disk, for which the reader therefore never waits. A disk of 10 ms is slower than it; there,
+//! and for pages on both, the gap to the cached file is one that read-ahead can close.
+//!
 //! And the cold start of a real program from such a disk.
 //!
 //! What read-ahead cannot save is copying the data out and filling the page cache, so the limit is
@@ -35,6 +39,8 @@ const FEWER: f64 = 4.0;
 /// How many requests more or less of a background process are the same.
 const UNCHANGED: f64 = 0.05;
 
+const FAST_DISK: &str = "1ms-disk";
+const SLOW_DISK: &str = "10ms-disk";
 const SMALL: &str = "48-bytes";
 const PAGES: &str = "4-kib";
 const CLUSTERS_READ: &str = "clusters-read";
@@ -73,7 +79,7 @@ impl Scenario for SmallReads {
     }
 
     fn about(&self) -> &'static str {
-        "30 MB read in 48 bytes, in pages and in clusters, from a disk of 1 ms a request"
+        "30 MB read in 48 bytes, in pages and in clusters, from slow disks"
     }
 
     fn kind(&self) -> Kind {
@@ -81,19 +87,20 @@ impl Scenario for SmallReads {
     }
 
     fn variants(&self) -> Vec<Variant> {
-        vec![Variant::new(Lru::Mglru, SwapKind::None, "1ms-disk")]
+        Variant::product(&[Lru::Mglru], &[SwapKind::None], &[FAST_DISK, SLOW_DISK])
     }
 
     fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
         vec![IDLE, STOCK, BEST_STOCK, ON_DEBIAN, LIMELIGHT]
     }
 
-    fn machine(&self, _variant: &Variant) -> MachineSize {
+    fn machine(&self, variant: &Variant) -> MachineSize {
+        let request_ms = if variant.load == SLOW_DISK { 10 } else { 1 };
         MachineSize {
             memory_mib: 320,
             vcpus: 2,
             data_mib: 2 * FILE_MIB + 8,
-            request_nsec: 1_000_000,
+            request_nsec: request_ms * 1_000_000,
             ..MachineSize::default()
         }
     }
@@ -120,12 +127,18 @@ impl Scenario for SmallReads {
     fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
         let mut verdicts = Vec::new();
         for variant in aggregates.variants() {
-            for (task, work) in works() {
-                let median = |arm: ArmOn, name| aggregates.median(&variant, arm, &task, name);
+            for (name, work) in works() {
+                let median = |arm: ArmOn, value| aggregates.median(&variant, arm, &name, value);
+                let task = format!("{} {name}", variant.load);
                 let sequential = matches!(work.pattern, Pattern::Sequential { .. });
+                let small = matches!(work.pattern, Pattern::Sequential { bytes } if bytes < 4096);
+                let waits = variant.load == SLOW_DISK || !small;
                 for arm in [ON_DEBIAN, LIMELIGHT] {
                     if work.factor > 1 && sequential {
-                        verdicts.extend(gap_closed(&task, arm, |arm| median(arm, "read_us")));
+                        if waits {
+                            let closed = gap_closed(&task, arm, |arm| median(arm, "read_us"));
+                            verdicts.extend(closed);
+                        }
                         verdicts.extend(requests_fewer(&task, arm, |arm| median(arm, "requests")));
                     }
                     verdicts.extend(background_unchanged(&task, arm, |arm| {
