@@ -87,8 +87,8 @@ impl FileStat {
 pub struct Position {
     /// The next byte that `read()` gives.
     pub offset: u64,
-    /// Whether it may read at all.
-    pub readable: bool,
+    /// Whether it may read, and does so through the page cache.
+    pub cached_reads: bool,
 }
 
 /// A file that a process maps.
@@ -170,7 +170,8 @@ impl Position {
         let flags = u32::from_str_radix(value("flags:")?, 8).ok()?;
         Some(Position {
             offset: value("pos:")?.parse().ok()?,
-            readable: flags & libc::O_ACCMODE as u32 != libc::O_WRONLY as u32,
+            cached_reads: flags & libc::O_ACCMODE as u32 != libc::O_WRONLY as u32
+                && flags & (libc::O_DIRECT | libc::O_PATH) as u32 == 0,
         })
     }
 }
@@ -223,7 +224,7 @@ mod tests {
         assert_eq!(stat, FileStat::of(&file).unwrap());
         assert_eq!((stat.id.size, stat.kind), (10_000, FileKind::Regular));
         let position = own.position(number).unwrap();
-        assert_eq!((position.offset, position.readable), (48, true));
+        assert_eq!((position.offset, position.cached_reads), (48, true));
 
         let mut again = own.open_descriptor(number).unwrap();
         assert_eq!(again.stream_position().unwrap(), 0);
@@ -271,10 +272,12 @@ mod tests {
     }
 
     #[test]
-    fn a_write_only_descriptor_is_not_readable() {
+    fn what_only_writes_or_passes_the_cache_by_has_no_cached_reads() {
         let parse = |flags| Position::parse(&format!("pos:\t7\nflags:\t{flags}\nmnt_id:\t1\n"));
-        assert!(!parse("0100001").unwrap().readable);
-        assert!(parse("0100002").unwrap().readable);
+        let direct = format!("{:o}", libc::O_DIRECT);
+        assert!(!parse("0100001").unwrap().cached_reads);
+        assert!(!parse(&direct).unwrap().cached_reads);
+        assert!(parse("0100002").unwrap().cached_reads);
         assert_eq!(parse("x"), None);
     }
 

@@ -95,20 +95,22 @@ pub fn read_ahead(file: impl AsFd, range: Range, chunk: u64) -> Result<()> {
     Ok(())
 }
 
-/// Opens a regular file without waiting for anything, following no link and leaving no trace in
-/// its access time.
+/// Opens a regular file without waiting for anything, following no link anywhere in its path, so
+/// that nobody can put another file in its place, and leaving no trace in its access time.
 pub fn open(path: &Path) -> Result<File> {
-    use rustix::fs::{open, FileType, Mode, OFlags};
+    use rustix::fs::{openat2, FileType, Mode, OFlags, ResolveFlags, CWD};
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let links = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let open = |flags| openat2(CWD, path, flags, Mode::empty(), links);
     let failed = |errno| Error::new("open", path, errno);
     // Looked at first: opening a device or a FIFO can have effects.
     let stat = rustix::fs::lstat(path).map_err(failed)?;
     if !FileType::from_raw_mode(stat.st_mode).is_file() {
         return Err(failed(Errno::INVAL));
     }
-    let fd = match open(path, flags | OFlags::NOATIME, Mode::empty()) {
+    let fd = match open(flags | OFlags::NOATIME) {
         // Only the owner and the privileged may leave the access time alone.
-        Err(Errno::PERM) => open(path, flags, Mode::empty()),
+        Err(Errno::PERM) => open(flags),
         result => result,
     };
     Ok(File::from(fd.map_err(failed)?))
@@ -165,6 +167,12 @@ mod tests {
         let link = temp.path().join("link");
         std::os::unix::fs::symlink("/etc/hostname", &link).unwrap();
         assert!(open(&link).is_err());
+        let inside = temp.path().join("real/data");
+        std::fs::create_dir(temp.path().join("real")).unwrap();
+        std::fs::write(&inside, "x").unwrap();
+        std::os::unix::fs::symlink("real", temp.path().join("alias")).unwrap();
+        assert!(open(&inside).is_ok());
+        assert!(open(&temp.path().join("alias/data")).is_err());
         assert!(open(temp.path()).is_err());
         assert!(open(Path::new("/dev/null")).is_err());
         assert!(open(Path::new("/nonexistent")).unwrap_err().is_gone());

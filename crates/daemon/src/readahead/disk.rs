@@ -13,7 +13,7 @@ const ORDINARY: u64 = 128 << 10;
 /// What a device's queue says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Disk {
-    /// How far the kernel reads ahead on its own, in bytes.
+    /// How far the kernel reads ahead on its own, in bytes; 0: not at all.
     pub read_ahead: u64,
     /// Bytes of the largest request.
     pub request: u64,
@@ -72,9 +72,8 @@ fn look(sys: &Path, device: u64) -> Disk {
         queue("read_ahead_kb")
             .or_else(|| bytes(sys.join("class/bdi").join(&number), "read_ahead_kb"))
     };
-    let read_ahead = read_ahead().unwrap_or(ORDINARY).max(4096);
     Disk {
-        read_ahead,
+        read_ahead: read_ahead().unwrap_or(ORDINARY),
         request: queue("max_sectors_kb").unwrap_or(ORDINARY).max(4096),
     }
 }

@@ -262,7 +262,7 @@ impl Streams {
         settings: &ReadaheadSettings,
         now: Duration,
     ) -> Option<Followed> {
-        let position = process.position(number).ok().filter(|at| at.readable)?;
+        let position = process.position(number).ok().filter(|at| at.cached_reads)?;
         let mut file = process.open_descriptor(number).ok()?;
         // The number may mean another file by now.
         if FileStat::of(&file).ok()? != stat {
@@ -273,7 +273,8 @@ impl Streams {
             _ => stat.id.size,
         };
         let disk = self.disks.get(stat.device);
-        let window = disk.read_ahead * u64::from(settings.factor);
+        // Somebody has switched read-ahead off there.
+        let window = (disk.read_ahead > 0).then_some(disk.read_ahead)? * u64::from(settings.factor);
         let (_, process) = doors.process(id.pid).ok()?;
         Some(Followed {
             process,

@@ -56,8 +56,11 @@ impl Machine {
             ..ReadaheadSettings::default()
         };
         let directory = temp.path().join("records");
-        let readahead = Readahead::start(&doors, &settings, &directory, false, now());
-        readahead.queue()?;
+        let mut readahead = Readahead::start(&doors, &settings, &directory, false, now());
+        match &mut readahead.eyes {
+            Eyes::Open(opens) => opens.never_pause(now()),
+            Eyes::Shut(_) => return None,
+        }
         Some(Machine {
             temp,
             doors,
