@@ -203,14 +203,27 @@ impl Daemon {
     }
 
     fn watch_readahead(&mut self) {
-        let queue = self.readahead.queue();
-        let queue = queue.map(|queue| self.reactor.add(queue, Token::Opens, EventFlags::IN));
+        let execs = self.readahead.execs();
+        let execs = execs.map(|queue| self.reactor.add(queue, Token::Execs, EventFlags::IN));
+        let once = EventFlags::IN | EventFlags::ONESHOT;
+        let opens = self.readahead.opens();
+        let opens = opens.map(|queue| self.reactor.add(queue, Token::Opens, once));
         let answers = self.readahead.answers();
         let answers = answers.map(|all| self.reactor.add(all, Token::Readers, EventFlags::IN));
-        for added in queue.into_iter().chain(answers) {
+        for added in execs.into_iter().chain(opens).chain(answers) {
             if let Err(error) = added {
                 warn!("what is opened cannot be waited for, starts are not recorded: {error}");
             }
+        }
+    }
+
+    /// Once more: the queue is waited for until its first event only.
+    fn wait_for_opens(&self) {
+        let once = EventFlags::IN | EventFlags::ONESHOT;
+        let opens = self.readahead.opens();
+        if let Some(Err(error)) = opens.map(|queue| self.reactor.modify(queue, Token::Opens, once))
+        {
+            warn!("what is opened cannot be waited for, starts are not recorded: {error}");
         }
     }
 
@@ -339,7 +352,8 @@ impl Daemon {
                 self.infer(fronts);
             }
             Token::Front => self.check_front(),
-            Token::Opens => self.readahead.take_opens(&self.doors, now()),
+            Token::Execs => self.readahead.take_execs(&self.doors, now()),
+            Token::Opens => self.readahead.notice_opens(now()),
             Token::Readers => self.readahead.take_answers(),
         }
     }
@@ -388,6 +402,9 @@ impl Daemon {
                 None => HOUSEKEEPING,
             };
             self.next_tick = now() + interval;
+        }
+        if self.readahead.take_opens(&self.doors, at) {
+            self.wait_for_opens();
         }
         self.readahead.pass_time(&self.doors, at);
         self.service.pass_time(at);

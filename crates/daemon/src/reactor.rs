@@ -22,6 +22,8 @@ pub enum Token {
     Trace,
     /// The claimed process of the app in front ended.
     Front,
+    /// Files were executed, or read for the first time in a while.
+    Execs,
     /// Files were opened.
     Opens,
     /// A thread that reads ahead has something to say.
@@ -42,6 +44,7 @@ impl Token {
             Token::Front => 4,
             Token::Opens => 5,
             Token::Readers => 6,
+            Token::Execs => 7,
             Token::Client(id) => CLIENTS + id,
         }
     }
@@ -55,7 +58,8 @@ impl Token {
             4 => Token::Front,
             5 => Token::Opens,
             6 => Token::Readers,
-            7..CLIENTS => return None,
+            7 => Token::Execs,
+            8..CLIENTS => return None,
             id => Token::Client(id - CLIENTS),
         })
     }
@@ -144,6 +148,7 @@ mod tests {
             Token::Pressure,
             Token::Trace,
             Token::Front,
+            Token::Execs,
             Token::Opens,
             Token::Readers,
             Token::Client(0),

@@ -147,17 +147,17 @@ impl ColdStart {
         self.whole_since = now;
     }
 
-    /// A program is being executed. What to read ahead, if its start is known.
+    /// A program is being executed. What to read ahead, if its start is known; there is no room
+    /// for it yet.
     pub fn executed(
         &mut self,
         pid: i32,
         file: &OwnedFd,
         doors: &Doors,
-        room: u64,
         now: Duration,
     ) -> Option<Replay> {
         let candidate = candidate(file)?;
-        let replay = self.replay_of(&candidate, room, now);
+        let replay = self.replay_of(&candidate, now);
         let known = doors.process(pid).and_then(|(id, process)| {
             let parent = process.stat()?.ppid;
             Ok((id, parent))
@@ -170,7 +170,7 @@ impl ColdStart {
         replay
     }
 
-    fn replay_of(&mut self, program: &Candidate, room: u64, now: Duration) -> Option<Replay> {
+    fn replay_of(&mut self, program: &Candidate, now: Duration) -> Option<Replay> {
         let path = program.path.to_str()?;
         let name = file_name(path);
         if !self.known.contains(&name) {
@@ -187,7 +187,7 @@ impl ColdStart {
         Some(Replay {
             program: path.to_owned(),
             record,
-            room,
+            room: 0,
         })
     }
 

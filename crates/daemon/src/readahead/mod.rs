@@ -27,7 +27,11 @@ use crate::sources::pressure;
 use coldstart::{ColdStart, Owner};
 use opens::Opens;
 use reader::{Answer, Answers, Job, Reader, Reply};
+use replay::Replay;
 use streams::Streams;
+
+/// Buffers of opens that are taken together, some 160 events each.
+const BUFFERS: usize = 32;
 
 /// The watch on opens, or why there is none.
 #[derive(Debug)]
@@ -113,9 +117,17 @@ impl Readahead {
         };
     }
 
-    /// The queue of opens, to wait for.
-    pub fn queue(&self) -> Option<&Fanotify> {
+    /// The queue of executions, to wait for.
+    pub fn execs(&self) -> Option<&Fanotify> {
         queue_of(&self.eyes)
+    }
+
+    /// The queue of opens, to wait for once at a time.
+    pub fn opens(&self) -> Option<&Fanotify> {
+        match &self.eyes {
+            Eyes::Open(opens) => Some(opens.patient()),
+            Eyes::Shut(_) => None,
+        }
     }
 
     /// The threads' answers, to wait for.
@@ -166,67 +178,86 @@ impl Readahead {
         }
     }
 
-    /// Takes what was opened and executed meanwhile.
-    pub fn take_opens(&mut self, doors: &Doors, now: Duration) {
+    /// Takes executions, and reads of streams that stood still.
+    pub fn take_execs(&mut self, doors: &Doors, now: Duration) {
         let Eyes::Open(opens) = &mut self.eyes else {
             return;
         };
-        let batch = opens.take();
+        let batch = opens.take_prompt();
         if batch.lost {
             self.coldstart.lost(now);
-            self.streams.wake(opens.queue(), now);
+            self.streams.wake(opens.prompt(), now);
         }
-        let own = std::process::id() as i32;
-        let (mut strange_opens, mut strange_execs) = (0, 0);
+        let mut execs = 0;
         let mut replays = Vec::new();
-        for event in &batch.events {
-            if event.pid == own {
-                continue;
-            }
-            let topmost = self
-                .members
-                .binary_search_by_key(&event.pid, |id| id.pid)
-                .is_ok();
+        for event in batch.events.iter().filter(|event| event.pid != own_pid()) {
             if event.read {
                 if let Ok(stat) = FileStat::of(&event.file) {
-                    self.streams.read(&stat, opens.queue(), now);
+                    self.streams.read(&stat, opens.prompt(), now);
                 }
-                continue;
-            }
-            if topmost && self.follows && !event.exec {
-                if let Ok(stat) = FileStat::of(&event.file) {
-                    self.streams.opened(event.pid, &stat, now);
-                }
-            }
-            if !self.settings.cold_start {
-                strange_opens += u64::from(!topmost);
-                continue;
             }
             if event.exec {
-                strange_execs += 1;
-                let room = room(&pressure::memory(doors), self.lowered_steps);
-                let replay = self
-                    .coldstart
-                    .executed(event.pid, &event.file, doors, room, now);
-                replays.extend(replay);
-                continue;
+                execs += 1;
+                replays.extend(self.coldstart.executed(event.pid, &event.file, doors, now));
             }
-            let owner = self
-                .coldstart
-                .opened(event.pid, &event.file, doors, &self.settings, now);
-            strange_opens += u64::from(owner == Owner::Stranger && !topmost);
         }
-        opens.spend(strange_opens, strange_execs, batch.lost, now);
+        opens.spend(0, execs, false, now);
         for replay in replays {
-            if replay.room == 0 {
-                info!(
-                    "the start of {} is not read ahead: memory is short",
-                    replay.program
-                );
+            let room = room(&pressure::memory(doors), self.lowered_steps);
+            if room == 0 {
+                let program = &replay.program;
+                info!("the start of {program} is not read ahead: memory is short");
             } else if let Some(readers) = &self.readers {
-                readers.starts.ask(Job::Replay(replay));
+                readers.starts.ask(Job::Replay(Replay { room, ..replay }));
             }
         }
+    }
+
+    /// Somebody opened something: it will be taken soon.
+    pub fn notice_opens(&mut self, now: Duration) {
+        if let Eyes::Open(opens) = &mut self.eyes {
+            opens.noticed(now);
+        }
+    }
+
+    /// Takes the opens of the last moments when it is time; whether they have to be waited for
+    /// again.
+    pub fn take_opens(&mut self, doors: &Doors, now: Duration) -> bool {
+        let Eyes::Open(opens) = &mut self.eyes else {
+            return false;
+        };
+        if !opens.is_time(now) {
+            return false;
+        }
+        // Bounded: whoever opens faster than this is over the budget soon.
+        for _ in 0..BUFFERS {
+            let batch = opens.take_patient();
+            if batch.lost {
+                self.coldstart.lost(now);
+            }
+            let mut strangers = 0;
+            for event in batch.events.iter().filter(|event| event.pid != own_pid()) {
+                let by_pid = |id: &ProcessId| id.pid;
+                let topmost = self
+                    .members
+                    .binary_search_by_key(&event.pid, by_pid)
+                    .is_ok();
+                if topmost && self.follows {
+                    if let Ok(stat) = FileStat::of(&event.file) {
+                        self.streams.opened(event.pid, &stat, now);
+                    }
+                }
+                let owner =
+                    self.coldstart
+                        .opened(event.pid, &event.file, doors, &self.settings, now);
+                strangers += u64::from(owner == Owner::Stranger && !topmost);
+            }
+            opens.spend(strangers, 0, batch.lost, now);
+            if batch.events.is_empty() && !batch.lost {
+                break;
+            }
+        }
+        true
     }
 
     /// Takes what the threads have to say.
@@ -361,9 +392,13 @@ impl Readahead {
     }
 }
 
+fn own_pid() -> i32 {
+    std::process::id() as i32
+}
+
 fn queue_of(eyes: &Eyes) -> Option<&Fanotify> {
     match eyes {
-        Eyes::Open(opens) => Some(opens.queue()),
+        Eyes::Open(opens) => Some(opens.prompt()),
         Eyes::Shut(_) => None,
     }
 }

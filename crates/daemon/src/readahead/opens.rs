@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Who opens and executes which file: one fanotify queue on all file systems that lie on disks. The
-//! same queue tells when a stream that stood still is read again, by a watch on that one file.
+//! Who opens and executes which file: two fanotify queues on all file systems that lie on disks.
+//!
+//! Executions are taken at once, and so is the first read of a stream that stood still, by a watch
+//! on that one file. Opens can wait: a program that starts opens hundreds of files, and on a busy
+//! processor each time that the daemon woke up for one, the program would lose its turn to others. So
+//! the first open sets a time, and all that came until then are taken together.
 //!
 //! The kernel cannot tell the queue to pass over processes that do not matter, so everybody's opens
 //! come in. One costs the opener some hundred nanoseconds and the daemon a few microseconds, and
@@ -36,8 +40,8 @@ const CALM: Duration = Duration::from_secs(60);
 /// How often new mounts are looked for.
 const MOUNTS: Duration = Duration::from_secs(5);
 
-/// Buffers taken from the queue in one turn of the loop.
-const TURNS: usize = 8;
+/// How long opens may wait.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// File systems without a device number of their own that lie on disks nevertheless.
 const ON_DISKS: [&str; 3] = ["btrfs", "overlay", "bcachefs"];
@@ -84,10 +88,15 @@ impl Watch {
     }
 }
 
-/// The queue and what it watches.
+/// The queues and what they watch.
 #[derive(Debug)]
 pub struct Opens {
-    queue: Fanotify,
+    /// Executions, and reads of single files.
+    prompt: Fanotify,
+    /// Opens.
+    patient: Fanotify,
+    /// When the opens that have come are taken.
+    take_at: Option<Duration>,
     /// Watched file systems: device number and a place where one is mounted.
     mounts: BTreeMap<(u32, u32), PathBuf>,
     opens: Watch,
@@ -100,9 +109,11 @@ impl Opens {
     /// Watches all file systems that lie on disks, or with `everywhere` false none: then the queue
     /// serves streams only.
     pub fn start(doors: &Doors, everywhere: bool, now: Duration) -> Result<Opens, String> {
-        let queue = Fanotify::new().map_err(|error| error.to_string())?;
+        let queue = || Fanotify::new().map_err(|error| error.to_string());
         let mut opens = Opens {
-            queue,
+            prompt: queue()?,
+            patient: queue()?,
+            take_at: None,
             mounts: BTreeMap::new(),
             opens: Watch::new(Kind::Open, now),
             execs: Watch::new(Kind::Exec, now),
@@ -115,9 +126,28 @@ impl Opens {
         Ok(opens)
     }
 
-    /// To wait for.
-    pub fn queue(&self) -> &Fanotify {
-        &self.queue
+    /// Executions and reads, to wait for.
+    pub fn prompt(&self) -> &Fanotify {
+        &self.prompt
+    }
+
+    /// Opens, to wait for once: see [`Opens::noticed`].
+    pub fn patient(&self) -> &Fanotify {
+        &self.patient
+    }
+
+    /// Somebody opened something.
+    pub fn noticed(&mut self, now: Duration) {
+        self.take_at.get_or_insert(now + PATIENCE);
+    }
+
+    /// Whether the opens are to be taken now; they have to be waited for again then.
+    pub fn is_time(&mut self, now: Duration) -> bool {
+        let due = self.take_at.is_some_and(|at| at <= now);
+        if due {
+            self.take_at = None;
+        }
+        due
     }
 
     /// Whether every open has been seen since `since`.
@@ -143,24 +173,14 @@ impl Opens {
         format!("fanotify on {} file systems{paused}", self.mounts.len())
     }
 
-    /// Takes what the queue holds, but not without end.
-    pub fn take(&mut self) -> Batch {
-        let mut all = Batch::default();
-        for _ in 0..TURNS {
-            match self.queue.take() {
-                Ok(batch) if batch.events.is_empty() && !batch.lost => break,
-                Ok(batch) => {
-                    all.lost |= batch.lost;
-                    all.events.extend(batch.events);
-                }
-                Err(error) => {
-                    debug!("an event is lost: {error}");
-                    all.lost = true;
-                    break;
-                }
-            }
-        }
-        all
+    /// Takes a few executions and reads.
+    pub fn take_prompt(&self) -> Batch {
+        take(&self.prompt)
+    }
+
+    /// Takes a few opens; nothing when there are none left.
+    pub fn take_patient(&self) -> Batch {
+        take(&self.patient)
     }
 
     /// Accounts for opens and executions that were nobody's who matters.
@@ -173,8 +193,9 @@ impl Opens {
             if watch.spend(events, now) {
                 let pause = watch.resume.saturating_sub(now).as_secs();
                 info!("too many files are opened or executed to look at: {:?} is not watched for {pause} s", watch.kind);
+                let queue = pick(watch.kind, &self.prompt, &self.patient);
                 for mount in self.mounts.values() {
-                    if let Err(error) = self.queue.unwatch(mount, watch.kind) {
+                    if let Err(error) = queue.unwatch(mount, watch.kind) {
                         debug!("{error}");
                     }
                 }
@@ -187,10 +208,12 @@ impl Opens {
         if !self.everywhere {
             return None;
         }
+        let take_at = self.take_at.unwrap_or(self.next_mounts);
         let watches = [&self.opens, &self.execs];
         let resume = watches.iter().filter(|watch| !watch.on);
         let resume = resume.map(|watch| watch.resume).min();
-        Some(resume.map_or(self.next_mounts, |resume| resume.min(self.next_mounts)))
+        let next = self.next_mounts.min(take_at);
+        Some(resume.map_or(next, |resume| resume.min(next)))
     }
 
     /// Takes paused watches up again and looks for new mounts.
@@ -199,8 +222,9 @@ impl Opens {
             if watch.due(now) {
                 watch.on = true;
                 watch.since = now;
+                let queue = pick(watch.kind, &self.prompt, &self.patient);
                 for mount in self.mounts.values() {
-                    if let Err(error) = self.queue.watch(mount, watch.kind) {
+                    if let Err(error) = queue.watch(mount, watch.kind) {
                         debug!("{error}");
                     }
                 }
@@ -232,7 +256,10 @@ impl Opens {
             let done: limelight_sys::Result<()> = watches
                 .iter()
                 .filter(|watch| watch.on)
-                .try_for_each(|watch| self.queue.watch(&point, watch.kind));
+                .try_for_each(|watch| {
+                    let queue = pick(watch.kind, &self.prompt, &self.patient);
+                    queue.watch(&point, watch.kind)
+                });
             match done {
                 Ok(()) => {
                     self.mounts.insert(device, point);
@@ -254,6 +281,23 @@ impl Opens {
     pub fn is_blind(&self) -> bool {
         self.mounts.is_empty()
     }
+}
+
+fn pick<'a>(kind: Kind, prompt: &'a Fanotify, patient: &'a Fanotify) -> &'a Fanotify {
+    match kind {
+        Kind::Exec => prompt,
+        Kind::Open => patient,
+    }
+}
+
+fn take(queue: &Fanotify) -> Batch {
+    queue.take().unwrap_or_else(|error| {
+        debug!("an event is lost: {error}");
+        Batch {
+            events: Vec::new(),
+            lost: true,
+        }
+    })
 }
 
 fn lies_on_disk(mount: &Mount) -> bool {

@@ -128,6 +128,8 @@ impl Machine {
         let deadline = Instant::now() + PATIENCE;
         while !holds(&self.readahead) {
             assert!(Instant::now() < deadline, "never: {what}");
+            self.readahead.take_execs(&self.doors, now());
+            self.readahead.notice_opens(now());
             self.readahead.take_opens(&self.doors, now());
             self.readahead.take_answers();
             self.readahead.pass_time(&self.doors, now());
