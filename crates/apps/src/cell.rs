@@ -84,8 +84,10 @@ fn command(mut stage: Stage, argv: &[String]) -> Result<()> {
 /// The runner takes times and must outlive what it watches.
 fn keep_alive() -> Result<()> {
     std::fs::write("/proc/self/oom_score_adj", "-1000")?;
+    // On fault: otherwise each file that is mapped to ask what of it is cached would be read whole.
+    let flags = libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT;
     // SAFETY: mlockall has no preconditions.
-    if unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) } != 0 {
+    if unsafe { libc::mlockall(flags) } != 0 {
         return Err(std::io::Error::last_os_error().into());
     }
     // Make the controllers available before anything is started.

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, Context, Result};
 
 use crate::cell::Stage;
+use crate::cgroup::Cgroup;
 use crate::counters::Counters;
 use crate::daemon::{focus, log_tail, Daemon, CONFIG};
 use crate::disk::Disk;
@@ -35,6 +36,8 @@ const RECORDS: &str = "/var/lib/limelight/coldstart";
 const RECORD_LIMIT: Duration = Duration::from_secs(120);
 /// Seconds of a start that are recorded.
 const RECORD_S: u32 = 8;
+/// memory.max of each load.
+const LOAD_MEMORY: &str = "16M";
 /// Time that loads get to come up to speed, and caches to settle.
 const SETTLE: Duration = Duration::from_secs(2);
 
@@ -117,7 +120,17 @@ pub fn run(mut stage: Stage, work: &ColdStart) -> Result<()> {
     }
     let running = specs
         .iter()
-        .map(|spec| Start::PLAIN.part("load", spec))
+        .enumerate()
+        .map(|(number, spec)| {
+            // With more memory they would find everything cached and ask nothing of the disk.
+            let cgroup = Cgroup::create(&format!("background.slice/load-{number}.scope"))?;
+            cgroup.set("memory.max", LOAD_MEMORY)?;
+            let start = Start {
+                cgroup: Some(&cgroup),
+                nice: 0,
+            };
+            start.part("load", spec)
+        })
         .collect::<Result<Vec<_>>>()?;
     sleep(SETTLE);
     drop_caches()?;
