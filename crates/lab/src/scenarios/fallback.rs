@@ -10,7 +10,7 @@ use super::gallery;
 use super::terms::{Seen, LIMELIGHT, STOCK_OURS};
 use crate::results::Aggregates;
 use crate::scenario::{
-    ArmOn, Better, Kind, Lru, MachineSize, Metric, Scenario, SwapKind, Task, Variant, Verdict,
+    ArmOn, Better, Kind, Lru, MachineSize, Metric, Mode, Scenario, SwapKind, Task, Variant, Verdict,
 };
 
 /// Counters: the work is done, and nobody dies.
@@ -177,7 +177,11 @@ impl Scenario for SelfHogCost {
     }
 
     fn time_limit(&self, _variant: &Variant) -> Duration {
-        Duration::from_secs(720)
+        Duration::from_secs(120)
+    }
+
+    fn mode(&self) -> Mode {
+        Mode::Exact
     }
 
     fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
