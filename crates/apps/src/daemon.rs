@@ -190,9 +190,15 @@ pub fn focus(pid: i32) -> Result<()> {
     limelight(&["focus", &pid.to_string()])
 }
 
-/// Runs `limelight` and insists on success.
+/// Runs `limelight` and insists on success. It is patient: a kernel full of checks under memory
+/// pressure, emulated on a busy machine, takes its time.
 pub fn limelight(arguments: &[&str]) -> Result<()> {
-    let (code, text) = run(LIMELIGHT, arguments)?;
+    let patient: Vec<&str> = ["--timeout", "120"]
+        .iter()
+        .chain(arguments)
+        .copied()
+        .collect();
+    let (code, text) = run(LIMELIGHT, &patient)?;
     if code != 0 {
         bail!(
             "limelight {} exits with {code}:\n{text}\nlimelightd wrote:\n{}",

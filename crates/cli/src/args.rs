@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgGroup, Parser, Subcommand};
 use clap_complete::Shell;
@@ -25,6 +26,17 @@ pub struct Args {
     )]
     pub socket: PathBuf,
 
+    /// How long to wait for the daemon's answer, 1 to 600 seconds. It takes milliseconds but on a
+    /// machine that thrashes, or that is emulated.
+    #[arg(
+        long,
+        global = true,
+        value_name = "SECONDS",
+        default_value_t = 5,
+        value_parser = clap::value_parser!(u64).range(1..=600)
+    )]
+    pub timeout: u64,
+
     /// Print JSON, for programs.
     #[arg(long, global = true)]
     pub json: bool,
@@ -32,6 +44,13 @@ pub struct Args {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Args {
+    /// How long to wait for the daemon's answer.
+    pub fn patience(&self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
 }
 
 /// One command each.

@@ -10,9 +10,6 @@ use limelight_core::control::{Request, Response};
 
 use crate::exit::Failure;
 
-/// The daemon answers within milliseconds; one that does not is stuck.
-const PATIENCE: Duration = Duration::from_secs(5);
-
 /// No answer is larger: some hundred changes of some hundred bytes each.
 const ANSWER_MAX_BYTES: u64 = 8 << 20;
 
@@ -24,15 +21,15 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the control socket.
-    pub fn connect(socket: &Path) -> Result<Self, Failure> {
+    /// Connects to the control socket. A daemon that is silent for longer than `patience` is stuck.
+    pub fn connect(socket: &Path, patience: Duration) -> Result<Self, Failure> {
         let failed = |cause| Failure::NoDaemon {
             socket: socket.to_owned(),
             cause,
         };
         let stream = UnixStream::connect(socket).map_err(failed)?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-        stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
+        stream.set_read_timeout(Some(patience)).map_err(failed)?;
+        stream.set_write_timeout(Some(patience)).map_err(failed)?;
         Ok(Client {
             stream,
             socket: socket.to_owned(),

@@ -40,7 +40,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
-    let ask = |request| Client::connect(&args.socket)?.ask(&request);
+    let ask = |request| Client::connect(&args.socket, args.patience())?.ask(&request);
     match &args.command {
         Command::Status => match ask(Request::Status)? {
             Response::Status(status) => status::print(&status, args.json, out)?,
@@ -74,7 +74,8 @@ fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
             }
         }
         Command::Doctor { pid } => {
-            let findings = doctor::examine(&doctor::Machine::running(&args.socket, *pid));
+            let machine = doctor::Machine::running(&args.socket, args.patience(), *pid);
+            let findings = doctor::examine(&machine);
             doctor::print(&findings, args.json, out)?;
             if findings.iter().any(|finding| finding.state.is_trouble()) {
                 return Ok(ExitCode::from(exit::TROUBLE));

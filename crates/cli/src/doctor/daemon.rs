@@ -2,6 +2,7 @@
 //! The running daemon: its mechanisms and sources.
 
 use std::path::Path;
+use std::time::Duration;
 
 use limelight_core::control::{
     MechanismStatus, Request, Response, SourceStatus, State, Status, PROTOCOL,
@@ -12,8 +13,8 @@ use crate::client::Client;
 use crate::exit::Failure;
 
 /// What it says of itself.
-pub fn ask(socket: &Path) -> Result<Box<Status>, Failure> {
-    match Client::connect(socket)?.ask(&Request::Status)? {
+pub fn ask(socket: &Path, patience: Duration) -> Result<Box<Status>, Failure> {
+    match Client::connect(socket, patience)?.ask(&Request::Status)? {
         Response::Status(status) => Ok(status),
         other => Err(Failure::unexpected(&other)),
     }

@@ -12,6 +12,7 @@ mod kernel;
 mod memory;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use limelight_sys::device::DEVICE_PATH;
 use limelight_sys::proc::Proc;
@@ -29,17 +30,19 @@ pub struct Machine {
     sys: PathBuf,
     device: PathBuf,
     socket: PathBuf,
+    patience: Duration,
     pid: Option<i32>,
 }
 
 impl Machine {
     /// The running one. With a `pid`, its cgroups are examined instead of the topmost app's.
-    pub fn running(socket: &Path, pid: Option<i32>) -> Self {
+    pub fn running(socket: &Path, patience: Duration, pid: Option<i32>) -> Self {
         Machine {
             proc: "/proc".into(),
             sys: "/sys".into(),
             device: DEVICE_PATH.into(),
             socket: socket.to_owned(),
+            patience,
             pid,
         }
     }
@@ -48,7 +51,7 @@ impl Machine {
 /// Looks at everything.
 pub fn examine(machine: &Machine) -> Vec<Finding> {
     let mut findings = Findings::default();
-    let answer = daemon::ask(&machine.socket);
+    let answer = daemon::ask(&machine.socket, machine.patience);
     match Proc::open(&machine.proc.to_string_lossy()) {
         Ok(proc) => {
             kernel::examine(&proc, &mut findings);

@@ -62,6 +62,7 @@ impl Fake {
             sys: self.path("sys"),
             device: self.path("limelight"),
             socket: self.path("control.sock"),
+            patience: std::time::Duration::from_secs(5),
             pid: Some(pid),
         })
     }
