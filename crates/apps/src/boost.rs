@@ -91,6 +91,8 @@ pub fn run(mut stage: Stage, work: &Boost) -> Result<()> {
         .collect::<Result<_>>()?;
     sleep(SETTLE);
 
+    let spent = daemon_ns(daemon.as_ref())?;
+    let since = now_ns();
     if let Some(other) = &other {
         let pids = [app.process.pid(), other.process.pid()];
         if daemon.is_some() {
@@ -108,12 +110,21 @@ pub fn run(mut stage: Stage, work: &Boost) -> Result<()> {
         let done: Done = app.ask(&format!("go {}", work.runs))?;
         report(&done, work.app, &mut stage.reporter);
     }
+    if daemon.is_some() {
+        let spent = daemon_ns(daemon.as_ref())? - spent;
+        let share = spent as f64 * 100.0 / (now_ns() - since) as f64;
+        stage.reporter.value("daemon_percent", share);
+    }
     drop(loads);
     if let Some(daemon) = daemon {
         daemon.stop(&stage.reporter)?;
     }
     remove_config()?;
     stage.reporter.finish()
+}
+
+fn daemon_ns(daemon: Option<&Daemon>) -> Result<u64> {
+    daemon.map_or(Ok(0), Daemon::cpu_ns)
 }
 
 fn start(

@@ -288,7 +288,7 @@ pub enum Helper {
 /// Values: `run_us` and `run_median_us` of the app's runs, `mflops` (Linpack); of frames
 /// `wake_p50_us`, `wake_p99_us` (due until drawing begins), `frame_p50_us`, `frame_p99_us` (due until
 /// drawn), `missed_frames_percent`; with a helper these are the helper's, beside an app that never
-/// rests. With `switches`: `switch_p50_us`, `switch_max_us`, until the boost has moved.
+/// rests. `daemon_percent`: the daemon's share of a processor meanwhile. With `switches`: `switch_p50_us`, `switch_max_us`, until the boost has moved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Boost {
     /// What the app does.

@@ -99,7 +99,7 @@ impl Surroundings {
             autogrouped: self.autogroups && first.is_some_and(|id| is_autogrouped(doors, *id)),
             threads: members
                 .iter()
-                .filter_map(|id| threads(doors, *id))
+                .filter_map(|id| threads(doors, *id, false))
                 .collect(),
             helpers: self
                 .helpers
@@ -118,9 +118,13 @@ fn is_autogrouped(doors: &Doors, id: ProcessId) -> bool {
     group.is_some_and(|number| number != 0)
 }
 
-fn threads(doors: &Doors, process: ProcessId) -> Option<Threads> {
+fn threads(doors: &Doors, process: ProcessId, serves: bool) -> Option<Threads> {
     let tids = doors.same_process(process)?.threads().ok()?;
-    Some(Threads { process, tids })
+    Some(Threads {
+        process,
+        tids,
+        serves,
+    })
 }
 
 /// A helper that still lives and is the system's or the app's owner's: a name alone proves nothing,
@@ -145,6 +149,6 @@ fn helper(doors: &Doors, name: &str, id: ProcessId, owner: Option<u32>) -> Optio
     Some(Helper {
         name: name.to_owned(),
         home,
-        threads: threads(doors, id)?,
+        threads: threads(doors, id, true)?,
     })
 }

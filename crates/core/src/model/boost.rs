@@ -33,6 +33,8 @@ pub struct Threads {
     pub process: ProcessId,
     /// Their numbers, ascending.
     pub tids: Vec<i32>,
+    /// The process is not the app's, but serves it.
+    pub serves: bool,
 }
 
 /// A program without which the topmost app shows or sounds nothing: display server, compositor,

@@ -16,7 +16,7 @@
 //!
 //! A frame is not shown before the display server has had its turn, and with all processors given
 //! to the app it would wait for long. Helpers are therefore treated as the app is: the same weight
-//! from where their cgroups part, the same nice value and slice. A helper that lives among others
+//! from where their cgroups part, the same nice value, and a slice that is even shorter. A helper that lives among others
 //! (an X server in `system.slice`) cannot be given the weight of the slice without giving it to the
 //! others there; at that level the app gets no more than [`BESIDE_HELPER`], which leaves the helper's
 //! slice a fifth of a processor.
@@ -29,6 +29,12 @@ use crate::settings::BoostSettings;
 
 /// Weight of the app's branch beside one that a helper shares with others: four times the ordinary.
 pub const BESIDE_HELPER: u32 = 400;
+
+/// How many times shorter the slice of a helper is than the app's.
+const HELPER_SLICE: u32 = 3;
+
+/// The shortest slice that the kernel gives, in microseconds.
+const SLICE_MIN_US: u32 = 100;
 
 /// A file that holds a cgroup's weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -88,6 +94,16 @@ impl Tuning {
     /// Whether nothing is given at all.
     pub fn is_empty(&self) -> bool {
         *self == Tuning::default()
+    }
+
+    /// The slice in microseconds for a thread of the app, or of one that `serves` it: that has the
+    /// shorter one, because it sleeps most of the time and what it does cannot wait for the app.
+    pub fn slice_us(&self, serves: bool) -> u32 {
+        match (self.slice_us, serves) {
+            (0, _) => 0,
+            (us, false) => us,
+            (us, true) => (us / HELPER_SLICE).max(SLICE_MIN_US),
+        }
     }
 
     /// The nice value for a thread that has this one. The order of an app's own threads stays.

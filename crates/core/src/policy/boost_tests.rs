@@ -18,6 +18,7 @@ fn threads(pid: i32, tids: &[i32]) -> Threads {
     Threads {
         process: ProcessId { pid, starttime: 7 },
         tids: tids.to_vec(),
+        serves: false,
     }
 }
 
@@ -211,6 +212,23 @@ fn the_order_of_an_app_s_own_threads_stays() {
     };
     let nice: Vec<i32> = [-20, -5, 0, 10, 19].map(|nice| tuning.nice(nice)).into();
     assert_eq!(nice, [-20, -20, -20, -10, -1]);
+}
+
+#[test]
+fn who_serves_has_an_earlier_turn_than_the_app() {
+    let with = |slice_us| Tuning {
+        slice_us,
+        ..Tuning::default()
+    };
+    assert_eq!(
+        (with(300).slice_us(false), with(300).slice_us(true)),
+        (300, 100)
+    );
+    assert_eq!(
+        (with(100).slice_us(true), with(9000).slice_us(true)),
+        (100, 3000)
+    );
+    assert_eq!((with(0).slice_us(false), with(0).slice_us(true)), (0, 0));
 }
 
 #[test]

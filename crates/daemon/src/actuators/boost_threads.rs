@@ -21,8 +21,8 @@ use crate::undo_threads::{asking, give, heirs, is_same, own_slice_ns};
 const UNDONE_BY: &str = "another app in front, limelight focus --none, or limelightd stopping";
 
 /// What a thread that asks for `found` is given.
-fn tuned(tuning: Tuning, found: Asking) -> Asking {
-    let slice_ns = u64::from(tuning.slice_us) * 1000;
+fn tuned(tuning: Tuning, serves: bool, found: Asking) -> Asking {
+    let slice_ns = u64::from(tuning.slice_us(serves)) * 1000;
     let io_priority = match tuning.io_level {
         Some(level) if IoPriority(found.io_priority).is_ordinary() => {
             IoPriority::best_effort(level).0
@@ -36,7 +36,7 @@ fn tuned(tuning: Tuning, found: Asking) -> Asking {
         },
         // One that asks for its own slice knows why.
         slice_ns: match found.slice_ns {
-            0 if tuning.slice_us > 0 => slice_ns,
+            0 => slice_ns,
             slice => slice,
         },
         io_priority,
@@ -146,7 +146,8 @@ impl Actuators {
                     .iter()
                     .find(|heir| (heir.tid, heir.starttime) == (tid, starttime));
                 let original = heir.map_or(found, |heir| heir.original);
-                let ours = heir.map_or_else(|| tuned(tuning, found), |heir| heir.ours);
+                let ours =
+                    heir.map_or_else(|| tuned(tuning, listed.serves, found), |heir| heir.ours);
                 if ours != original {
                     let thread = Tuned {
                         tid,
@@ -299,7 +300,7 @@ impl Actuators {
                 .filter_map(|&tid| {
                     let starttime = process.thread_start(tid).ok()?;
                     let (_, original) = asking(tid, slice).ok()??;
-                    let ours = tuned(tuning, original);
+                    let ours = tuned(tuning, listed.serves, original);
                     (ours != original).then_some(Tuned {
                         tid,
                         starttime,
@@ -333,7 +334,7 @@ mod tests {
             slice_ns: 0,
             io_priority: 0,
         };
-        let given = tuned(ALL, plain);
+        let given = tuned(ALL, false, plain);
         assert_eq!((given.nice, given.slice_ns), (-20, 300_000));
         assert_eq!(IoPriority(given.io_priority), IoPriority::best_effort(0));
         let idle = 3 << 13;
@@ -342,11 +343,11 @@ mod tests {
             slice_ns: 5_000_000,
             io_priority: idle,
         };
-        let given = tuned(ALL, chosen);
+        let given = tuned(ALL, false, chosen);
         assert_eq!(
             (given.nice, given.slice_ns, given.io_priority),
             (-10, 5_000_000, idle)
         );
-        assert_eq!(tuned(Tuning::default(), chosen), chosen);
+        assert_eq!(tuned(Tuning::default(), false, chosen), chosen);
     }
 }

@@ -81,13 +81,6 @@ fn tasks(place: Place, runs: u32, frames: u32) -> Vec<Task> {
         ..add.clone()
     };
     let all = [
-        (
-            ALONE,
-            Boost {
-                loads: 0,
-                ..add.clone()
-            },
-        ),
         (ADD, add.clone()),
         (
             LINPACK,
@@ -97,6 +90,13 @@ fn tasks(place: Place, runs: u32, frames: u32) -> Vec<Task> {
             },
         ),
         (FRAMES, drawing.clone()),
+        (
+            ALONE,
+            Boost {
+                loads: 0,
+                ..add.clone()
+            },
+        ),
         (
             BUILD,
             Boost {
@@ -145,6 +145,7 @@ fn metrics() -> Vec<Metric> {
         metric("frame_p50_us", "frame p50", Better::Lower),
         metric("frame_p99_us", "frame p99", Better::Lower),
         metric("missed_frames_percent", "% missed", Better::Lower),
+        metric("daemon_percent", "daemon's % of a processor", Better::Lower),
         metric("switch_p50_us", "boost moved p50", Better::Lower),
         metric("switch_max_us", "boost moved, worst", Better::Lower),
     ]
@@ -162,9 +163,11 @@ fn judge(aggregates: &Aggregates) -> Vec<Verdict> {
             for task in [ALONE, ADD, LINPACK] {
                 verdicts.extend(figures.speed(task));
             }
-            for task in [FRAMES, BUILD, HELPER] {
-                verdicts.extend(figures.frames(task));
+            for task in [FRAMES, BUILD] {
+                verdicts.extend(figures.in_time(task));
+                verdicts.extend(figures.shown(task));
             }
+            verdicts.extend(figures.shown(HELPER));
             verdicts.extend(figures.moved());
         }
     }
@@ -201,35 +204,33 @@ impl Figures<'_> {
         ))
     }
 
-    fn frames(&self, task: &str) -> Vec<Verdict> {
-        let pair = |name: &str| {
-            Some((
-                self.median(IDLE, task, name)?,
-                self.median(self.arm, task, name)?,
-            ))
-        };
-        let mut verdicts = Vec::new();
-        if let Some((idle, ours)) = pair("frame_p99_us") {
-            verdicts.push(Verdict::new(
-                format!(
-                    "{} {task}: the slowest frame in a hundred of {} takes at most {SLOWER} times as long as on an idle machine",
-                    self.variant, self.arm
-                ),
-                ours <= idle * SLOWER,
-                format!("{ours:.0} us, idle {idle:.0} us"),
-            ));
-        }
-        if let Some((idle, ours)) = pair("missed_frames_percent") {
-            verdicts.push(Verdict::new(
-                format!(
-                    "{} {task}: {} misses at most {MISSED} % of the frames more than an idle machine",
-                    self.variant, self.arm
-                ),
-                ours <= idle + MISSED,
-                format!("{ours:.1} %, idle {idle:.1} %"),
-            ));
-        }
-        verdicts
+    /// How late the slowest frame in a hundred is.
+    fn in_time(&self, task: &str) -> Option<Verdict> {
+        let idle = self.median(IDLE, task, "frame_p99_us")?;
+        let ours = self.median(self.arm, task, "frame_p99_us")?;
+        Some(Verdict::new(
+            format!(
+                "{} {task}: the slowest frame in a hundred of {} takes at most {SLOWER} times as long as on an idle machine",
+                self.variant, self.arm
+            ),
+            ours <= idle * SLOWER,
+            format!("{ours:.0} us, idle {idle:.0} us"),
+        ))
+    }
+
+    /// How many frames are not shown. A helper's must be, though it shares the processor with an app
+    /// that never rests.
+    fn shown(&self, task: &str) -> Option<Verdict> {
+        let idle = self.median(IDLE, task, "missed_frames_percent")?;
+        let ours = self.median(self.arm, task, "missed_frames_percent")?;
+        Some(Verdict::new(
+            format!(
+                "{} {task}: {} misses at most {MISSED} % of the frames more than an idle machine",
+                self.variant, self.arm
+            ),
+            ours <= idle + MISSED,
+            format!("{ours:.1} %, idle {idle:.1} %"),
+        ))
     }
 
     fn moved(&self) -> Option<Verdict> {
