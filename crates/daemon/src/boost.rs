@@ -18,12 +18,21 @@ use crate::undo_threads::own_slice_ns;
 /// them which scheduler rules.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
+/// A program of a helper's name.
+#[derive(Debug)]
+struct Known {
+    name: String,
+    process: ProcessId,
+    uid: u32,
+    home: Option<Home>,
+}
+
 /// The schedulers and the helpers, as of the last look.
 #[derive(Debug, Default)]
 pub struct Surroundings {
     looked_at: Option<Duration>,
     schedulers: Schedulers,
-    helpers: Vec<(String, ProcessId)>,
+    helpers: Vec<Known>,
     autogroups: bool,
 }
 
@@ -53,12 +62,12 @@ impl Surroundings {
             .iter()
             .filter(|stat| settings.helpers.contains(&stat.comm));
         self.helpers = named
-            .map(|stat| {
+            .filter_map(|stat| {
                 let id = ProcessId {
                     pid: stat.pid,
                     starttime: stat.start_ticks,
                 };
-                (stat.comm.clone(), id)
+                known(doors, &stat.comm, id)
             })
             .collect();
     }
@@ -68,9 +77,9 @@ impl Surroundings {
         self.looked_at.is_some()
     }
 
-    /// Helpers as of the last look, by name.
-    pub fn helpers(&self) -> &[(String, ProcessId)] {
-        &self.helpers
+    /// How many helpers there were at the last look.
+    pub fn helpers(&self) -> usize {
+        self.helpers.len()
     }
 
     /// Forgets the last look, because other names count now.
@@ -104,7 +113,7 @@ impl Surroundings {
             helpers: self
                 .helpers
                 .iter()
-                .filter_map(|(name, id)| helper(doors, name, *id, owner))
+                .filter_map(|known| helper(doors, known, owner))
                 .collect(),
         }
     }
@@ -127,14 +136,8 @@ fn threads(doors: &Doors, process: ProcessId, serves: bool) -> Option<Threads> {
     })
 }
 
-/// A helper that still lives and is the system's or the app's owner's: a name alone proves nothing,
-/// and nobody else's program is to gain by it.
-fn helper(doors: &Doors, name: &str, id: ProcessId, owner: Option<u32>) -> Option<Helper> {
+fn known(doors: &Doors, name: &str, id: ProcessId) -> Option<Known> {
     let process = doors.same_process(id)?;
-    let uid = process.owner_uid().ok()?;
-    if uid != 0 && Some(uid) != owner {
-        return None;
-    }
     let path = process.cgroup().ok().flatten();
     let home = path.and_then(|path| identify::home_of(doors, id, &path));
     // A user's manager is no service that serves.
@@ -142,13 +145,26 @@ fn helper(doors: &Doors, name: &str, id: ProcessId, owner: Option<u32>) -> Optio
         let unit = home.path.rsplit('/').next().unwrap_or_default();
         unit.ends_with(".service") && !unit.starts_with("user@")
     };
-    let home = home.map(|home| Home {
-        own: home.own || service(&home),
-        ..home
-    });
-    Some(Helper {
+    Some(Known {
         name: name.to_owned(),
-        home,
-        threads: threads(doors, id, true)?,
+        process: id,
+        uid: process.owner_uid().ok()?,
+        home: home.map(|home| Home {
+            own: home.own || service(&home),
+            ..home
+        }),
+    })
+}
+
+/// A helper that still lives and is the system's or the app's owner's: a name alone proves nothing,
+/// and nobody else's program is to gain by it.
+fn helper(doors: &Doors, known: &Known, owner: Option<u32>) -> Option<Helper> {
+    if known.uid != 0 && Some(known.uid) != owner {
+        return None;
+    }
+    Some(Helper {
+        name: known.name.clone(),
+        home: known.home.clone(),
+        threads: threads(doors, known.process, true)?,
     })
 }

@@ -147,7 +147,7 @@ impl Daemon {
                 (State::Off, detail.to_owned())
             }
             None => {
-                let helpers = self.surroundings.helpers().len();
+                let helpers = self.surroundings.helpers();
                 let detail = format!("nothing is topmost; {helpers} helpers are known");
                 (State::Idle, detail)
             }
