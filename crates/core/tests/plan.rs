@@ -324,6 +324,20 @@ fn a_reservation_covers_the_app_and_its_growth() {
 }
 
 #[test]
+fn memory_that_reclaim_cannot_reach_is_not_shared_out() {
+    let usage = Usage {
+        current: 500 * MIB,
+        file: 400 * MIB,
+        file_mapped: 400 * MIB,
+        ..Usage::default()
+    };
+    let mut snapshot = viewer(usage, 0);
+    assert_eq!(reserve_of(&plan(&Event::Topmost, &snapshot)), 600 * MIB);
+    snapshot.memory.reachable = 400 * MIB;
+    assert_eq!(reserve_of(&plan(&Event::Topmost, &snapshot)), 240 * MIB);
+}
+
+#[test]
 fn a_stream_gets_half_of_the_budget_until_refaults_ask_for_more() {
     let stream = Usage {
         current: 520 * MIB,

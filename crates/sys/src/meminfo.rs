@@ -22,7 +22,20 @@ pub struct MemInfo {
     pub dirty_bytes: Option<u64>,
     /// Tmpfs and shared anonymous memory: part of the page cache that only swap can take.
     pub shmem_bytes: Option<u64>,
+    /// What reclaim can work with: free, on one of its lists, or slab that can be given back. The
+    /// rest is the kernel's own, locked, or a driver's.
+    pub reachable_bytes: Option<u64>,
 }
+
+/// What [`MemInfo::reachable_bytes`] consists of.
+const REACHABLE: [&str; 6] = [
+    "MemFree",
+    "Active(anon)",
+    "Inactive(anon)",
+    "Active(file)",
+    "Inactive(file)",
+    "SReclaimable",
+];
 
 impl MemInfo {
     /// Parses `/proc/meminfo`.
@@ -38,6 +51,9 @@ impl MemInfo {
             swap_free_bytes: bytes("SwapFree"),
             dirty_bytes: bytes("Dirty"),
             shmem_bytes: bytes("Shmem"),
+            reachable_bytes: REACHABLE
+                .iter()
+                .try_fold(0u64, |sum, name| Some(sum.saturating_add(bytes(name)?))),
         }
     }
 }
@@ -103,6 +119,15 @@ mod tests {
         assert_eq!(info.available_bytes, Some(40_960));
         assert_eq!(info.swap_total_bytes, Some(0));
         assert_eq!(info.swap_free_bytes, None);
+        assert_eq!(info.reachable_bytes, None);
+    }
+
+    #[test]
+    fn what_reclaim_can_reach_is_summed_up() {
+        let text = "MemTotal: 500 kB\nMemFree: 1 kB\nActive(anon): 2 kB\nInactive(anon): 4 kB\n\
+                    Active(file): 8 kB\nInactive(file): 16 kB\nUnevictable: 100 kB\n\
+                    SReclaimable: 32 kB\nSUnreclaim: 64 kB\n";
+        assert_eq!(MemInfo::parse(text).reachable_bytes, Some(63 << 10));
     }
 
     #[test]

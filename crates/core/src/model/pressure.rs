@@ -28,6 +28,9 @@ pub struct Memory {
     pub total: u64,
     /// `MemAvailable`: free, or reclaimable without swapping if nothing were protected.
     pub available: u64,
+    /// What reclaim can work with at all: free, on one of its lists, or reclaimable slab; 0 where
+    /// the kernel does not say.
+    pub reachable: u64,
     /// `SwapTotal`.
     pub swap_total: u64,
     /// `SwapFree`.
@@ -138,6 +141,7 @@ mod tests {
             memory: Memory {
                 total: 160 * MIB,
                 available,
+                reachable: 150 * MIB,
                 swap_total: 64 * MIB,
                 swap_free,
             },

@@ -135,7 +135,13 @@ impl Snapshot {
     pub fn budget(&self) -> u64 {
         let percent = u64::from(self.settings.protect.budget_percent);
         let share = |bytes: u64| bytes / 100 * percent + bytes % 100 * percent / 100;
-        let machine = share(self.memory.total).saturating_sub(self.protected_by_others);
+        // A share of memory that the kernel, a driver or mlock() holds would be a reservation of
+        // the others' last pages.
+        let memory = match self.memory.reachable {
+            0 => self.memory.total,
+            reachable => reachable.min(self.memory.total),
+        };
+        let machine = share(memory).saturating_sub(self.protected_by_others);
         self.ceiling
             .map_or(machine, |ceiling| machine.min(share(ceiling)))
     }

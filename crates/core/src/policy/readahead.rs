@@ -363,6 +363,7 @@ mod tests {
         let memory = |available| Memory {
             total: 800 * MIB,
             available,
+            reachable: 800 * MIB,
             swap_total: 0,
             swap_free: 0,
         };

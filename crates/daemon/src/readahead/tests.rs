@@ -105,6 +105,7 @@ impl Machine {
             memory: Memory {
                 total: 1 << 40,
                 available: 1 << 40,
+                reachable: 1 << 40,
                 swap_total: 0,
                 swap_free: 0,
             },

@@ -73,6 +73,7 @@ pub fn memory(doors: &Doors) -> Memory {
     Memory {
         total: info.total_bytes.unwrap_or(0),
         available: info.available_bytes.or(info.free_bytes).unwrap_or(0),
+        reachable: info.reachable_bytes.unwrap_or(0),
         swap_total: info.swap_total_bytes.unwrap_or(0),
         swap_free: info.swap_free_bytes.unwrap_or(0),
     }
