@@ -408,10 +408,23 @@ fn fork() -> Result<Seen> {
 
 /// Room for 64 pages under a limit, 64 of them mapped and used, and no more to be had.
 fn limit(resource: libc::__rlimit_resource_t) -> Result<Seen> {
-    let statm = fs::read_to_string("/proc/self/statm")?;
-    let mut words = statm.split_ascii_whitespace();
-    let index = if resource == libc::RLIMIT_AS { 0 } else { 5 };
-    let used: u64 = words.nth(index).context("statm has its fields")?.parse()?;
+    // Each as the limit counts it: the data without the stack.
+    let name = if resource == libc::RLIMIT_AS {
+        "VmSize:"
+    } else {
+        "VmData:"
+    };
+    let status = fs::read_to_string("/proc/self/status")?;
+    let used: u64 = status
+        .lines()
+        .find_map(|line| {
+            line.strip_prefix(name)?
+                .trim()
+                .strip_suffix(" kB")?
+                .parse()
+                .ok()
+        })
+        .with_context(|| format!("/proc/self/status has no {name}"))?;
     let mut before = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
@@ -420,7 +433,7 @@ fn limit(resource: libc::__rlimit_resource_t) -> Result<Seen> {
     let result = unsafe { libc::getrlimit(resource, &mut before) };
     check(result, "getrlimit")?;
     let limit = libc::rlimit {
-        rlim_cur: (used + 64) * PAGE as u64,
+        rlim_cur: (used << 10) + 64 * PAGE as u64,
         rlim_max: before.rlim_max,
     };
     // SAFETY: as above.
