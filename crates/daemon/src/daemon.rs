@@ -39,6 +39,10 @@ const FAILURES_MAX: u32 = 10;
 /// How often cgroups of ended apps are looked for while nothing is topmost.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
 
+/// After so many looks at the app that led to nothing, the next ones come less often: by this factor.
+const QUIET_TICKS: u32 = 4;
+const PATIENCE: u32 = 4;
+
 /// The daemon's own `oom_score_adj`.
 const OWN_SCORE: i16 = -900;
 
@@ -81,6 +85,8 @@ pub struct Daemon {
     pub(crate) last: Snapshot,
     pub(crate) started: Duration,
     pub(crate) next_tick: Duration,
+    /// Ticks in a row that led to nothing.
+    pub(crate) quiet_ticks: u32,
     service: Service,
     stopping: bool,
     _lock: Lock,
@@ -177,6 +183,7 @@ impl Daemon {
             last: Snapshot::default(),
             started: now,
             next_tick: now,
+            quiet_ticks: 0,
             service: Service::new(now),
             stopping: false,
             _lock: lock,
@@ -327,6 +334,17 @@ impl Daemon {
         Some(next.saturating_sub(now()) + Duration::from_millis(1))
     }
 
+    /// How many times longer than configured the next look may wait. Each look takes milliseconds
+    /// from the very app that is looked at. While the app stays as it is and the kernel tells when
+    /// memory runs short, there is nothing to see.
+    fn patience(&self) -> u32 {
+        let told = self.pressure_source.trigger().is_some() && self.pressure.steps() == 0;
+        match told && self.quiet_ticks >= QUIET_TICKS {
+            true => PATIENCE,
+            false => 1,
+        }
+    }
+
     fn wants_ticks(&self) -> bool {
         self.topmost.front().is_some() || !self.actuators.in_force.adopted.is_empty()
     }
@@ -398,7 +416,7 @@ impl Daemon {
             };
             self.actuators.remove_empty_scopes(context);
             let interval = match self.topmost.front() {
-                Some(_) => self.config.settings.protect.interval,
+                Some(_) => self.config.settings.protect.interval * self.patience(),
                 None => HOUSEKEEPING,
             };
             self.next_tick = now() + interval;

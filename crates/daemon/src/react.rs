@@ -116,6 +116,10 @@ impl Daemon {
         for _ in 0..ROUNDS {
             let snapshot = self.snapshot();
             let actions = plan(&event, &snapshot);
+            self.quiet_ticks = match actions.is_empty() && event == Event::Tick {
+                true => self.quiet_ticks.saturating_add(1),
+                false => 0,
+            };
             let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.clone());
             self.readahead.observe(&snapshot, &self.doors, now());
             self.last = snapshot;
