@@ -94,6 +94,9 @@ pub struct How {
     /// Only these arms (`stock`, `limelight@limelight`).
     #[arg(long, value_delimiter = ',')]
     arms: Vec<String>,
+    /// Only tasks whose name contains one of these texts.
+    #[arg(long, value_delimiter = ',', value_name = "TEXT")]
+    tasks: Vec<String>,
     /// Repetitions of every arm.
     #[arg(long)]
     reps: Option<u32>,
@@ -137,6 +140,7 @@ impl How {
             selection: Selection {
                 variants: self.variant.clone(),
                 arms: self.arms.clone(),
+                tasks: self.tasks.clone(),
                 repetitions: self.reps,
                 mode: chosen,
             },

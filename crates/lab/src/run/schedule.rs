@@ -16,6 +16,8 @@ pub struct Selection {
     pub variants: Vec<String>,
     /// Names of arms (`stock`) or of arms on a kernel (`stock@debian`).
     pub arms: Vec<String>,
+    /// Texts of which a task's name must contain one.
+    pub tasks: Vec<String>,
     /// Repetitions; the scenario's own number when absent.
     pub repetitions: Option<u32>,
     /// How time passes; the scenario's own mode when absent.
@@ -26,6 +28,10 @@ impl Selection {
     fn takes_variant(&self, variant: &Variant) -> bool {
         let name = variant.to_string();
         self.variants.is_empty() || self.variants.iter().any(|part| name.contains(part))
+    }
+
+    fn takes_task(&self, name: &str) -> bool {
+        self.tasks.is_empty() || self.tasks.iter().any(|part| name.contains(part))
     }
 
     fn takes_arm(&self, arm: ArmOn) -> bool {
@@ -130,7 +136,7 @@ fn variant_boots(
             for repetition in first..last {
                 let turn = repetition as usize % arms.len();
                 for arm in arms[turn..].iter().chain(&arms[..turn]) {
-                    cells.extend(tasks(scenario, variant, *arm, repetition, limit));
+                    cells.extend(tasks(scenario, variant, *arm, repetition, limit, selection));
                 }
             }
             let turns = u64::from(last - first) * arms.len() as u64;
@@ -153,12 +159,14 @@ fn tasks(
     arm: ArmOn,
     repetition: u32,
     limit: u64,
-) -> impl Iterator<Item = Scheduled> {
+    selection: &Selection,
+) -> Vec<Scheduled> {
     let limit_s = u32::try_from(limit).unwrap_or(u32::MAX);
     scenario
         .tasks(variant, arm)
         .into_iter()
-        .map(move |task| Scheduled {
+        .filter(|task| selection.takes_task(&task.name))
+        .map(|task| Scheduled {
             cell: Cell {
                 id: format!("{arm}/{}/{repetition}", task.name),
                 arm: arm.arm,
@@ -169,6 +177,7 @@ fn tasks(
             arm,
             task: task.name,
         })
+        .collect()
 }
 
 #[cfg(test)]
