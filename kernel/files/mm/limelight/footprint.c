@@ -70,9 +70,25 @@ void limelight_budget_reset(void)
 	WRITE_ONCE(limelight_budget_percent, budget_configured);
 }
 
+/*
+ * What reclaim can work with: free, on one of its lists, or slab that can be
+ * given back. A share of what the kernel, a driver or mlock() holds would be a
+ * promise of the others' last pages.
+ */
+unsigned long limelight_reachable_pages(void)
+{
+	unsigned long pages = global_zone_page_state(NR_FREE_PAGES) +
+			      global_node_page_state_pages(NR_SLAB_RECLAIMABLE_B);
+	enum lru_list lru;
+
+	for_each_evictable_lru(lru)
+		pages += global_node_page_state(NR_LRU_BASE + lru);
+	return min(pages, totalram_pages());
+}
+
 unsigned long limelight_budget_pages(void)
 {
-	return mult_frac(totalram_pages(),
+	return mult_frac(limelight_reachable_pages(),
 			 (unsigned long)READ_ONCE(limelight_budget_percent),
 			 100UL);
 }

@@ -80,6 +80,7 @@ unsigned int limelight_exhausted(struct limelight_suspend *suspend,
 extern unsigned int limelight_budget_percent;
 int limelight_budget_set(unsigned int percent, bool remember);
 void limelight_budget_reset(void);
+unsigned long limelight_reachable_pages(void);
 unsigned long limelight_budget_pages(void);
 bool limelight_over(bool was_over, unsigned long pages, unsigned long budget);
 enum limelight_mode limelight_footprint_mode(bool *cached);
