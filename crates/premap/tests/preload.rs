@@ -3,24 +3,30 @@
 
 use std::ffi::CString;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 const PAGE: usize = 4096;
 
-/// Cargo puts the library beside the directory of the tests.
-fn library() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let name = "liblimelight_premap.so";
-    let places = [
-        test.parent().unwrap(),
-        test.parent().unwrap().parent().unwrap(),
-    ];
-    let found = places
-        .iter()
-        .map(|place| place.join(name))
-        .find(|path| path.exists());
-    found.expect("cargo has built the library")
+/// The library, beside the directory of the tests. Cargo builds nothing that a test cannot be linked
+/// with, so the first test has it built.
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let test = std::env::current_exe().unwrap();
+        let profile = test.parent().unwrap().parent().unwrap();
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--package", env!("CARGO_PKG_NAME")])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .env("CARGO_TARGET_DIR", profile.parent().unwrap())
+            .status()
+            .unwrap();
+        assert!(built.success(), "the library cannot be built");
+        let library = profile.join("liblimelight_premap.so");
+        assert!(library.exists(), "there is no {}", library.display());
+        library
+    })
 }
 
 /// Runs one of the ignored tests below in a process of its own, on its main thread, with the
