@@ -28,8 +28,8 @@ pub struct Memory {
     pub total: u64,
     /// `MemAvailable`: free, or reclaimable without swapping if nothing were protected.
     pub available: u64,
-    /// What reclaim can work with at all: free, on one of its lists, or reclaimable slab; 0 where
-    /// the kernel does not say.
+    /// What reclaim can work with at all: free, on one of its lists, reclaimable slab, or in zram
+    /// already; 0 where the kernel does not say.
     pub reachable: u64,
     /// `SwapTotal`.
     pub swap_total: u64,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use limelight_core::model::pressure::{Memory, Reading};
 use limelight_core::model::Lru;
 use limelight_sys::lru_gen::Reclaim;
+use limelight_sys::meminfo::page_bytes;
 use limelight_sys::psi::{Pressure, StallKind, Trigger};
 use tracing::info;
 
@@ -70,10 +71,19 @@ impl PressureSource {
 /// The machine's memory now.
 pub fn memory(doors: &Doors) -> Memory {
     let info = doors.proc.meminfo().unwrap_or_default();
+    // An app does not lose its share because the others went to zram for its sake.
+    let compressed = doors
+        .proc
+        .vmstat()
+        .ok()
+        .and_then(|vmstat| vmstat.get("nr_zspages"))
+        .map_or(0, |pages| pages.saturating_mul(page_bytes()));
     Memory {
         total: info.total_bytes.unwrap_or(0),
         available: info.available_bytes.or(info.free_bytes).unwrap_or(0),
-        reachable: info.reachable_bytes.unwrap_or(0),
+        reachable: info
+            .reachable_bytes
+            .map_or(0, |bytes| bytes.saturating_add(compressed)),
         swap_total: info.swap_total_bytes.unwrap_or(0),
         swap_free: info.swap_free_bytes.unwrap_or(0),
     }

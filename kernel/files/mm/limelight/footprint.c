@@ -71,9 +71,10 @@ void limelight_budget_reset(void)
 }
 
 /*
- * What reclaim can work with: free, on one of its lists, or slab that can be
- * given back. A share of what the kernel, a driver or mlock() holds would be a
- * promise of the others' last pages.
+ * What reclaim can work with: free, on one of its lists, slab that can be given
+ * back, or what it has compressed already: an app does not lose its protection
+ * because the others went to zram for its sake. A share of what the kernel, a
+ * driver or mlock() holds would be a promise of the others' last pages.
  */
 unsigned long limelight_reachable_pages(void)
 {
@@ -83,6 +84,9 @@ unsigned long limelight_reachable_pages(void)
 
 	for_each_evictable_lru(lru)
 		pages += global_node_page_state(NR_LRU_BASE + lru);
+#if IS_ENABLED(CONFIG_ZSMALLOC)
+	pages += global_zone_page_state(NR_ZSPAGES);
+#endif
 	return min(pages, totalram_pages());
 }
 

@@ -81,7 +81,7 @@ struct limelight_topmost {
  * @flags: LIMELIGHT_MECHANISM_ON or 0
  * @budget_percent: protect: largest footprint of the topmost app that is
  *	protected, in percent of what reclaim can reach (free, on its lists,
- *	or reclaimable slab), 1 to 90;
+ *	reclaimable slab, or in zram), 1 to 90;
  *	0 keeps the value in force
  * @factor: readahead: how many times the default the topmost app's read-ahead
  *	may be, 1 to LIMELIGHT_FACTOR_MAX; 0 keeps the value in force
