@@ -102,6 +102,15 @@ pub fn run(mut stage: Stage, work: &ColdStart) -> Result<()> {
         .iter()
         .map(|spec| Counter::create(&spec.counter))
         .collect::<Result<_>>()?;
+    // Before the daemon, which has to leave every cgroup as it found it.
+    let cgroups: Vec<Cgroup> = (0..specs.len())
+        .map(|number| {
+            // With more memory they would find everything cached and ask nothing of the disk.
+            let cgroup = Cgroup::create(&format!("background.slice/load-{number}.scope"))?;
+            cgroup.set("memory.max", LOAD_MEMORY)?;
+            Ok(cgroup)
+        })
+        .collect::<Result<_>>()?;
 
     let daemon = match stage.arm {
         Arm::Stock => None,
@@ -120,13 +129,10 @@ pub fn run(mut stage: Stage, work: &ColdStart) -> Result<()> {
     }
     let running = specs
         .iter()
-        .enumerate()
-        .map(|(number, spec)| {
-            // With more memory they would find everything cached and ask nothing of the disk.
-            let cgroup = Cgroup::create(&format!("background.slice/load-{number}.scope"))?;
-            cgroup.set("memory.max", LOAD_MEMORY)?;
+        .zip(&cgroups)
+        .map(|(spec, cgroup)| {
             let start = Start {
-                cgroup: Some(&cgroup),
+                cgroup: Some(cgroup),
                 nice: 0,
             };
             start.part("load", spec)
