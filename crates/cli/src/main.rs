@@ -7,6 +7,7 @@ mod doctor;
 mod exit;
 mod explain;
 mod format;
+mod library;
 mod manual;
 mod run;
 mod status;

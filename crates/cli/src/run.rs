@@ -12,10 +12,8 @@ use std::process::Command;
 use limelight_sys::advice::knows_populate_write;
 
 use crate::exit::Failure;
+use crate::library;
 
-const LIBRARY: &str = "liblimelight-premap.so";
-/// Says where the library is, before every other place.
-const LIBRARY_VARIABLE: &str = "LIMELIGHT_PREMAP_LIBRARY";
 const PRELOAD: &str = "LD_PRELOAD";
 
 /// Replaces this process by `program` with the premap library in it. Returns only when it fails.
@@ -23,7 +21,13 @@ pub fn premap(program: &[OsString]) -> Result<(), Failure> {
     let Some((name, arguments)) = program.split_first() else {
         return Err(Failure::Other("no program to run".to_owned()));
     };
-    let library = find_library()?;
+    let library = library::find().map_err(|places| Failure::NotFound {
+        message: format!("the premap library is not at {}", library::list(&places)),
+        cure: format!(
+            "install it there (make install), or name it in {}",
+            library::VARIABLE
+        ),
+    })?;
     if !knows_populate_write() {
         warn("this kernel is older than 5.14 and cannot populate memory on demand: the program runs as ever");
     }
@@ -60,31 +64,6 @@ fn preload(library: &Path, before: Option<OsString>) -> OsString {
         all.push(before);
     }
     all
-}
-
-fn find_library() -> Result<PathBuf, Failure> {
-    let mut places = Vec::new();
-    if let Some(named) = env::var_os(LIBRARY_VARIABLE) {
-        places.push(PathBuf::from(named));
-    } else {
-        if let Some(directory) = env::current_exe().ok().as_deref().and_then(Path::parent) {
-            places.push(directory.join("../lib/limelight").join(LIBRARY));
-            places.push(directory.join(LIBRARY));
-        }
-        places.push(Path::new("/usr/lib/limelight").join(LIBRARY));
-    }
-    // The dynamic linker passes over what it cannot load without a word of ours.
-    if let Some(found) = places.iter().find(|place| place.is_file()) {
-        return Ok(found.canonicalize()?);
-    }
-    let looked: Vec<String> = places
-        .iter()
-        .map(|place| place.display().to_string())
-        .collect();
-    Err(Failure::NotFound {
-        message: format!("the premap library is not at {}", looked.join(", ")),
-        cure: format!("install it there, or name it in {LIBRARY_VARIABLE}"),
-    })
 }
 
 /// Where the program that `exec` would run is.

@@ -9,7 +9,8 @@ use limelight_sys::device::{Device, DeviceError, Mechanism, ABI_VERSION};
 use super::Findings;
 
 /// Whether it is there and fits; the daemon is asked when it runs, because it holds the device.
-pub fn examine(path: &Path, daemon: Option<&Status>, findings: &mut Findings) {
+/// Returns the names of the mechanisms that it has.
+pub fn examine(path: &Path, daemon: Option<&Status>, findings: &mut Findings) -> Vec<String> {
     const CHECK: &str = "kernel support";
     const STOCK: &str =
         "run the Limelight kernel; on a stock one protect reaches only apps with a \
@@ -20,14 +21,8 @@ pub fn examine(path: &Path, daemon: Option<&Status>, findings: &mut Findings) {
             built_in,
             ..
         }) => {
-            return findings.acts(
-                CHECK,
-                format!(
-                    "{}, ABI {abi_version}, has {}",
-                    path.display(),
-                    built_in.join(", ")
-                ),
-            )
+            findings.acts(CHECK, describe(path, *abi_version, built_in));
+            return built_in.clone();
         }
         Some(DeviceStatus::Unused { why }) => {
             let detail = format!("{} is not used: {why}", path.display());
@@ -38,7 +33,7 @@ pub fn examine(path: &Path, daemon: Option<&Status>, findings: &mut Findings) {
                     findings.missing(CHECK, format!("{} is not there", path.display()), STOCK)
                 }
             }
-            return;
+            return Vec::new();
         }
         None => {}
     }
@@ -56,10 +51,12 @@ pub fn examine(path: &Path, daemon: Option<&Status>, findings: &mut Findings) {
         Ok(info) if !info.has(Mechanism::Protect) => {
             findings.inert(CHECK, format!("{} has no protect", path.display()), STOCK)
         }
-        Ok(info) => findings.acts(
-            CHECK,
-            format!("{}, ABI {}, has protect", path.display(), info.abi_version),
-        ),
+        Ok(info) => {
+            let has = Mechanism::ALL.iter().filter(|each| info.has(**each));
+            let names: Vec<String> = has.map(|each| each.name().to_owned()).collect();
+            findings.acts(CHECK, describe(path, info.abi_version, &names));
+            return names;
+        }
         Err(error @ DeviceError::Absent { .. }) => findings.missing(CHECK, error, STOCK),
         Err(error @ DeviceError::Forbidden { .. }) => findings.note(CHECK, error),
         Err(error @ DeviceError::Held { .. }) => findings.inert(
@@ -69,4 +66,13 @@ pub fn examine(path: &Path, daemon: Option<&Status>, findings: &mut Findings) {
         ),
         Err(error) => findings.inert(CHECK, error, STOCK),
     }
+    Vec::new()
+}
+
+fn describe(path: &Path, abi_version: u32, built_in: &[String]) -> String {
+    format!(
+        "{}, ABI {abi_version}, has {}",
+        path.display(),
+        built_in.join(", ")
+    )
 }

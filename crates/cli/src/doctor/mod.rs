@@ -10,6 +10,7 @@ mod files;
 mod findings;
 mod kernel;
 mod memory;
+mod premap;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,6 +20,7 @@ use limelight_sys::proc::Proc;
 
 use crate::exit::Failure;
 use crate::format::{self, printable, Table};
+use crate::library;
 
 pub use self::findings::Finding;
 use self::findings::Findings;
@@ -32,6 +34,8 @@ pub struct Machine {
     socket: PathBuf,
     patience: Duration,
     pid: Option<i32>,
+    /// The premap library, or all places where it is not.
+    library: Result<PathBuf, Vec<PathBuf>>,
 }
 
 impl Machine {
@@ -44,6 +48,7 @@ impl Machine {
             socket: socket.to_owned(),
             patience,
             pid,
+            library: library::find(),
         }
     }
 }
@@ -66,7 +71,8 @@ pub fn examine(machine: &Machine) -> Vec<Finding> {
         }
         Err(error) => findings.missing("procfs", error, "mount it: mount -t proc proc /proc"),
     }
-    device::examine(&machine.device, answer.as_deref().ok(), &mut findings);
+    let built_in = device::examine(&machine.device, answer.as_deref().ok(), &mut findings);
+    premap::examine(&machine.sys, &machine.library, &built_in, &mut findings);
     match answer {
         Ok(status) => daemon::examine(&status, &mut findings),
         Err(failure) => {

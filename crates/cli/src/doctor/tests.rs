@@ -64,6 +64,7 @@ impl Fake {
             socket: self.path("control.sock"),
             patience: std::time::Duration::from_secs(5),
             pid: Some(pid),
+            library: Ok("/usr/lib/limelight/liblimelight-premap.so".into()),
         })
     }
 

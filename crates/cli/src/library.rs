@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Where the premap library is.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// The library's file name.
+pub const NAME: &str = "liblimelight-premap.so";
+/// Says where the library is, before every other place.
+pub const VARIABLE: &str = "LIMELIGHT_PREMAP_LIBRARY";
+
+/// Finds it: at the place that the environment names, else beside this program or below its prefix,
+/// else where packages put it. `Err`: all places that were looked at.
+pub fn find() -> Result<PathBuf, Vec<PathBuf>> {
+    let named = env::var_os(VARIABLE).map(PathBuf::from);
+    first(places(named, env::current_exe().ok().as_deref()))
+}
+
+fn places(named: Option<PathBuf>, program: Option<&Path>) -> Vec<PathBuf> {
+    if let Some(named) = named {
+        return vec![named];
+    }
+    let mut places = Vec::new();
+    if let Some(directory) = program.and_then(Path::parent) {
+        places.push(directory.join("../lib/limelight").join(NAME));
+        places.push(directory.join(NAME));
+    }
+    places.push(Path::new("/usr/lib/limelight").join(NAME));
+    places
+}
+
+/// The dynamic linker passes over what it cannot load without a word of ours, so it is looked for
+/// before.
+fn first(places: Vec<PathBuf>) -> Result<PathBuf, Vec<PathBuf>> {
+    let found = places.iter().find(|place| place.is_file());
+    match found.and_then(|place| place.canonicalize().ok()) {
+        Some(path) => Ok(path),
+        None => Err(places),
+    }
+}
+
+/// The places, for people.
+pub fn list(places: &[PathBuf]) -> String {
+    let places = places.iter().map(|place| place.display().to_string());
+    places.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_found_below_the_program_s_prefix() {
+        let prefix = tempfile::tempdir().unwrap();
+        let program = prefix.path().join("bin/limelight");
+        let library = prefix.path().join("lib/limelight").join(NAME);
+        for path in [&program, &library] {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        }
+        let all = places(None, Some(&program));
+        assert_eq!(all.len(), 3);
+        std::fs::write(&library, "").unwrap();
+        assert_eq!(first(all).unwrap(), library.canonicalize().unwrap());
+    }
+
+    #[test]
+    fn a_named_place_is_the_only_one() {
+        let named = PathBuf::from("/nowhere/x.so");
+        let all = places(Some(named.clone()), Some(Path::new("/usr/bin/limelight")));
+        assert_eq!(first(all), Err(vec![named]));
+    }
+}
