@@ -106,8 +106,10 @@ impl Machine {
             tsc = tsc::emulated_khz(self.mode).map(|khz| format!("tsc_early_khz={khz}"));
             words.extend(tsc.as_deref());
             // What the host does to an emulated processor is no lock-up of the guest; the debug
-            // kernel looks for real ones.
-            if self.kernel != Kernel::Debug {
+            // kernel looks for real ones, and takes two minutes for one.
+            if self.kernel == Kernel::Debug {
+                words.extend(["watchdog_thresh=60", "rcupdate.rcu_cpu_stall_timeout=120"]);
+            } else {
                 words.extend(["nosoftlockup", "rcupdate.rcu_cpu_stall_suppress=1"]);
             }
         }
