@@ -126,7 +126,6 @@ bool __limelight_migrate_instead(struct folio *folio);
 void __limelight_anon_add(struct folio *folio, struct mm_struct *mm);
 void __limelight_cache_add(struct folio *folio);
 void __limelight_cache_touch(struct folio *folio);
-void __limelight_cache_remove(struct folio *folio);
 void __limelight_cache_move(struct folio *to, struct folio *from);
 
 /* Reclaim turns to @pgdat, for @memcg's limit or (NULL) for the machine. */
@@ -292,72 +291,7 @@ static inline void limelight_cache_add(struct folio *folio)
 {
 }
 
-static inline bool limelight_protecting(void)
-{
-	return false;
-}
-
-static inline struct limelight_reclaim *limelight_look(void)
-{
-	return NULL;
-}
-
-static inline void limelight_saw_vma(struct limelight_reclaim *reclaim,
-				     const struct vm_area_struct *vma)
-{
-}
-
-static inline bool limelight_settled(const struct limelight_reclaim *reclaim)
-{
-	return false;
-}
-
-static inline bool limelight_keep(struct limelight_reclaim *reclaim,
-				  struct folio *folio)
-{
-	return false;
-}
-
-static inline bool limelight_rotate(struct limelight_reclaim *reclaim,
-				    struct folio *folio)
-{
-	return false;
-}
-
-static inline bool limelight_known(struct limelight_reclaim *reclaim,
-				   struct folio *folio, bool active)
-{
-	return false;
-}
-
-static inline void limelight_taken(const struct limelight_reclaim *reclaim,
-				   unsigned long nr_pages)
-{
-}
-
-static inline bool limelight_migrate_instead(struct folio *folio)
-{
-	return false;
-}
-
-static inline void limelight_anon_add(struct folio *folio, struct mm_struct *mm)
-{
-}
-
-static inline void limelight_cache_add(struct folio *folio)
-{
-}
-
-static inline bool limelight_protecting(void)
-{
-	return false;
-}
-
 static inline void __limelight_cache_touch(struct folio *folio)
-{
-}
-
-static inline void __limelight_cache_remove(struct folio *folio)
 {
 }
 
@@ -504,11 +438,9 @@ static inline void limelight_cache_touch(struct folio *folio)
 		__limelight_ra_used(folio);
 }
 
-/* @folio has left the page cache: its ->mapping is NULL by now. */
-static inline void limelight_cache_remove(struct folio *folio)
+/* @folio has left the page cache. */
+static inline void limelight_ra_forget(struct folio *folio)
 {
-	if (limelight_protecting())
-		__limelight_cache_remove(folio);
 	if (limelight_reading_ahead())
 		__limelight_ra_forget(folio);
 }
@@ -528,8 +460,8 @@ static inline void limelight_cache_move(struct folio *to, struct folio *from)
 DECLARE_STATIC_KEY_FALSE(limelight_premap_key);
 
 bool __limelight_premap(struct vm_fault *vmf);
-void __limelight_premap_zap(struct mm_struct *mm, struct folio *folio,
-			    pte_t *ptes, unsigned int nr);
+void __limelight_premap_zap(struct vm_area_struct *vma, unsigned long start,
+			    unsigned long end);
 void limelight_premap_free(struct mm_struct *mm);
 
 /*
@@ -542,14 +474,13 @@ static inline bool limelight_premap(struct vm_fault *vmf)
 	       __limelight_premap(vmf);
 }
 
-/* @nr entries from @ptes on, pages of the anonymous @folio, are to be cleared. */
-static inline void limelight_premap_zap(struct mm_struct *mm,
-					struct folio *folio, pte_t *ptes,
-					unsigned int nr)
+/* The pages of @vma from @start to @end are about to be unmapped. */
+static inline void limelight_premap_zap(struct vm_area_struct *vma,
+					unsigned long start, unsigned long end)
 {
 	if (static_branch_unlikely(&limelight_premap_key) &&
-	    READ_ONCE(mm->limelight_premap))
-		__limelight_premap_zap(mm, folio, ptes, nr);
+	    READ_ONCE(vma->vm_mm->limelight_premap))
+		__limelight_premap_zap(vma, start, end);
 }
 
 #else /* !CONFIG_LIMELIGHT_PREMAP */
@@ -563,9 +494,8 @@ static inline bool limelight_premap(struct vm_fault *vmf)
 	return false;
 }
 
-static inline void limelight_premap_zap(struct mm_struct *mm,
-					struct folio *folio, pte_t *ptes,
-					unsigned int nr)
+static inline void limelight_premap_zap(struct vm_area_struct *vma,
+					unsigned long start, unsigned long end)
 {
 }
 

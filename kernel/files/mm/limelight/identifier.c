@@ -20,8 +20,9 @@
  *     pages still marked when it becomes topmost again;
  *   - moved along when the folio is migrated, replaced or collapsed. Every page
  *     of a large folio carries it, so a split needs nothing;
- *   - cleared when the folio leaves the page cache, so that no later owner of
- *     the page inherits it. Anonymous memory begins with a tag of its own.
+ *   - left behind when the folio is freed: whatever a page becomes part of next,
+ *     page cache or anonymous memory, begins with a tag of its own. (Swap that
+ *     is read ahead gets it when somebody maps it, and has none before.)
  *
  * SET_TOPMOST collects the tags of the members in a sorted array. A folio is
  * the topmost app's if the tag of its first page is in there. That decides for
@@ -30,9 +31,9 @@
  * through it; that it was found is noted as well (TAG_CONFIRMED), and from then
  * on it is known for good without an rmap walk.
  *
- * Locking: the table is found and used under RCU. Tags are plain words: insertion,
- * removal and migration hold the folio's lock, a touch holds only a reference
- * and looks again afterwards whether the folio is still in the page cache.
+ * Locking: the table is found and used under RCU. Tags are plain words: insertion
+ * and migration hold the folio's lock, a touch holds only a reference. So a touch
+ * may mark a folio that has just left the page cache, but not its successor.
  */
 #include <linux/atomic.h>
 #include <linux/limelight.h>
@@ -237,23 +238,19 @@ static __always_inline u32 read_tag(struct folio *folio)
 	return tag;
 }
 
-/* Returns the tag that was there. */
-static __always_inline u32 write_tag(struct folio *folio, u32 tag)
+static __always_inline void write_tag(struct folio *folio, u32 tag)
 {
-	u32 old = 0;
 	u32 *at;
 
 	rcu_read_lock();
 	at = tags_at(folio_pfn(folio));
 	if (at) {
-		old = READ_ONCE(*at);
 		if (unlikely(folio_test_large(folio)))
 			memset32(at, tag, folio_nr_pages(folio));
 		else
 			WRITE_ONCE(*at, tag);
 	}
 	rcu_read_unlock();
-	return old;
 }
 
 void __limelight_anon_add(struct folio *folio, struct mm_struct *mm)
@@ -266,19 +263,6 @@ void __limelight_cache_add(struct folio *folio)
 	write_tag(folio, current->mm ? limelight_tag_of(current->mm) : 0);
 }
 
-/* A reference is all that holds @folio. */
-static void replace_tag(struct folio *folio, u32 tag)
-{
-	write_tag(folio, tag);
-	/*
-	 * Either this sees that the folio has left the page cache, or
-	 * __limelight_cache_remove() sees the tag.
-	 */
-	smp_mb();
-	if (!READ_ONCE(folio->mapping))
-		write_tag(folio, 0);
-}
-
 void __limelight_cache_touch(struct folio *folio)
 {
 	u32 tag;
@@ -288,20 +272,13 @@ void __limelight_cache_touch(struct folio *folio)
 		return;
 	tag = limelight_tag_of(current->mm);
 	if ((read_tag(folio) & ~TAG_CONFIRMED) != tag)
-		replace_tag(folio, tag);
-}
-
-void __limelight_cache_remove(struct folio *folio)
-{
-	/* Pairs with replace_tag(). */
-	smp_mb();
-	write_tag(folio, 0);
+		write_tag(folio, tag);
 }
 
 void __limelight_cache_move(struct folio *to, struct folio *from)
 {
 	/* Collapsing moves many folios into one; any of the tags will do. */
-	write_tag(to, write_tag(from, 0));
+	write_tag(to, read_tag(from));
 }
 
 /* Reclaim has found @folio in the page tables of a member, whose tag is @tag. */
@@ -309,7 +286,7 @@ void limelight_folio_confirm(struct folio *folio, u32 tag)
 {
 	tag |= TAG_CONFIRMED;
 	if (read_tag(folio) != tag)
-		replace_tag(folio, tag);
+		write_tag(folio, tag);
 }
 
 /* Whether the topmost app brought @folio in, or used it. */

@@ -50,6 +50,7 @@
 #include <linux/mm_inline.h>
 #include <linux/oom.h>
 #include <linux/page_counter.h>
+#include <linux/pagewalk.h>
 #include <linux/pgtable.h>
 #include <linux/rmap.h>
 #include <linux/sched.h>
@@ -250,20 +251,52 @@ static int inspect(struct vm_area_struct *vma, const struct window *window)
 	return untouched;
 }
 
-/* Some of an anonymous folio's pages are about to be unmapped. */
-void __limelight_premap_zap(struct mm_struct *mm, struct folio *folio,
-			    pte_t *ptes, unsigned int nr)
+/* Counts the untouched pages of one page table, of ours or not. */
+static int count_zapped(pmd_t *pmd, unsigned long address, unsigned long end,
+			struct mm_walk *walk)
 {
-	unsigned int i, untouched = 0;
+	unsigned int *untouched = walk->private;
+	spinlock_t *ptl = NULL;
+	pte_t *ptes, *pte;
 
-	if (!folio_maybe_untouched(folio))
+	ptes = pte_offset_map_lock(walk->mm, pmd, address, &ptl);
+	if (!ptes)
+		return 0;
+	for (pte = ptes; address < end; pte++, address += PAGE_SIZE) {
+		pte_t entry = ptep_get(pte);
+		struct page *page;
+
+		if (!pte_present(entry) || !pte_untouched(entry))
+			continue;
+		page = vm_normal_page(walk->vma, address, entry);
+		if (page && folio_maybe_untouched(page_folio(page)))
+			(*untouched)++;
+	}
+	pte_unmap_unlock(ptes, ptl);
+	return 0;
+}
+
+static const struct mm_walk_ops zap_ops = {
+	.pmd_entry = count_zapped,
+	.walk_lock = PGWALK_RDLOCK,
+};
+
+/*
+ * A walk of its own, before the page tables are cleared: a hook where single
+ * pages are unmapped costs every process, premap or not.
+ */
+void __limelight_premap_zap(struct vm_area_struct *vma, unsigned long start,
+			    unsigned long end)
+{
+	unsigned int untouched = 0;
+
+	if (!vma_is_anonymous(vma))
 		return;
-	for (i = 0; i < nr; i++)
-		untouched += pte_untouched(ptep_get(ptes + i));
+	walk_page_range_vma(vma, start, end, &zap_ops, &untouched);
 	if (!untouched)
 		return;
 	count_vm_events(LIMELIGHT_PREMAP_WASTED, untouched);
-	atomic_add(untouched, &mm->limelight_premap->zapped);
+	atomic_add(untouched, &vma->vm_mm->limelight_premap->zapped);
 }
 
 /* -------------------------------------------------- the record of a process */
@@ -571,7 +604,7 @@ static unsigned int map_folios(struct vm_fault *vmf, unsigned long address,
 {
 	struct mm_struct *mm = vmf->vma->vm_mm;
 	unsigned int i = 0, pages = 0;
-	spinlock_t *ptl;
+	spinlock_t *ptl = NULL;
 	pte_t *ptes;
 
 	ptes = pte_offset_map_lock(mm, vmf->pmd, address, &ptl);
@@ -675,6 +708,9 @@ bool __limelight_premap(struct vm_fault *vmf)
 {
 	if (!limelight_mm(vmf->vma->vm_mm) || vmf->flags & FAULT_FLAG_REMOTE ||
 	    !is_fault(vmf) || !vma_premappable(vmf->vma))
+		return false;
+	/* As do_anonymous_page(), which says what is wrong if something is. */
+	if (pte_alloc(vmf->vma->vm_mm, vmf->pmd) || __vmf_anon_prepare(vmf))
 		return false;
 	return premap(vmf);
 }

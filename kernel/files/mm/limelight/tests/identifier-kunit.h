@@ -100,15 +100,15 @@ static void identifier_test_every_page_has_a_place(struct kunit *test)
 	rcu_read_unlock();
 }
 
-static void identifier_test_a_tag_is_set_and_cleared(struct kunit *test)
+static void identifier_test_a_tag_is_set_and_replaced(struct kunit *test)
 {
 	struct folio *folio = test_folio(test, 0);
 
 	write_tag(folio, 0);
 	KUNIT_EXPECT_EQ(test, read_tag(folio), 0);
-	KUNIT_EXPECT_EQ(test, write_tag(folio, 77), 0);
+	write_tag(folio, 77);
 	KUNIT_EXPECT_EQ(test, read_tag(folio), 77);
-	__limelight_cache_remove(folio);
+	write_tag(folio, 0);
 	KUNIT_EXPECT_EQ(test, read_tag(folio), 0);
 	folio_put(folio);
 }
@@ -125,7 +125,7 @@ static void identifier_test_every_page_of_a_large_folio_is_tagged(struct kunit *
 		KUNIT_EXPECT_EQ(test, *tags_at(pfn + i), 77);
 	rcu_read_unlock();
 
-	__limelight_cache_remove(folio);
+	write_tag(folio, 0);
 	rcu_read_lock();
 	for (i = 0; i < 8; i++)
 		KUNIT_EXPECT_EQ(test, *tags_at(pfn + i), 0);
@@ -141,10 +141,10 @@ static void identifier_test_a_tag_moves(struct kunit *test)
 	write_tag(from, 77);
 	write_tag(to, 0);
 	__limelight_cache_move(to, from);
-	KUNIT_EXPECT_EQ(test, read_tag(from), 0);
 	KUNIT_EXPECT_EQ(test, read_tag(to), 77);
 
 	/* Nor does what the page was before stay behind. */
+	write_tag(from, 0);
 	__limelight_cache_move(to, from);
 	KUNIT_EXPECT_EQ(test, read_tag(to), 0);
 	folio_put(from);
@@ -202,13 +202,21 @@ static void identifier_test_mapped_files_need_confirmation(struct kunit *test)
 	folio_put(folio);
 }
 
-static void identifier_test_outside_the_page_cache_nothing_sticks(struct kunit *test)
+static void identifier_test_nobody_inherits(struct kunit *test)
 {
+	struct mm_struct *mm = kunit_kzalloc(test, sizeof(*mm), GFP_KERNEL);
 	struct folio *folio = test_folio(test, 0);
 
-	/* As if it was removed while a process was using it. */
-	KUNIT_ASSERT_NULL(test, folio->mapping);
+	KUNIT_ASSERT_NOT_NULL(test, mm);
+	mm->limelight_tag = 78;
 	limelight_folio_confirm(folio, 77);
+	__limelight_anon_add(folio, mm);
+	KUNIT_EXPECT_EQ(test, read_tag(folio), 78);
+
+	/* Kernel threads have no tag. */
+	KUNIT_ASSERT_NULL(test, current->mm);
+	limelight_folio_confirm(folio, 77);
+	__limelight_cache_add(folio);
 	KUNIT_EXPECT_EQ(test, read_tag(folio), 0);
 	folio_put(folio);
 }
@@ -230,12 +238,12 @@ static struct kunit_case identifier_test_cases[] = {
 	KUNIT_CASE(identifier_test_set_finds_what_is_in_it),
 	KUNIT_CASE(identifier_test_an_mm_keeps_its_tag),
 	KUNIT_CASE(identifier_test_every_page_has_a_place),
-	KUNIT_CASE(identifier_test_a_tag_is_set_and_cleared),
+	KUNIT_CASE(identifier_test_a_tag_is_set_and_replaced),
 	KUNIT_CASE(identifier_test_every_page_of_a_large_folio_is_tagged),
 	KUNIT_CASE(identifier_test_a_tag_moves),
 	KUNIT_CASE(identifier_test_only_tags_of_the_set_protect),
 	KUNIT_CASE(identifier_test_mapped_files_need_confirmation),
-	KUNIT_CASE(identifier_test_outside_the_page_cache_nothing_sticks),
+	KUNIT_CASE(identifier_test_nobody_inherits),
 	KUNIT_CASE(identifier_test_no_table_no_tags),
 	{}
 };
