@@ -301,7 +301,9 @@ impl Followed {
     /// Has the next read wake the daemon.
     fn watch(&mut self, queue: Option<&Fanotify>, now: Duration) {
         let Some(queue) = queue else { return };
-        if self.watched || now < self.watch_from {
+        // Whoever reads a disk itself, at any place, would pay for the watch.
+        let disk = self.stat.kind == FileKind::Block;
+        if disk || self.watched || now < self.watch_from {
             return;
         }
         self.watched = queue.watch_reads(&*self.file).is_ok();
