@@ -40,6 +40,9 @@ report: deps ## Make target/lab/report.html from the results of earlier runs
 kernel: deps ## Build target/lab/kernels/limelight/bzImage
 	@$(LAB) kernel limelight
 
+series: ## Check that every patch of the kernel series applies, compiles and passes checkpatch
+	@scripts/series.sh
+
 static: deps ## Build static programs into target/lab/bin
 	@triple=$$(rustc -vV | sed -n 's/^host: //p') && \
 	RUSTFLAGS='-C target-feature=+crt-static' $(CARGO) build --locked --profile static \
