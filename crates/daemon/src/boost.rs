@@ -4,11 +4,13 @@
 
 use std::time::Duration;
 
-use limelight_core::model::boost::{Disk, Helper, Schedulers, Threads, View};
+use limelight_core::model::boost::{Disk, Helper, Role, Schedulers, Threads, View};
 use limelight_core::model::{App, Home, ProcessId};
 use limelight_core::settings::BoostSettings;
 use limelight_sys::cgroup::{CgroupPath, WeightKnob};
+use limelight_sys::process::Stat;
 use limelight_sys::schedulers;
+use limelight_sys::tree::ProcessTree;
 
 use crate::doors::Doors;
 use crate::identify;
@@ -22,6 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 struct Known {
     name: String,
+    role: Role,
     process: ProcessId,
     uid: u32,
     home: Option<Home>,
@@ -58,16 +61,21 @@ impl Surroundings {
                 .collect(),
         };
         let tree = doors.proc.tree().unwrap_or_default();
-        let named = tree
+        self.helpers = tree
             .iter()
-            .filter(|stat| settings.helpers.contains(&stat.comm));
-        self.helpers = named
             .filter_map(|stat| {
+                let role = if settings.helpers.contains(&stat.comm) {
+                    Role::Helper
+                } else if reclaims(stat, &tree) {
+                    Role::Reclaim
+                } else {
+                    return None;
+                };
                 let id = ProcessId {
                     pid: stat.pid,
                     starttime: stat.start_ticks,
                 };
-                known(doors, &stat.comm, id)
+                known(doors, &stat.comm, role, id)
             })
             .collect();
     }
@@ -108,7 +116,7 @@ impl Surroundings {
             autogrouped: self.autogroups && first.is_some_and(|id| is_autogrouped(doors, *id)),
             threads: members
                 .iter()
-                .filter_map(|id| threads(doors, *id, false))
+                .filter_map(|id| threads(doors, *id, Role::App))
                 .collect(),
             helpers: self
                 .helpers
@@ -127,16 +135,25 @@ fn is_autogrouped(doors: &Doors, id: ProcessId) -> bool {
     group.is_some_and(|number| number != 0)
 }
 
-fn threads(doors: &Doors, process: ProcessId, serves: bool) -> Option<Threads> {
+fn threads(doors: &Doors, process: ProcessId, role: Role) -> Option<Threads> {
     let tids = doors.same_process(process)?.threads().ok()?;
     Some(Threads {
         process,
         tids,
-        serves,
+        role,
     })
 }
 
-fn known(doors: &Doors, name: &str, id: ProcessId) -> Option<Known> {
+/// Whether this is a `kswapd`, and not a program that calls itself so: the kernel's threads are
+/// children of `kthreadd`, which has no parent.
+fn reclaims(stat: &Stat, tree: &ProcessTree) -> bool {
+    let number = stat.comm.strip_prefix("kswapd");
+    let parent = tree.get(stat.ppid);
+    number.is_some_and(|number| number.parse::<u32>().is_ok())
+        && parent.is_some_and(|parent| parent.ppid == 0 && parent.comm == "kthreadd")
+}
+
+fn known(doors: &Doors, name: &str, role: Role, id: ProcessId) -> Option<Known> {
     let process = doors.same_process(id)?;
     let path = process.cgroup().ok().flatten();
     let home = path.and_then(|path| identify::home_of(doors, id, &path));
@@ -147,6 +164,7 @@ fn known(doors: &Doors, name: &str, id: ProcessId) -> Option<Known> {
     };
     Some(Known {
         name: name.to_owned(),
+        role,
         process: id,
         uid: process.owner_uid().ok()?,
         home: home.map(|home| Home {
@@ -165,6 +183,40 @@ fn helper(doors: &Doors, known: &Known, owner: Option<u32>) -> Option<Helper> {
     Some(Helper {
         name: known.name.clone(),
         home: known.home.clone(),
-        threads: threads(doors, known.process, true)?,
+        threads: threads(doors, known.process, known.role)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stat(pid: i32, ppid: i32, comm: &str) -> Stat {
+        Stat {
+            pid,
+            comm: comm.to_owned(),
+            state: 'S',
+            ppid,
+            minor_faults: 0,
+            major_faults: 0,
+            start_ticks: 1,
+        }
+    }
+
+    #[test]
+    fn only_the_kernel_s_own_thread_reclaims() {
+        let stats = [
+            stat(1, 0, "init"),
+            stat(2, 0, "kthreadd"),
+            stat(45, 2, "kswapd0"),
+            stat(46, 2, "kswapper"),
+            stat(500, 1, "kthreadd"),
+            stat(501, 500, "kswapd1"),
+            stat(502, 1, "kswapd0"),
+        ];
+        let tree = ProcessTree::new(stats.clone());
+        let found = stats.iter().filter(|stat| reclaims(stat, &tree));
+        let pids: Vec<i32> = found.map(|stat| stat.pid).collect();
+        assert_eq!(pids, [45]);
+    }
 }

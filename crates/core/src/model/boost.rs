@@ -33,8 +33,21 @@ pub struct Threads {
     pub process: ProcessId,
     /// Their numbers, ascending.
     pub tids: Vec<i32>,
-    /// The process is not the app's, but serves it.
-    pub serves: bool,
+    /// What the process has to do with the app.
+    pub role: Role,
+}
+
+/// What a process that is boosted has to do with the topmost app.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It belongs to the app.
+    App,
+    /// A program that serves it.
+    Helper,
+    /// The kernel's thread that reclaims memory (`kswapd`). What it does not get done, the app does
+    /// itself in each of its allocations. It is in no cgroup below the root: what it competes with is
+    /// the app's branch as a whole.
+    Reclaim,
 }
 
 /// A program without which the topmost app shows or sounds nothing: display server, compositor,

@@ -20,15 +20,22 @@
 //! (an X server in `system.slice`) cannot be given the weight of the slice without giving it to the
 //! others there; at that level the app gets no more than [`BESIDE_HELPER`], which leaves the helper's
 //! slice a fifth of a processor.
+//!
+//! The kernel serves it as well: without `kswapd` each allocation of the app reclaims for itself. It is
+//! in no cgroup and competes with the app's whole branch, so it gets the nice value that comes to the
+//! branch's weight.
 
 use super::plan::Event;
 use crate::model::app::{AppKey, Home};
-use crate::model::boost::{Helper, Threads, View};
+use crate::model::boost::{Helper, Role, Threads, View};
 use crate::model::snapshot::{Measured, Snapshot};
 use crate::settings::BoostSettings;
 
 /// Weight of the app's branch beside one that a helper shares with others: four times the ordinary.
 pub const BESIDE_HELPER: u32 = 400;
+
+/// The weight of a cgroup that nobody has given another one.
+const WEIGHT_DEFAULT: u32 = 100;
 
 /// How many times shorter the slice of a helper is than the app's.
 const HELPER_SLICE: u32 = 3;
@@ -86,29 +93,42 @@ pub struct Tuning {
     pub nice_points: u8,
     /// Slice in microseconds; 0: left alone.
     pub slice_us: u32,
+    /// The same as `nice_points`, for the kernel's own reclaim.
+    pub reclaim_points: u8,
     /// Level of the best-effort I/O class; `None`: left alone.
     pub io_level: Option<u8>,
 }
 
 impl Tuning {
-    /// Whether nothing is given at all.
-    pub fn is_empty(&self) -> bool {
-        *self == Tuning::default()
-    }
-
-    /// The slice in microseconds for a thread of the app, or of one that `serves` it: that has the
-    /// shorter one, because it sleeps most of the time and what it does cannot wait for the app.
-    pub fn slice_us(&self, serves: bool) -> u32 {
-        match (self.slice_us, serves) {
+    /// The slice in microseconds for a thread. One that serves the app has a shorter one than the
+    /// app, because it sleeps most of the time and what it does cannot wait for the app.
+    pub fn slice_us(&self, role: Role) -> u32 {
+        match (self.slice_us, role) {
             (0, _) => 0,
-            (us, false) => us,
-            (us, true) => (us / HELPER_SLICE).max(SLICE_MIN_US),
+            (us, Role::App) => us,
+            (us, Role::Helper | Role::Reclaim) => (us / HELPER_SLICE).max(SLICE_MIN_US),
         }
     }
 
     /// The nice value for a thread that has this one. The order of an app's own threads stays.
-    pub fn nice(&self, original: i32) -> i32 {
-        (original - i32::from(self.nice_points)).max(-20)
+    pub fn nice(&self, role: Role, original: i32) -> i32 {
+        let points = match role {
+            Role::App | Role::Helper => self.nice_points,
+            Role::Reclaim => self.reclaim_points,
+        };
+        match points {
+            0 => original,
+            points => (original - i32::from(points)).max(-20),
+        }
+    }
+
+    /// Whether there is nothing for threads of this role.
+    fn spares(&self, role: Role) -> bool {
+        let points = match role {
+            Role::App | Role::Helper => self.nice_points,
+            Role::Reclaim => self.reclaim_points,
+        };
+        points == 0 && self.slice_us == 0 && self.io_level.is_none()
     }
 }
 
@@ -331,6 +351,11 @@ fn target(snapshot: &Snapshot, topmost: &Measured) -> (Vec<Weight>, Tuning, Vec<
             true => settings.nice_points,
             false => 0,
         },
+        reclaim_points: match (knobs.cpu_weight.is_live(), knobs.nice.is_live()) {
+            (true, _) => points_of(settings.cpu_weight),
+            (false, true) => settings.nice_points,
+            (false, false) => 0,
+        },
         slice_us: match knobs.slice.is_live() {
             true => settings.slice_us,
             false => 0,
@@ -346,11 +371,15 @@ fn target(snapshot: &Snapshot, topmost: &Measured) -> (Vec<Weight>, Tuning, Vec<
             threads.push(helper.threads.clone());
         }
     }
-    threads.retain(|threads| !threads.tids.is_empty());
-    if tuning.is_empty() {
-        threads.clear();
-    }
+    threads.retain(|threads| !threads.tids.is_empty() && !tuning.spares(threads.role));
     (weights, tuning, threads)
+}
+
+/// How many points of nice come to a cgroup's weight: each is a quarter more time
+/// (sched_prio_to_weight[] in the kernel's kernel/sched/core.c).
+fn points_of(weight: u32) -> u8 {
+    let points = (f64::from(weight) / f64::from(WEIGHT_DEFAULT)).ln() / 1.25f64.ln();
+    points.round().clamp(0.0, 20.0) as u8
 }
 
 /// The weights of an app's cgroup, of its ancestors, and of its helpers' cgroups.

@@ -18,7 +18,7 @@ fn threads(pid: i32, tids: &[i32]) -> Threads {
     Threads {
         process: ProcessId { pid, starttime: 7 },
         tids: tids.to_vec(),
-        serves: false,
+        role: Role::App,
     }
 }
 
@@ -210,8 +210,42 @@ fn the_order_of_an_app_s_own_threads_stays() {
         nice_points: 20,
         ..Tuning::default()
     };
-    let nice: Vec<i32> = [-20, -5, 0, 10, 19].map(|nice| tuning.nice(nice)).into();
+    let nice: Vec<i32> = [-20, -5, 0, 10, 19]
+        .map(|nice| tuning.nice(Role::App, nice))
+        .into();
     assert_eq!(nice, [-20, -20, -20, -10, -1]);
+}
+
+#[test]
+fn reclaim_weighs_what_the_app_s_branch_weighs() {
+    assert_eq!(
+        [1, 100, 125, 400, 1000, 10_000].map(points_of),
+        [0, 0, 1, 6, 10, 20]
+    );
+
+    let mut kswapd = helper("/", false);
+    kswapd.home = None;
+    kswapd.threads.role = Role::Reclaim;
+    let mut weighed = snapshot(Some(home(APP, true)));
+    weighed.boost.helpers = vec![kswapd];
+    let steps = grant(&Event::Topmost, &weighed);
+    let (given, threads) = tuning(&steps).unwrap();
+    assert_eq!(threads, 3);
+    assert_eq!(given.nice(Role::Reclaim, 0), -20);
+    // A weight acts for the app's own threads.
+    assert_eq!(given.nice(Role::App, 0), 0);
+    assert!(weights(&steps).iter().all(|(_, weight)| *weight == 10_000));
+
+    // An older kernel has nothing for the app's threads, and they are left alone.
+    weighed.boost.schedulers.slices = false;
+    let steps = grant(&Event::Topmost, &weighed);
+    assert_eq!(tuning(&steps).unwrap().1, 1);
+
+    // Without a weight it gets what the app gets.
+    weighed.topmost.as_mut().unwrap().app.home = None;
+    weighed.settings.boost.nice_points = 7;
+    let (given, _) = tuning(&grant(&Event::Topmost, &weighed)).unwrap();
+    assert_eq!(given.nice(Role::Reclaim, 0), -7);
 }
 
 #[test]
@@ -221,14 +255,23 @@ fn who_serves_has_an_earlier_turn_than_the_app() {
         ..Tuning::default()
     };
     assert_eq!(
-        (with(300).slice_us(false), with(300).slice_us(true)),
+        (
+            with(300).slice_us(Role::App),
+            with(300).slice_us(Role::Helper)
+        ),
         (300, 100)
     );
     assert_eq!(
-        (with(100).slice_us(true), with(9000).slice_us(true)),
+        (
+            with(100).slice_us(Role::Helper),
+            with(9000).slice_us(Role::Reclaim)
+        ),
         (100, 3000)
     );
-    assert_eq!((with(0).slice_us(false), with(0).slice_us(true)), (0, 0));
+    assert_eq!(
+        (with(0).slice_us(Role::App), with(0).slice_us(Role::Helper)),
+        (0, 0)
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! again: who renices it meanwhile has the last word.
 
 use limelight_core::control::{Change, Outcome};
-use limelight_core::model::boost::Threads;
+use limelight_core::model::boost::{Role, Threads};
 use limelight_core::model::{AppKey, ProcessId};
 use limelight_core::policy::boost::Tuning;
 use limelight_sys::process::Process;
@@ -21,8 +21,8 @@ use crate::undo_threads::{asking, give, heirs, is_same, own_slice_ns};
 const UNDONE_BY: &str = "another app in front, limelight focus --none, or limelightd stopping";
 
 /// What a thread that asks for `found` is given.
-fn tuned(tuning: Tuning, serves: bool, found: Asking) -> Asking {
-    let slice_ns = u64::from(tuning.slice_us(serves)) * 1000;
+fn tuned(tuning: Tuning, role: Role, found: Asking) -> Asking {
+    let slice_ns = u64::from(tuning.slice_us(role)) * 1000;
     let io_priority = match tuning.io_level {
         Some(level) if IoPriority(found.io_priority).is_ordinary() => {
             IoPriority::best_effort(level).0
@@ -30,10 +30,7 @@ fn tuned(tuning: Tuning, serves: bool, found: Asking) -> Asking {
         _ => found.io_priority,
     };
     Asking {
-        nice: match tuning.nice_points {
-            0 => found.nice,
-            _ => tuning.nice(found.nice),
-        },
+        nice: tuning.nice(role, found.nice),
         // One that asks for its own slice knows why.
         slice_ns: match found.slice_ns {
             0 => slice_ns,
@@ -146,8 +143,7 @@ impl Actuators {
                     .iter()
                     .find(|heir| (heir.tid, heir.starttime) == (tid, starttime));
                 let original = heir.map_or(found, |heir| heir.original);
-                let ours =
-                    heir.map_or_else(|| tuned(tuning, listed.serves, found), |heir| heir.ours);
+                let ours = heir.map_or_else(|| tuned(tuning, listed.role, found), |heir| heir.ours);
                 if ours != original {
                     let thread = Tuned {
                         tid,
@@ -300,7 +296,7 @@ impl Actuators {
                 .filter_map(|&tid| {
                     let starttime = process.thread_start(tid).ok()?;
                     let (_, original) = asking(tid, slice).ok()??;
-                    let ours = tuned(tuning, listed.serves, original);
+                    let ours = tuned(tuning, listed.role, original);
                     (ours != original).then_some(Tuned {
                         tid,
                         starttime,
@@ -323,6 +319,7 @@ mod tests {
 
     const ALL: Tuning = Tuning {
         nice_points: 20,
+        reclaim_points: 5,
         slice_us: 300,
         io_level: Some(0),
     };
@@ -334,20 +331,22 @@ mod tests {
             slice_ns: 0,
             io_priority: 0,
         };
-        let given = tuned(ALL, false, plain);
+        let given = tuned(ALL, Role::App, plain);
         assert_eq!((given.nice, given.slice_ns), (-20, 300_000));
         assert_eq!(IoPriority(given.io_priority), IoPriority::best_effort(0));
+        let kernel = tuned(ALL, Role::Reclaim, plain);
+        assert_eq!((kernel.nice, kernel.slice_ns), (-5, 100_000));
         let idle = 3 << 13;
         let chosen = Asking {
             nice: 10,
             slice_ns: 5_000_000,
             io_priority: idle,
         };
-        let given = tuned(ALL, false, chosen);
+        let given = tuned(ALL, Role::App, chosen);
         assert_eq!(
             (given.nice, given.slice_ns, given.io_priority),
             (-10, 5_000_000, idle)
         );
-        assert_eq!(tuned(Tuning::default(), false, chosen), chosen);
+        assert_eq!(tuned(Tuning::default(), Role::App, chosen), chosen);
     }
 }
