@@ -21,9 +21,11 @@
  */
 #include <linux/gfp.h>
 #include <linux/limelight.h>
+#include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/mmzone.h>
 #include <linux/oom.h>
+#include <linux/page_counter.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>
 #include <linux/topology.h>
@@ -174,6 +176,26 @@ unsigned long limelight_memory_room(void)
 				(long)high_wmark_pages(zone);
 	}
 	return max(room, 0L);
+}
+
+/* How many pages the cgroups of @mm may still be charged for; ULONG_MAX: no limit. */
+unsigned long limelight_cgroup_room(struct mm_struct *mm)
+{
+	unsigned long room = ULONG_MAX;
+#ifdef CONFIG_MEMCG
+	struct mem_cgroup *memcg = get_mem_cgroup_from_mm(mm);
+	struct mem_cgroup *each = memcg;
+
+	for (; each && !mem_cgroup_is_root(each); each = parent_mem_cgroup(each)) {
+		unsigned long usage = page_counter_read(&each->memory);
+		unsigned long limit = min(READ_ONCE(each->memory.max),
+					  READ_ONCE(each->memory.high));
+
+		room = min(room, limit > usage ? limit - usage : 0);
+	}
+	mem_cgroup_put(memcg);
+#endif
+	return room;
 }
 
 #ifdef CONFIG_LIMELIGHT_KUNIT_TEST

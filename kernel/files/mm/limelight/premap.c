@@ -49,7 +49,6 @@
 #include <linux/mm.h>
 #include <linux/mm_inline.h>
 #include <linux/oom.h>
-#include <linux/page_counter.h>
 #include <linux/pagewalk.h>
 #include <linux/pgtable.h>
 #include <linux/rmap.h>
@@ -410,26 +409,6 @@ static void went_without(struct limelight_premap *record)
 
 /* ------------------------------------------------------------ size of a window */
 
-/* Pages that the cgroups of @mm have left, or ULONG_MAX. */
-static unsigned long memcg_room(struct mm_struct *mm)
-{
-	unsigned long room = ULONG_MAX;
-#ifdef CONFIG_MEMCG
-	struct mem_cgroup *memcg = get_mem_cgroup_from_mm(mm);
-	struct mem_cgroup *each = memcg;
-
-	for (; each && !mem_cgroup_is_root(each); each = parent_mem_cgroup(each)) {
-		unsigned long usage = page_counter_read(&each->memory);
-		unsigned long limit = min(READ_ONCE(each->memory.max),
-					  READ_ONCE(each->memory.high));
-
-		room = min(room, limit > usage ? limit - usage : 0);
-	}
-	mem_cgroup_put(memcg);
-#endif
-	return room;
-}
-
 /* Whether faults in @vma may be answered with more than what they ask for. */
 static bool vma_premappable(struct vm_area_struct *vma)
 {
@@ -690,7 +669,7 @@ static bool premap(struct vm_fault *vmf)
 	}
 
 	pages = min3((unsigned long)wanted, limelight_memory_room() / 8,
-		     memcg_room(vma->vm_mm) / 4);
+		     limelight_cgroup_room(vma->vm_mm) / 4);
 	if (pages <= asked)
 		return false;
 	pages = map_window(vmf, pages);

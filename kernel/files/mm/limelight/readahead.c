@@ -204,7 +204,8 @@ static unsigned int factor_of_current(enum limelight_ra kind,
 	factor = limelight_readahead_factor(kind);
 	if (factor < 2)
 		return 1;
-	*room = limelight_memory_room();
+	/* Near its limit an app reads ahead at the cost of its own pages. */
+	*room = min(limelight_memory_room(), limelight_cgroup_room(current->mm));
 	return *room ? factor : 1;
 }
 
