@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The connection to the daemon, kept for as long as the agent runs.
 //!
-//! It never blocks. At most one request is under way; what changes meanwhile is merged into the
+//! It never blocks. At most one claim is under way; what changes meanwhile is merged into the
 //! next one, so a slow daemon sees fewer claims, never old ones. When the daemon goes away and
 //! comes back, it is told the claim of that moment.
+//!
+//! Input and frames do not wait for answers, but for the claim of the app that they belong to. What a
+//! daemon that is not there or does not listen misses is gone: the user waits no longer by then.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use limelight_core::control::{FocusTarget, Request, Response};
+use limelight_core::control::{FocusTarget, Request, Response, WindowEvent};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::sources::answer::News;
 
 const RETRY_FIRST: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(5);
@@ -22,6 +28,9 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// No answer to a claim is longer.
 const ANSWER_MAX_BYTES: usize = 64 * 1024;
+
+/// Most input and frames that wait to be told, and most that wait for their answers.
+const NEWS_MAX: usize = 64;
 
 /// What is claimed, and by whom.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +44,7 @@ struct Claim {
 pub struct Link {
     socket: PathBuf,
     wanted: Option<Claim>,
+    news: VecDeque<Request>,
     state: State,
 }
 
@@ -53,10 +63,19 @@ struct Connection {
     fd: OwnedFd,
     /// The claim that the daemon was told last.
     told: Option<Claim>,
-    /// Until when it must have answered, while a request is under way.
-    answer_by: Option<Instant>,
+    /// What it was asked and has not answered yet, oldest first, and until when it must have.
+    asked: VecDeque<(Asked, Instant)>,
+    /// It has refused input or frames before.
+    refused: bool,
     outgoing: Vec<u8>,
     incoming: Vec<u8>,
+}
+
+/// What the daemon was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Claim,
+    News,
 }
 
 impl Link {
@@ -65,6 +84,7 @@ impl Link {
         Link {
             socket,
             wanted: None,
+            news: VecDeque::new(),
             state: State::Down {
                 retry_at: None,
                 pause: RETRY_FIRST,
@@ -75,6 +95,24 @@ impl Link {
     /// Sets what the daemon is to be told, at the next [`Link::turn`] and after every reconnection.
     pub fn claim(&mut self, source: &'static str, target: FocusTarget) {
         self.wanted = Some(Claim { source, target });
+    }
+
+    /// Something happened to the app of a process: the daemon is told at the next [`Link::turn`], if
+    /// it is there.
+    pub fn tell(&mut self, source: &'static str, pid: i32, news: News) {
+        let (event, at) = match news {
+            News::Input(at) => (WindowEvent::Open, at),
+            News::Frame(at) => (WindowEvent::Close, at),
+        };
+        if self.news.len() >= NEWS_MAX {
+            self.news.pop_front();
+        }
+        self.news.push_back(Request::Window {
+            event,
+            at_us: Some(at.as_micros() as u64),
+            pid: Some(pid),
+            source: source.to_owned(),
+        });
     }
 
     /// The descriptor to wait for, and for what.
@@ -93,13 +131,14 @@ impl Link {
     pub fn deadline(&self) -> Option<Instant> {
         match &self.state {
             State::Down { retry_at, .. } => *retry_at,
-            State::Up(connection) => connection.answer_by,
+            State::Up(connection) => connection.asked.front().map(|(_, by)| *by),
         }
     }
 
     /// Does what can be done without waiting: connects, sends, takes answers.
     pub fn turn(&mut self, now: Instant) {
         if let State::Down { retry_at, pause } = self.state {
+            self.news.clear();
             if retry_at.is_some_and(|at| now < at) {
                 return;
             }
@@ -126,7 +165,7 @@ impl Link {
             }
         }
         if let State::Up(connection) = &mut self.state {
-            if let Err(why) = connection.turn(self.wanted.as_ref(), now) {
+            if let Err(why) = connection.turn(self.wanted.as_ref(), &mut self.news, now) {
                 tracing::warn!("lost limelightd: {why}; trying again until it is back");
                 self.state = State::Down {
                     retry_at: Some(now + RETRY_FIRST),
@@ -142,25 +181,46 @@ impl Connection {
         Connection {
             fd,
             told: None,
-            answer_by: None,
+            asked: VecDeque::new(),
+            refused: false,
             outgoing: Vec::new(),
             incoming: Vec::new(),
         }
     }
 
-    fn turn(&mut self, wanted: Option<&Claim>, now: Instant) -> Result<(), String> {
+    fn turn(
+        &mut self,
+        wanted: Option<&Claim>,
+        news: &mut VecDeque<Request>,
+        now: Instant,
+    ) -> Result<(), String> {
         self.receive()?;
-        if self.answer_by.is_some_and(|by| now >= by) {
+        if self.asked.front().is_some_and(|(_, by)| now >= *by) {
             return Err("it does not answer".into());
         }
-        if let (None, Some(claim)) = (self.answer_by, wanted) {
+        let claiming = self.asked.iter().any(|(asked, _)| *asked == Asked::Claim);
+        if let (false, Some(claim)) = (claiming, wanted) {
             if self.told.as_ref() != Some(claim) {
-                self.outgoing = encode(claim)?;
+                self.ask(&claim.request(), Asked::Claim, now)?;
                 self.told = Some(claim.clone());
-                self.answer_by = Some(now + ANSWER_PATIENCE);
+            }
+        }
+        if self.told.as_ref() == wanted {
+            while self.asked.len() < NEWS_MAX {
+                let Some(request) = news.pop_front() else {
+                    break;
+                };
+                self.ask(&request, Asked::News, now)?;
             }
         }
         self.send()
+    }
+
+    fn ask(&mut self, request: &Request, asked: Asked, now: Instant) -> Result<(), String> {
+        serde_json::to_writer(&mut self.outgoing, request).map_err(|error| error.to_string())?;
+        self.outgoing.push(b'\n');
+        self.asked.push_back((asked, now + ANSWER_PATIENCE));
+        Ok(())
     }
 
     fn send(&mut self) -> Result<(), String> {
@@ -192,36 +252,44 @@ impl Connection {
         }
         while let Some(end) = self.incoming.iter().position(|&byte| byte == b'\n') {
             let line: Vec<u8> = self.incoming.drain(..=end).collect();
-            self.answer_by = None;
-            report(&line);
+            let asked = self.asked.pop_front().map(|(asked, _)| asked);
+            // Once is enough: a user who types would fill a log with it.
+            let loud = asked != Some(Asked::News) || !self.refused;
+            let taken = report(&line, loud);
+            self.refused |= asked == Some(Asked::News) && !taken;
         }
         Ok(())
     }
 }
 
 /// Logs what the daemon answered. A refusal is no failure of ours: the app may have ended, or the
-/// session is not the active one.
-fn report(line: &[u8]) {
-    match serde_json::from_slice::<Response>(line) {
-        Ok(Response::Ok { message }) => tracing::debug!("limelightd: {message}"),
-        Ok(Response::Error { message, cure, .. }) => {
-            tracing::warn!("limelightd refused: {message} ({cure})")
+/// session is not the active one. Whether it was agreed.
+fn report(line: &[u8], loud: bool) -> bool {
+    let refusal = match serde_json::from_slice::<Response>(line) {
+        Ok(Response::Ok { message }) => {
+            tracing::debug!("limelightd: {message}");
+            return true;
         }
-        Ok(_) => tracing::warn!("limelightd answered another question"),
-        Err(error) => tracing::warn!("limelightd answered in an unknown form: {error}"),
+        Ok(Response::Error { message, cure, .. }) => format!("refused: {message} ({cure})"),
+        Ok(_) => "answered another question".to_owned(),
+        Err(error) => format!("answered in an unknown form: {error}"),
+    };
+    match loud {
+        true => tracing::warn!("limelightd {refusal}"),
+        false => tracing::debug!("limelightd {refusal}"),
     }
+    false
 }
 
-fn encode(claim: &Claim) -> Result<Vec<u8>, String> {
-    let request = Request::Focus {
-        target: claim.target.clone(),
-        source: claim.source.to_owned(),
-        // It ends with the connection: a session that dies claims nothing any more.
-        hold: true,
-    };
-    let mut line = serde_json::to_vec(&request).map_err(|error| error.to_string())?;
-    line.push(b'\n');
-    Ok(line)
+impl Claim {
+    fn request(&self) -> Request {
+        Request::Focus {
+            target: self.target.clone(),
+            source: self.source.to_owned(),
+            // It ends with the connection: a session that dies claims nothing any more.
+            hold: true,
+        }
+    }
 }
 
 fn connect(socket: &std::path::Path) -> Result<OwnedFd, Errno> {

@@ -80,6 +80,80 @@ fn tells_the_latest_claim_and_each_only_once() {
     assert!(is_silent(&mut client));
 }
 
+fn window(event: WindowEvent, at_us: u64) -> Request {
+    Request::Window {
+        event,
+        at_us: Some(at_us),
+        pid: Some(7),
+        source: "x11".into(),
+    }
+}
+
+fn request(client: &mut BufReader<UnixStream>) -> Request {
+    let mut line = String::new();
+    client.read_line(&mut line).unwrap();
+    serde_json::from_str(&line).unwrap()
+}
+
+#[test]
+fn input_and_frames_wait_for_their_claim_and_for_nothing_else() {
+    use std::time::Duration;
+    let us = Duration::from_micros;
+    let daemon = Daemon::new();
+    let mut link = Link::new(daemon.socket());
+    let now = Instant::now();
+    link.claim("x11", FocusTarget::Pid(1));
+    link.turn(now);
+    let mut client = daemon.accept();
+    assert_eq!(told(&mut client), FocusTarget::Pid(1));
+    // The answer is out: what happens to the app that is claimed is told all the same.
+    link.tell("x11", 7, News::Input(us(100)));
+    link.tell("x11", 7, News::Frame(us(250)));
+    link.turn(now);
+    assert_eq!(request(&mut client), window(WindowEvent::Open, 100));
+    assert_eq!(request(&mut client), window(WindowEvent::Close, 250));
+    // Not what happens to one that cannot be claimed yet.
+    link.claim("x11", FocusTarget::Pid(7));
+    link.tell("x11", 7, News::Input(us(300)));
+    link.turn(now);
+    assert!(is_silent(&mut client));
+    for _ in 0..3 {
+        answer(&client);
+    }
+    link.turn(now);
+    assert_eq!(told(&mut client), FocusTarget::Pid(7));
+    assert_eq!(request(&mut client), window(WindowEvent::Open, 300));
+}
+
+#[test]
+fn what_a_daemon_misses_is_gone_and_never_too_much() {
+    use std::time::Duration;
+    let daemon = Daemon::new();
+    let mut link = Link::new(daemon.socket());
+    let now = Instant::now();
+    link.tell("x11", 7, News::Input(Duration::from_micros(1)));
+    link.claim("x11", FocusTarget::Pid(7));
+    link.turn(now);
+    let mut client = daemon.accept();
+    assert_eq!(told(&mut client), FocusTarget::Pid(7));
+    link.turn(now);
+    assert!(
+        is_silent(&mut client),
+        "it was told before there was a daemon"
+    );
+    for at in 0..1000 {
+        link.tell("x11", 7, News::Input(Duration::from_micros(at)));
+    }
+    link.turn(now);
+    // The claim's answer is one of those that may be out.
+    for at in 0..NEWS_MAX as u64 - 1 {
+        let oldest = 1000 - NEWS_MAX as u64;
+        assert_eq!(request(&mut client), window(WindowEvent::Open, oldest + at));
+    }
+    assert!(is_silent(&mut client));
+    assert!(link.deadline().is_some());
+}
+
 #[test]
 fn a_restarted_daemon_is_told_again() {
     let daemon = Daemon::new();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! limelight-agent: tells limelightd which app of this session is in front.
+//! limelight-agent: tells limelightd which app of this session is in front, and when the user waits
+//! for it.
 //!
 //! One thread, one `poll()`. A [`sources::Source`] knows what the session's display server shows;
 //! [`link::Link`] keeps a connection to the daemon and says it there. The claim lives as long as
@@ -23,9 +24,10 @@ use sources::Source;
 /// No display server, or it went away and did not come back.
 const NO_DISPLAY: u8 = 3;
 
-/// Tell limelightd which app of this session is in front.
+/// Tell limelightd which app of this session is in front, and when the user waits for it.
 ///
-/// Watches an X11 display and keeps a connection to the daemon. Runs until the display is gone.
+/// Watches an X11 display and keeps a connection to the daemon. Runs until the display is gone. Of
+/// input it tells that there was some and when, never what.
 #[derive(Debug, Parser)]
 #[command(
     name = "limelight-agent",
@@ -53,6 +55,10 @@ struct Args {
     #[arg(long, value_name = "DIR", hide = true)]
     man: Option<PathBuf>,
 
+    /// Tell the daemon of the focus only, not of input and frames: it then knows no response times.
+    #[arg(long)]
+    focus_only: bool,
+
     /// Log every change of focus.
     #[arg(long, short)]
     verbose: bool,
@@ -78,7 +84,8 @@ fn main() -> ExitCode {
         tracing::error!("no display: neither --display nor $DISPLAY names an X server");
         return ExitCode::from(NO_DISPLAY);
     };
-    let source = match X11::connect(&display) {
+    let responses = !args.once && !args.focus_only;
+    let source = match X11::connect(&display, responses) {
         Ok(source) => source,
         Err(error) => {
             tracing::error!("{error}");
@@ -90,7 +97,7 @@ fn main() -> ExitCode {
     }
     match session::run(
         source,
-        || X11::connect(&display),
+        || X11::connect(&display, responses),
         link::Link::new(args.socket),
     ) {
         session::End::DisplayGone(error) => {

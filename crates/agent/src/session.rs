@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The loop: waits for the display and for the daemon, and passes on what the one says to the other.
+//! Input and frames go first: what is told of the focus may take a question or two to the server.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
 use crate::link::Link;
+use crate::sources::responses::now;
 use crate::sources::{DisplayGone, Seen, Source};
 
 /// How long a display that went away may take to come back.
@@ -32,7 +34,13 @@ pub fn run<S: Source>(
 ) -> End {
     let mut last = None;
     loop {
-        match source.observe() {
+        let seen = source.responses().and_then(|news| {
+            for (pid, news) in news {
+                link.tell(source.name(), pid, news);
+            }
+            source.observe()
+        });
+        match seen {
             Ok(seen) => claim(&mut link, source.name(), seen, &mut last),
             Err(gone) => {
                 tracing::warn!("{gone}; waiting for it to come back");
@@ -47,7 +55,13 @@ pub fn run<S: Source>(
             }
         }
         link.turn(Instant::now());
-        if let Err(errno) = wait(Some(source.fd()), &link, link.deadline()) {
+        let due = source.responses_deadline().map(|due| {
+            let left = due.saturating_sub(now());
+            Instant::now() + left
+        });
+        let deadline = link.deadline().into_iter().chain(due).min();
+        let display = [Some(source.fd()), source.responses_fd()];
+        if let Err(errno) = wait(display, &link, deadline) {
             return End::Failed(errno);
         }
     }
@@ -81,19 +95,20 @@ fn wait_for_display<S>(
             let deadline = link
                 .deadline()
                 .map_or(retry, |deadline| deadline.min(retry));
-            wait(None, link, Some(deadline)).map_err(End::Failed)?;
+            wait([None, None], link, Some(deadline)).map_err(End::Failed)?;
         }
     }
 }
 
 /// Waits for the display, the daemon, or the deadline.
 fn wait(
-    display: Option<BorrowedFd<'_>>,
+    display: [Option<BorrowedFd<'_>>; 2],
     link: &Link,
     deadline: Option<Instant>,
 ) -> Result<(), Errno> {
-    let mut fds = Vec::with_capacity(2);
-    fds.extend(display.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
+    let mut fds = Vec::with_capacity(3);
+    let display = display.iter().flatten();
+    fds.extend(display.map(|fd| PollFd::new(fd, PollFlags::IN)));
     let daemon = link.interest();
     fds.extend(daemon.as_ref().map(|(fd, events)| PollFd::new(fd, *events)));
     let timeout = deadline.map(|deadline| {

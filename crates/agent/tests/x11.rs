@@ -6,22 +6,21 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::path::Path;
+use std::process::ExitCode;
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+mod desktop;
+
+use desktop::{agent, is_installed, wait_for, Server, Session, PATIENCE};
 use limelight_core::control::{FocusTarget, Request, Response};
 use x11rb::connection::Connection;
 use x11rb::protocol::xproto::{
-    AtomEnum, ClientMessageEvent, ConnectionExt as _, CreateWindowAux, EventMask, InputFocus,
-    Window, WindowClass,
+    AtomEnum, ConnectionExt as _, CreateWindowAux, EventMask, InputFocus, WindowClass,
 };
 use x11rb::rust_connection::RustConnection;
 use x11rb::wrapper::ConnectionExt as _;
-
-/// Only a hang takes this long.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some("client") {
@@ -72,154 +71,6 @@ fn main() -> ExitCode {
         println!("test {name} ... ok");
     }
     ExitCode::SUCCESS
-}
-
-fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
-}
-
-/// A process that ends with its owner.
-struct Running(Child);
-
-impl Running {
-    fn start(command: &mut Command) -> Self {
-        Running(
-            command
-                .spawn()
-                .unwrap_or_else(|error| panic!("{command:?}: {error}")),
-        )
-    }
-
-    fn pid(&self) -> i32 {
-        self.0.id() as i32
-    }
-
-    fn first_line(&mut self) -> String {
-        let mut line = String::new();
-        let stdout = self.0.stdout.as_mut().expect("piped");
-        BufReader::new(stdout).read_line(&mut line).unwrap();
-        line.trim().to_owned()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// An X server on a display of its own, and the test's own connection to it.
-struct Server {
-    process: Running,
-    display: String,
-    conn: RustConnection,
-    root: Window,
-}
-
-impl Server {
-    fn start() -> Self {
-        let mut command = Command::new("Xvfb");
-        // It takes the first free display itself, and prints its number once it serves.
-        command.args([
-            "-displayfd",
-            "1",
-            "-screen",
-            "0",
-            "320x240x24",
-            "-nolisten",
-            "tcp",
-        ]);
-        command.stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut process = Running::start(&mut command);
-        let display = format!(":{}", process.first_line());
-        let (conn, screen) = RustConnection::connect(Some(&display)).unwrap();
-        let root = conn.setup().roots[screen].root;
-        Server {
-            process,
-            display,
-            conn,
-            root,
-        }
-    }
-
-    /// Starts openbox and waits until it has announced itself.
-    fn start_openbox(&self) -> Running {
-        let mut command = Command::new("openbox");
-        command.arg("--sm-disable").env("DISPLAY", &self.display);
-        let openbox = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
-        let supported = self.atom("_NET_SUPPORTED");
-        let check = self.atom("_NET_SUPPORTING_WM_CHECK");
-        wait_for("openbox to announce itself", || {
-            self.has_property(self.root, supported) && self.has_property(self.root, check)
-        });
-        openbox
-    }
-
-    fn atom(&self, name: &str) -> u32 {
-        self.conn
-            .intern_atom(false, name.as_bytes())
-            .unwrap()
-            .reply()
-            .unwrap()
-            .atom
-    }
-
-    fn has_property(&self, window: Window, name: u32) -> bool {
-        let reply = self
-            .conn
-            .get_property(false, window, name, AtomEnum::ANY, 0, 1)
-            .unwrap();
-        reply.reply().is_ok_and(|reply| reply.type_ != x11rb::NONE)
-    }
-
-    fn open_client(&self) -> Client {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command
-            .arg("client")
-            .env("DISPLAY", &self.display)
-            .stdout(Stdio::piped());
-        let mut process = Running::start(&mut command);
-        let window = process.first_line().parse().expect("the client's window");
-        Client { process, window }
-    }
-
-    /// Asks the window manager to bring a window to the front, as a pager does.
-    fn activate(&self, window: Window) {
-        let kind = self.atom("_NET_ACTIVE_WINDOW");
-        let event = ClientMessageEvent::new(32, window, kind, [2, x11rb::CURRENT_TIME, 0, 0, 0]);
-        let mask = EventMask::SUBSTRUCTURE_REDIRECT | EventMask::SUBSTRUCTURE_NOTIFY;
-        self.conn.send_event(false, self.root, mask, event).unwrap();
-        self.conn.flush().unwrap();
-    }
-
-    fn move_pointer(&self, x: i16, y: i16) {
-        let moved = self
-            .conn
-            .warp_pointer(x11rb::NONE, self.root, 0, 0, 0, 0, x, y);
-        moved.unwrap().check().unwrap();
-    }
-
-    fn set_focus(&self, window: Window) {
-        self.conn
-            .set_input_focus(InputFocus::POINTER_ROOT, window, x11rb::CURRENT_TIME)
-            .unwrap()
-            .check()
-            .unwrap();
-    }
-}
-
-/// A process with one mapped window.
-struct Client {
-    process: Running,
-    window: Window,
-}
-
-impl Client {
-    fn pid(&self) -> i32 {
-        self.process.pid()
-    }
 }
 
 /// What the further processes do: show a window, print its number, and wait to be killed.
@@ -340,47 +191,6 @@ impl Daemon {
             }
         }
         panic!("never told {wanted:?}, but {told:?}");
-    }
-}
-
-/// A directory for the socket, and an agent on it.
-struct Session {
-    dir: tempfile::TempDir,
-}
-
-impl Session {
-    fn new() -> Self {
-        Session {
-            dir: tempfile::tempdir().unwrap(),
-        }
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.dir.path().join("control.sock")
-    }
-
-    fn start_agent(&self, server: &Server) -> Running {
-        let mut command = agent();
-        command
-            .arg("--display")
-            .arg(&server.display)
-            .arg("--socket")
-            .arg(self.socket());
-        Running::start(&mut command)
-    }
-}
-
-fn agent() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_limelight-agent"));
-    command.env_remove("DISPLAY");
-    command
-}
-
-fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgGroup, Parser, Subcommand};
+use clap::{ArgGroup, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 /// Talk to limelightd, which keeps the app in front fast when memory is short.
@@ -88,6 +88,27 @@ pub enum Command {
         none: bool,
     },
 
+    /// Show how long apps take from input to the frame that answers it.
+    ///
+    /// Figures are of real input and frames since the daemon started, and right to 1 %.
+    Latency {
+        /// This app alone: its name, or any process of it.
+        app: Option<String>,
+    },
+
+    /// Say that input for the topmost app arrived, or that it has shown a frame.
+    ///
+    /// For scripts, and for compositors that would rather run a program than write a line to the
+    /// control socket, as docs/windows.md describes it. Taken from root and from the app's owner.
+    Window {
+        /// What happened.
+        event: WindowWord,
+
+        /// Any process of the app; without it the topmost app is meant.
+        #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
+        pid: Option<i32>,
+    },
+
     /// Examine this machine: what acts, what is inert and why, what is missing and what to do.
     ///
     /// Works without the daemon. Exits with 1 when something is inert or missing.
@@ -130,6 +151,15 @@ pub enum Command {
         /// The directory, which must exist.
         directory: PathBuf,
     },
+}
+
+/// What happened to a response window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum WindowWord {
+    /// Input for the app arrived.
+    Open,
+    /// The app has shown a frame.
+    Close,
 }
 
 /// What to do with the configuration.

@@ -50,6 +50,21 @@ pub fn span(time: Duration) -> String {
     }
 }
 
+/// A time in microseconds with three digits: `850 us`, `12.4 ms`, `1.73 s`.
+pub fn micros(us: u64) -> String {
+    let (value, unit) = match us {
+        0..=999 => return format!("{us} us"),
+        1000..=999_499 => (us as f64 / 1e3, "ms"),
+        _ => (us as f64 / 1e6, "s"),
+    };
+    let decimals = match value {
+        v if v < 9.995 => 2,
+        v if v < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$} {unit}")
+}
+
 /// How long ago a point in milliseconds since boot was.
 pub fn ago(at_ms: u64) -> String {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
@@ -157,6 +172,22 @@ mod tests {
             (90_000_000, "1 d 1 h"),
         ] {
             assert_eq!(span(Duration::from_millis(ms)), text);
+        }
+    }
+
+    #[test]
+    fn microseconds_have_three_digits() {
+        for (us, text) in [
+            (0, "0 us"),
+            (999, "999 us"),
+            (1000, "1.00 ms"),
+            (9_996, "10.0 ms"),
+            (730_400, "730 ms"),
+            (999_499, "999 ms"),
+            (999_500, "1.00 s"),
+            (60_000_000, "60.0 s"),
+        ] {
+            assert_eq!(micros(us), text);
         }
     }
 

@@ -7,6 +7,7 @@ mod doctor;
 mod exit;
 mod explain;
 mod format;
+mod latency;
 mod library;
 mod manual;
 mod run;
@@ -16,10 +17,10 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
-use limelight_core::control::{FocusTarget, Request, Response};
+use limelight_core::control::{FocusTarget, Request, Response, WindowEvent};
 use limelight_daemon::config::{self, Origin};
 
-use args::{Args, Command, ConfigCommand};
+use args::{Args, Command, ConfigCommand, WindowWord};
 use client::Client;
 use exit::Failure;
 
@@ -37,6 +38,20 @@ fn main() -> ExitCode {
             eprintln!("limelight: {failure}");
             failure.code()
         }
+    }
+}
+
+/// Who we are to the daemon.
+const SOURCE: &str = "cli";
+
+/// Prints what the daemon says to something it was told.
+fn acknowledged(answer: Response, json: bool, out: &mut Vec<u8>) -> Result<(), Failure> {
+    match answer {
+        Response::Ok { message } if json => {
+            format::json(&serde_json::json!({ "message": message }), out)
+        }
+        Response::Ok { message } => Ok(writeln!(out, "{}", format::printable(&message))?),
+        other => Err(Failure::unexpected(&other)),
     }
 }
 
@@ -61,18 +76,38 @@ fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
                 (None, Some(path)) => FocusTarget::Cgroup(path.clone()),
                 (None, None) => FocusTarget::None,
             };
-            let source = "cli".to_owned();
-            match ask(Request::Focus {
+            let claim = Request::Focus {
                 target,
-                source,
+                source: SOURCE.to_owned(),
                 hold: false,
-            })? {
-                Response::Ok { message } if args.json => {
-                    format::json(&serde_json::json!({ "message": message }), out)?
-                }
-                Response::Ok { message } => writeln!(out, "{}", format::printable(&message))?,
+            };
+            acknowledged(ask(claim)?, args.json, out)?;
+        }
+        Command::Latency { app } => {
+            let app = match app.as_ref().map(|word| (word, word.parse())) {
+                Some((_, Ok(pid))) => match ask(Request::Explain { pid })? {
+                    Response::Explain(explain) => explain.app.map(|app| app.name),
+                    other => return Err(Failure::unexpected(&other)),
+                },
+                Some((name, Err(_))) => Some(name.clone()),
+                None => None,
+            };
+            match ask(Request::Latency { app })? {
+                Response::Latency(report) => latency::print(&report, args.json, out)?,
                 other => return Err(Failure::unexpected(&other)),
             }
+        }
+        Command::Window { event, pid } => {
+            let told = Request::Window {
+                event: match event {
+                    WindowWord::Open => WindowEvent::Open,
+                    WindowWord::Close => WindowEvent::Close,
+                },
+                at_us: None,
+                pid: *pid,
+                source: SOURCE.to_owned(),
+            };
+            acknowledged(ask(told)?, args.json, out)?;
         }
         Command::Doctor { pid } => {
             let machine = doctor::Machine::running(&args.socket, args.patience(), *pid);

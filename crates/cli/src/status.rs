@@ -6,7 +6,8 @@ use std::io::Write;
 use std::time::Duration;
 
 use limelight_core::control::{
-    Change, DeviceStatus, MemoryStatus, Outcome, State, Status, TopmostStatus,
+    AppLatency, Change, DeviceStatus, MemoryStatus, Outcome, SourceStatus, State, Status,
+    TopmostStatus, WindowStatus,
 };
 use limelight_sys::proc::Proc;
 use serde::Serialize;
@@ -77,22 +78,11 @@ fn print_text(report: &Report, out: &mut Vec<u8>) -> Result<(), Failure> {
         );
         table.line(&printable(&mechanism.name), text);
     }
+    table.line("windows", window(&status.window));
     table.line("memory", memory(&status.memory));
     table.line("kernel", device(&status.device, &report.counters));
-    let names = status
-        .sources
-        .iter()
-        .map(|source| source.name.chars().count());
-    let width = names.max().unwrap_or(0);
-    for (at, source) in status.sources.iter().enumerate() {
-        let name = printable(&source.name);
-        let text = format!(
-            "{name:width$}  {}: {}",
-            word(source.state),
-            printable(&source.detail)
-        );
-        table.line(if at == 0 { "sources" } else { "" }, text);
-    }
+    sources("sources", &status.sources, &mut table);
+    sources("input", &status.window.sources, &mut table);
     table.print(out)?;
     match status.changes.is_empty() {
         true => writeln!(out, "\nno knob is turned")?,
@@ -102,6 +92,21 @@ fn print_text(report: &Report, out: &mut Vec<u8>) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// What tells of something, one line each.
+fn sources(what: &str, sources: &[SourceStatus], table: &mut Table) {
+    let names = sources.iter().map(|source| source.name.chars().count());
+    let width = names.max().unwrap_or(0);
+    for (at, source) in sources.iter().enumerate() {
+        let name = printable(&source.name);
+        let text = format!(
+            "{name:width$}  {}: {}",
+            word(source.state),
+            printable(&source.detail)
+        );
+        table.line(if at == 0 { what } else { "" }, text);
+    }
 }
 
 fn word(state: State) -> &'static str {
@@ -134,6 +139,41 @@ fn topmost(topmost: &TopmostStatus) -> String {
         text.push_str(&format!("\n{}{shared}", printable(cgroup)));
     }
     text
+}
+
+fn window(window: &WindowStatus) -> String {
+    let mut text = match &window.open {
+        Some(open) => format!(
+            "open for {} for {}, {} more at most, {}",
+            printable(&open.app),
+            format::micros(open.for_us),
+            format::micros(open.ends_in_us),
+            format::count(open.inputs.into(), "input", "inputs"),
+        ),
+        None => format!("{}: {}", word(window.state), printable(&window.detail)),
+    };
+    let seen = &window.tallies;
+    if seen.opened > 0 {
+        text.push_str(&format!(
+            "\n{} opened, {} answered in time, {} late, {} not at all, {} moved with the focus",
+            seen.opened, seen.answered, seen.late, seen.unanswered, seen.moved
+        ));
+    }
+    if let Some(seen) = &window.topmost {
+        text.push_str(&format!("\n{}", latency(seen)));
+    }
+    text
+}
+
+fn latency(seen: &AppLatency) -> String {
+    format!(
+        "{} answers within p50 {}, p95 {}, p99 {} ({})",
+        printable(&seen.name),
+        format::micros(seen.p50_us),
+        format::micros(seen.p95_us),
+        format::micros(seen.p99_us),
+        format::count(seen.answers, "answer", "answers"),
+    )
 }
 
 fn memory(memory: &MemoryStatus) -> String {

@@ -8,9 +8,9 @@ use std::thread::JoinHandle;
 
 use assert_cmd::Command;
 use limelight_core::control::{
-    AppStatus, Change, DeviceStatus, ErrorCode, Explain, FocusTarget, MechanismStatus,
-    MemoryStatus, Outcome, Request, Response, Role, SourceStatus, State, Status, TopmostStatus,
-    PROTOCOL,
+    AppLatency, AppStatus, Change, DeviceStatus, ErrorCode, Explain, FocusTarget, LatencyReport,
+    MechanismStatus, MemoryStatus, OpenWindow, Outcome, Request, Response, Role, SourceStatus,
+    State, Status, TopmostStatus, WindowEvent, WindowStatus, WindowTallies, PROTOCOL,
 };
 
 /// A daemon that answers one request, and what it was asked.
@@ -83,6 +83,20 @@ fn change() -> Change {
     }
 }
 
+fn latency() -> AppLatency {
+    AppLatency {
+        name: "viewer".into(),
+        answers: 40,
+        late: 1,
+        unanswered: 2,
+        p50_us: 850,
+        p95_us: 12_400,
+        p99_us: 730_000,
+        max_us: 1_730_000,
+        deadline_ms: 500,
+    }
+}
+
 fn status() -> Status {
     Status {
         version: "0.1.0".into(),
@@ -108,6 +122,29 @@ fn status() -> Status {
             state: State::Active,
             detail: "memory.min on its cgroup".into(),
         }],
+        window: WindowStatus {
+            state: State::Active,
+            detail: "told by x11".into(),
+            open: Some(OpenWindow {
+                app: "viewer".into(),
+                for_us: 12_000,
+                ends_in_us: 488_000,
+                inputs: 1,
+            }),
+            sources: vec![SourceStatus {
+                name: "control socket".into(),
+                state: State::Active,
+                detail: "1 session agents".into(),
+            }],
+            tallies: WindowTallies {
+                opened: 43,
+                answered: 39,
+                late: 1,
+                unanswered: 2,
+                ..WindowTallies::default()
+            },
+            topmost: Some(latency()),
+        },
         memory: MemoryStatus {
             total: 8 << 30,
             budget: 4 << 30,
@@ -134,7 +171,64 @@ fn status_tells_who_is_in_front_and_what_protects_it() {
         out.contains("because  working set 80 MiB + a quarter"),
         "{out}"
     );
+    assert!(
+        out.contains("viewer answers within p50 850 us, p95 12.4 ms, p99 730 ms (40 answers)"),
+        "{out}"
+    );
+    assert!(out.contains("open for viewer for 12.0 ms"), "{out}");
     assert_eq!(daemon.request(), Request::Status);
+}
+
+#[test]
+fn latency_lists_apps_or_one() {
+    let report = LatencyReport {
+        apps: vec![latency()],
+    };
+    let daemon = Daemon::answering(Response::Latency(report.clone()));
+    let out = daemon.limelight(&["latency"]).success();
+    let out = text(&out.get_output().stdout);
+    let words: Vec<&str> = out.lines().nth(1).unwrap().split_whitespace().collect();
+    let wanted = "viewer 40 850 us 12.4 ms 730 ms 1.73 s 1 2";
+    assert_eq!(words.join(" "), wanted, "{out}");
+    assert_eq!(daemon.request(), Request::Latency { app: None });
+
+    let daemon = Daemon::answering(Response::Latency(report.clone()));
+    let out = daemon.limelight(&["latency", "viewer", "--json"]).success();
+    let told = serde_json::from_slice::<LatencyReport>(&out.get_output().stdout).unwrap();
+    assert_eq!(told, report);
+    let app = Some("viewer".to_owned());
+    assert_eq!(daemon.request(), Request::Latency { app });
+
+    let nobody = Daemon::answering(Response::Latency(LatencyReport { apps: vec![] }));
+    let out = nobody.limelight(&["latency"]).success();
+    assert!(text(&out.get_output().stdout).contains("no app has answered"));
+}
+
+#[test]
+fn a_window_is_opened_and_closed_by_a_word() {
+    for (args, event, pid) in [
+        (&["window", "open"][..], WindowEvent::Open, None),
+        (
+            &["window", "close", "--pid", "7"],
+            WindowEvent::Close,
+            Some(7),
+        ),
+    ] {
+        let daemon = Daemon::answering(Response::Ok {
+            message: "noted".into(),
+        });
+        daemon.limelight(args).success().stdout("noted\n");
+        let source = "cli".to_owned();
+        assert_eq!(
+            daemon.request(),
+            Request::Window {
+                event,
+                at_us: None,
+                pid,
+                source
+            }
+        );
+    }
 }
 
 #[test]
@@ -184,6 +278,8 @@ fn wrong_usage_is_told_before_anyone_is_asked() {
         &["explain"],
         &["explain", "x"],
         &["dance"],
+        &["window"],
+        &["window", "ajar"],
     ] {
         limelight().args(args).assert().code(2);
     }
@@ -289,6 +385,8 @@ fn doctor_reports_the_daemon_and_fails_when_something_is_missing() {
     };
     assert_eq!(state("daemon"), "acts");
     assert_eq!(state("mechanism protect"), "acts");
+    assert_eq!(state("response windows"), "acts");
+    assert_eq!(state("window source control socket"), "acts");
     // The daemon that the test plays does not use the device.
     assert_ne!(state("kernel support"), "acts");
 }

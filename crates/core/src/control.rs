@@ -9,6 +9,10 @@
 //! < {"result":"ok","message":"nothing is topmost from 2 s on"}
 //! > {"op":"explain","pid":1}
 //! < {"result":"explain","pid":1,...}
+//! > {"op":"window","event":"open","at_us":81234567,"pid":4242,"source":"sway"}
+//! < {"result":"ok","message":"open for at most 500 ms"}
+//! > {"op":"window","event":"close","at_us":81250123,"pid":4242,"source":"sway"}
+//! < {"result":"ok","message":"answered after 15.6 ms"}
 //! > {"op":"window"}
 //! < {"result":"error","code":"bad-request","message":"...","cure":"..."}
 //! ```
@@ -20,7 +24,11 @@
 //! answer that it does not know, because later versions add some. Sizes are in bytes, times in
 //! milliseconds, points in time since boot (`CLOCK_BOOTTIME`).
 
+mod window;
+
 use serde::{Deserialize, Serialize};
+
+pub use window::{AppLatency, LatencyReport, OpenWindow, WindowEvent, WindowStatus, WindowTallies};
 
 /// Version of this protocol, in [`Status::protocol`]. It changes only when an old client would
 /// misunderstand the daemon.
@@ -28,6 +36,9 @@ pub const PROTOCOL: u32 = 1;
 
 /// Longest line in bytes, newline included, that the daemon reads.
 pub const LINE_MAX: usize = 64 * 1024;
+
+/// How long ago an event of a response window may have happened when it is told, in microseconds.
+pub const WINDOW_AGE_MAX_US: u64 = 10_000_000;
 
 /// The socket's name inside the daemon's runtime directory.
 pub const SOCKET_NAME: &str = "control.sock";
@@ -56,6 +67,28 @@ pub enum Request {
         /// app only after the configured gap, because overviews and lock screens come and go.
         #[serde(default)]
         hold: bool,
+    },
+    /// Input for an app arrived, or a frame of it was shown: a response window opens or closes. The
+    /// daemon accepts it from the owner of the topmost app in the active session, and from root; what
+    /// is told of another app changes nothing. Answered by [`Response::Ok`].
+    Window {
+        /// Which of both.
+        event: WindowEvent,
+        /// When it happened, in microseconds of `CLOCK_MONOTONIC`, the clock of input events and
+        /// frames; at most [`WINDOW_AGE_MAX_US`] ago. Without it: now.
+        #[serde(default)]
+        at_us: Option<u64>,
+        /// Any process of the app; without it the topmost app is meant.
+        #[serde(default)]
+        pid: Option<i32>,
+        /// Who says so, for `status`. At most 64 bytes, printable.
+        source: String,
+    },
+    /// How long apps take from input to frame: answered by [`Response::Latency`].
+    Latency {
+        /// This app alone, by its name.
+        #[serde(default)]
+        app: Option<String>,
     },
     /// The daemon's state: answered by [`Response::Status`].
     Status,
@@ -100,6 +133,8 @@ pub enum Response {
     Status(Box<Status>),
     /// Answer to [`Request::Explain`].
     Explain(Box<Explain>),
+    /// Answer to [`Request::Latency`].
+    Latency(LatencyReport),
 }
 
 /// Why a request was refused.
@@ -142,6 +177,8 @@ pub struct Status {
     pub sources: Vec<SourceStatus>,
     /// Everything that may be done for the topmost app.
     pub mechanisms: Vec<MechanismStatus>,
+    /// Response windows.
+    pub window: WindowStatus,
     /// The machine's memory.
     pub memory: MemoryStatus,
     /// `/dev/limelight`.
@@ -369,11 +406,34 @@ mod tests {
             request(r#"{"op":"explain","pid":1}"#).unwrap(),
             Request::Explain { pid: 1 }
         );
+        assert_eq!(
+            request(r#"{"op":"window","event":"open","at_us":5,"pid":7,"source":"sway"}"#).unwrap(),
+            Request::Window {
+                event: WindowEvent::Open,
+                at_us: Some(5),
+                pid: Some(7),
+                source: "sway".into()
+            }
+        );
+        assert_eq!(
+            request(r#"{"op":"window","event":"close","source":"cli"}"#).unwrap(),
+            Request::Window {
+                event: WindowEvent::Close,
+                at_us: None,
+                pid: None,
+                source: "cli".into()
+            }
+        );
+        assert_eq!(
+            request(r#"{"op":"latency"}"#).unwrap(),
+            Request::Latency { app: None }
+        );
     }
 
     #[test]
     fn unknown_operations_and_fields_are_refused() {
         assert!(request(r#"{"op":"window"}"#).is_err());
+        assert!(request(r#"{"op":"window","event":"half-open","source":"cli"}"#).is_err());
         assert!(request(r#"{"op":"explain","pid":1,"verbose":true}"#).is_err());
         assert!(request(r#"{"op":"focus","target":{"pid":"1"},"source":"cli"}"#).is_err());
     }
@@ -391,6 +451,26 @@ mod tests {
             "{line}"
         );
         assert_eq!(serde_json::from_str::<Response>(&line).unwrap(), error);
+
+        let latency = Response::Latency(LatencyReport {
+            apps: vec![AppLatency {
+                name: "viewer".into(),
+                answers: 3,
+                late: 1,
+                unanswered: 0,
+                p50_us: 1,
+                p95_us: 2,
+                p99_us: 3,
+                max_us: 4,
+                deadline_ms: 500,
+            }],
+        });
+        let line = serde_json::to_string(&latency).unwrap();
+        assert!(
+            line.starts_with(r#"{"result":"latency","apps":["#),
+            "{line}"
+        );
+        assert_eq!(serde_json::from_str::<Response>(&line).unwrap(), latency);
 
         let explain = Response::Explain(Box::new(Explain {
             pid: 7,

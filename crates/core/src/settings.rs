@@ -16,6 +16,8 @@ pub struct Settings {
     pub premap: PremapSettings,
     /// How its files are read ahead.
     pub readahead: ReadaheadSettings,
+    /// How long its answers are waited for.
+    pub window: WindowSettings,
 }
 
 /// How the topmost app is found.
@@ -163,6 +165,31 @@ impl Default for ReadaheadSettings {
             record: Duration::from_secs(10),
             record_bytes: 128 << 20,
             records: 64,
+        }
+    }
+}
+
+/// Response windows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WindowSettings {
+    /// Whether there are any.
+    pub enabled: bool,
+    /// When a window of an app that is not known yet ends without a frame.
+    pub deadline: Duration,
+    /// The longest that the deadline of a slow app may become; a frame that comes later answers
+    /// nothing.
+    pub deadline_max: Duration,
+    /// Most apps whose answers are remembered; those unused for longest go.
+    pub apps: u32,
+}
+
+impl Default for WindowSettings {
+    fn default() -> Self {
+        WindowSettings {
+            enabled: true,
+            deadline: Duration::from_millis(500),
+            deadline_max: Duration::from_secs(5),
+            apps: 64,
         }
     }
 }

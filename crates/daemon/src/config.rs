@@ -279,6 +279,26 @@ const KEYS: &[Key] = &[
         kind: Kind::Path(|c, v| c.cold_start_directory = v.into()),
     },
     Key {
+        section: "window",
+        name: "enabled",
+        kind: Kind::Bool(|c, v| c.settings.window.enabled = v),
+    },
+    Key {
+        section: "window",
+        name: "deadline_ms",
+        kind: Kind::Integer(10, 10_000, |c, v| c.settings.window.deadline = ms(v)),
+    },
+    Key {
+        section: "window",
+        name: "deadline_max_ms",
+        kind: Kind::Integer(10, 10_000, |c, v| c.settings.window.deadline_max = ms(v)),
+    },
+    Key {
+        section: "window",
+        name: "apps",
+        kind: Kind::Integer(1, 4096, |c, v| c.settings.window.apps = v),
+    },
+    Key {
         section: "kernel",
         name: "device",
         kind: Kind::Word(&["auto", "require", "off"], |c, at| {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
 use super::*;
-use limelight_core::settings::BoostSettings;
+use limelight_core::settings::{BoostSettings, WindowSettings};
 use proptest::prelude::*;
 
 /// Mistakes, and what is said about them, word for word.
@@ -23,7 +23,7 @@ fn golden_errors() {
             "[topmost]\ngap_ms = \"2s\"\n[protekt]\nenabled = true\n",
             &[
                 (2, "`gap_ms` in [topmost] is \"2s\"; allowed: a whole number from 0 to 60000"),
-                (3, "unknown section [protekt]; there are [topmost], [sources], [protect], [boost], [premap], [readahead], [kernel]"),
+                (3, "unknown section [protekt]; there are [topmost], [sources], [protect], [boost], [premap], [readahead], [window], [kernel]"),
             ],
         ),
         (
@@ -133,6 +133,11 @@ fn every_key_reaches_the_configuration() {
         record_mib = 20
         records = 7
         directory = \"/srv/records\"
+        [window]
+        enabled = false
+        deadline_ms = 300
+        deadline_max_ms = 2000
+        apps = 3
         [kernel]
         device = \"require\"
     ";
@@ -164,6 +169,13 @@ fn every_key_reaches_the_configuration() {
     assert_eq!(readahead.record, ms(5000));
     assert_eq!((readahead.record_bytes, readahead.records), (20 << 20, 7));
     assert_eq!(config.cold_start_directory, PathBuf::from("/srv/records"));
+    let window = WindowSettings {
+        enabled: false,
+        deadline: ms(300),
+        deadline_max: ms(2000),
+        apps: 3,
+    };
+    assert_eq!(config.settings.window, window);
     assert_eq!(config.device, UseDevice::Require);
     let keys = text.lines().filter(|line| line.contains('=')).count();
     assert_eq!(keys, KEYS.len(), "a key is missing in this test");

@@ -32,6 +32,7 @@ use crate::sources::control::ControlSource;
 use crate::sources::oom_score_adj::OomScoreAdj;
 use crate::sources::pressure::PressureSource;
 use crate::undo::undo_all;
+use crate::windows::ResponseWindows;
 
 /// Failed waits in a row after which the daemon gives up.
 const FAILURES_MAX: u32 = 10;
@@ -73,6 +74,7 @@ pub struct Daemon {
     pub(crate) oom_score_adj: OomScoreAdj,
     pub(crate) readahead: Readahead,
     pub(crate) surroundings: Surroundings,
+    pub(crate) windows: ResponseWindows,
     pub(crate) topmost: Topmost,
     pub(crate) pressure: Pressure,
     pub(crate) footprint: Option<(AppKey, Footprint)>,
@@ -165,6 +167,7 @@ impl Daemon {
             .map_err(io)?;
         let mut daemon = Daemon {
             topmost: Topmost::new(config.settings.topmost.gap),
+            windows: ResponseWindows::new(config.settings.window),
             actuators: Actuators::new(ledger, device),
             options,
             config,
@@ -328,6 +331,7 @@ impl Daemon {
             self.control.next_deadline(),
             self.service.next_deadline(),
             self.readahead.next_deadline(),
+            self.windows.next_deadline(),
         ];
         let next = deadlines.into_iter().flatten().min()?;
         // Rounded up: a millisecond early would only be another turn.
@@ -393,6 +397,7 @@ impl Daemon {
             self.control.answer(word.client, &response, now());
         }
         for client in self.control.tidy(&self.reactor, now()) {
+            self.windows.release(client);
             let shift = self.topmost.release(Holder(client), now());
             self.after(shift);
         }
@@ -401,6 +406,7 @@ impl Daemon {
     /// Everything that is due by now.
     fn pass_time(&mut self) {
         let at = now();
+        self.windows.pass_time(at);
         let shift = self.topmost.tick(at);
         self.after(shift);
         let lowered: Vec<_> = self.actuators.lowered_scores().collect();
@@ -445,6 +451,7 @@ impl Daemon {
                     ..fresh
                 };
                 self.topmost.set_gap(self.config.settings.topmost.gap);
+                self.windows.configure(self.config.settings.window);
                 self.not_adoptable.clear();
                 self.surroundings.forget();
                 if source {

@@ -137,7 +137,16 @@ impl Doors {
 
 /// Time since boot, suspended time included.
 pub fn now() -> Duration {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    time_of(rustix::time::ClockId::Boottime)
+}
+
+/// Time on the clock of input events and frames.
+pub fn monotonic_now() -> Duration {
+    time_of(rustix::time::ClockId::Monotonic)
+}
+
+fn time_of(clock: rustix::time::ClockId) -> Duration {
+    let now = rustix::time::clock_gettime(clock);
     Duration::new(
         u64::try_from(now.tv_sec).unwrap_or_default(),
         u32::try_from(now.tv_nsec).unwrap_or_default(),

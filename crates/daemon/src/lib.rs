@@ -47,3 +47,4 @@ pub mod sources;
 pub mod trust;
 pub mod undo;
 pub mod undo_threads;
+mod windows;

@@ -81,6 +81,8 @@ impl Daemon {
             Some(front) => info!("topmost: {} (by {})", front.app.name, front.source),
             None => info!("topmost: none"),
         }
+        self.windows
+            .topmost(self.topmost.front().map(|front| &front.app));
         self.watch_front();
         self.refresh(Event::Topmost);
         self.next_tick = now() + self.config.settings.protect.interval;

@@ -59,6 +59,7 @@ impl Daemon {
                 self.premap_status(),
                 self.readahead_status(),
             ],
+            window: self.window_status(),
             memory: self.memory_status(),
             device: self.actuators.device.status(),
             changes: self.actuators.changes.all(),
@@ -303,6 +304,7 @@ impl Daemon {
                 notes.extend(premap::notes(&self.last));
                 notes.extend(readahead::notes(&self.last));
                 notes.extend(self.readahead.note(&self.doors, id));
+                notes.extend(self.window_note());
                 notes
             }
             Role::Previous => {

@@ -40,7 +40,7 @@ impl Daemon {
                 return Response::Error {
                     code: ErrorCode::BadRequest,
                     message: format!("not a request: {error}"),
-                    cure: "send {\"op\":\"status\"}, {\"op\":\"explain\",\"pid\":N} or {\"op\":\"focus\",\"target\":{\"pid\":N},\"source\":\"NAME\"}, one a line".to_owned(),
+                    cure: "send {\"op\":\"status\"}, {\"op\":\"explain\",\"pid\":N}, {\"op\":\"latency\"}, {\"op\":\"focus\",\"target\":{\"pid\":N},\"source\":\"NAME\"} or {\"op\":\"window\",\"event\":\"open\",\"source\":\"NAME\"}, one a line".to_owned(),
                 }
             }
         };
@@ -50,6 +50,13 @@ impl Daemon {
                 source,
                 hold,
             } => self.focus(word, target, &source, hold),
+            Request::Window {
+                event,
+                at_us,
+                pid,
+                source,
+            } => self.window(word, event, at_us, pid, &source),
+            Request::Latency { app } => self.latency(app.as_deref()),
             Request::Status => Ok(Response::Status(Box::new(self.status()))),
             Request::Explain { pid } => self
                 .explain(pid)
@@ -68,13 +75,7 @@ impl Daemon {
         source: &str,
         hold: bool,
     ) -> Result<Response, Refusal> {
-        if source.is_empty() || source.len() > SOURCE_MAX || source.chars().any(char::is_control) {
-            return Err(Refusal::new(
-                ErrorCode::BadRequest,
-                format!("the source must be 1 to {SOURCE_MAX} printable bytes"),
-                "name who claims, for example \"cli\"",
-            ));
-        }
+        check_source(source)?;
         let peer = word.peer;
         let others = self.topmost.held_by_other_user(peer.uid);
         trust::may_speak(&self.doors, peer.uid, others)?;
@@ -156,6 +157,18 @@ impl Daemon {
             None => format!("noted; {name} is topmost by the claim of {}", front.source),
         }
     }
+}
+
+/// Whether a caller names itself properly.
+pub(crate) fn check_source(source: &str) -> Result<(), Refusal> {
+    if source.is_empty() || source.len() > SOURCE_MAX || source.chars().any(char::is_control) {
+        return Err(Refusal::new(
+            ErrorCode::BadRequest,
+            format!("the source must be 1 to {SOURCE_MAX} printable bytes"),
+            "name who says so, for example \"cli\"",
+        ));
+    }
+    Ok(())
 }
 
 fn describe(app: &App) -> String {

@@ -4,6 +4,8 @@
 #[path = "mechanism/boost.rs"]
 mod boost;
 mod common;
+#[path = "mechanism/window.rs"]
+mod window;
 
 use common::{names, Machine};
 use limelight_core::control::{ErrorCode, Outcome, Response, Role, State};

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Display servers, one file each. Each says which process has the focus, and nothing else: the
-//! daemon decides what that means.
+//! Display servers, one file each. Each says which process has the focus, when input comes, and when
+//! the answer to it is shown; the daemon decides what that means.
 
+pub mod answer;
+pub mod responses;
 pub mod x11;
 
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -19,7 +22,21 @@ pub trait Source {
     /// Takes everything that has happened and says what has the focus now. Never waits for events;
     /// called once before the first wait, and whenever the descriptor is readable.
     fn observe(&mut self) -> Result<Seen, DisplayGone>;
+
+    /// Descriptor that becomes readable when there may be input or a frame; `None` where the display
+    /// server does not tell.
+    fn responses_fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Takes input and frames that there have been since the last time. Never waits.
+    fn responses(&mut self) -> Result<Vec<Told>, DisplayGone>;
+
+    /// When [`Source::responses`] has something to do whatever the descriptor says, on
+    /// `CLOCK_MONOTONIC`.
+    fn responses_deadline(&self) -> Option<Duration>;
 }
+
+/// Something that happened to the app of a process.
+pub type Told = (i32, answer::News);
 
 /// What has the focus.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

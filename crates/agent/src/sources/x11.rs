@@ -13,6 +13,7 @@
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use x11rb::connection::{Connection, RequestConnection};
 use x11rb::errors::{ConnectionError, ReplyError};
@@ -23,7 +24,8 @@ use x11rb::protocol::xproto::{
 use x11rb::protocol::Event;
 use x11rb::rust_connection::RustConnection;
 
-use super::{DisplayGone, FocusBy, PidBy, Seen, Source};
+use super::responses::Responses;
+use super::{DisplayGone, FocusBy, PidBy, Seen, Source, Told};
 
 x11rb::atom_manager! {
     /// Properties that are read.
@@ -50,6 +52,8 @@ pub struct X11 {
     has_client_ids: bool,
     mode: Mode,
     last: Option<Seen>,
+    /// Input and frames, where they are wanted and the server tells of them.
+    responses: Option<Responses>,
 }
 
 /// Who tells of the focus.
@@ -67,7 +71,9 @@ enum Mode {
 
 impl X11 {
     /// Connects to a display and begins to watch it.
-    pub fn connect(display: &str) -> Result<Self, DisplayGone> {
+    ///
+    /// With `responses`, input and frames are watched too.
+    pub fn connect(display: &str, responses: bool) -> Result<Self, DisplayGone> {
         let gone = |cause: String| DisplayGone {
             display: display.to_owned(),
             cause,
@@ -90,6 +96,14 @@ impl X11 {
         let mode = Mode::InputFocus {
             watched: HashSet::new(),
         };
+        let responses = match responses.then(|| Responses::connect(display)) {
+            Some(Ok(responses)) => Some(responses),
+            Some(Err(why)) => {
+                tracing::warn!("this X server tells nothing of input and frames: {why}");
+                None
+            }
+            None => None,
+        };
         let display = display.to_owned();
         let mut x11 = X11 {
             display,
@@ -99,6 +113,7 @@ impl X11 {
             has_client_ids,
             mode,
             last: None,
+            responses,
         };
         x11.choose_mode(true).map_err(|error| x11.gone(error))?;
         Ok(x11)
@@ -364,6 +379,9 @@ impl X11 {
                 .map(|window| self.pid_of(window))
                 .transpose()?
                 .flatten();
+            if let Some(responses) = &mut self.responses {
+                responses.follow(window.zip(pid.map(|(pid, _)| pid)))?;
+            }
             self.last = Some(Seen {
                 pid: pid.map(|(pid, _)| pid),
                 window: window.map(|window| format!("{window:#x}")),
@@ -385,6 +403,20 @@ impl Source for X11 {
 
     fn observe(&mut self) -> Result<Seen, DisplayGone> {
         self.look().map_err(|error| self.gone(error))
+    }
+
+    fn responses_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.responses.as_ref().map(Responses::fd)
+    }
+
+    fn responses(&mut self) -> Result<Vec<Told>, DisplayGone> {
+        let told = self.responses.as_mut().map(Responses::turn);
+        told.unwrap_or(Ok(Vec::new()))
+            .map_err(|error| self.gone(error))
+    }
+
+    fn responses_deadline(&self) -> Option<Duration> {
+        self.responses.as_ref().and_then(Responses::deadline)
     }
 }
 
@@ -427,9 +459,9 @@ mod tests {
 
     #[test]
     fn a_display_that_is_not_there_is_named() {
-        let gone = X11::connect(":4000").err().unwrap();
+        let gone = X11::connect(":4000", true).err().unwrap();
         assert!(gone.to_string().contains(":4000"), "{gone}");
-        let nonsense = X11::connect("nonsense").err().unwrap();
+        let nonsense = X11::connect("nonsense", false).err().unwrap();
         assert!(nonsense.to_string().contains("nonsense"), "{nonsense}");
     }
 }

@@ -54,13 +54,26 @@ pub fn examine(status: &Status, findings: &mut Findings) {
             findings,
         );
     }
-    for SourceStatus {
-        name,
-        state,
-        detail,
-    } in &status.sources
-    {
-        let check = format!("source {name}");
+    let window = &status.window;
+    report(
+        "response windows",
+        window.state,
+        &window.detail,
+        "switch them on: [window] enabled",
+        findings,
+    );
+    let sources = status.sources.iter().map(|source| ("source", source));
+    let of_windows = window
+        .sources
+        .iter()
+        .map(|source| ("window source", source));
+    for (kind, source) in sources.chain(of_windows) {
+        let SourceStatus {
+            name,
+            state,
+            detail,
+        } = source;
+        let check = format!("{kind} {name}");
         report(
             &check,
             *state,

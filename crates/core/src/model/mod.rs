@@ -5,9 +5,11 @@ pub mod app;
 pub mod boost;
 pub mod coldstart;
 pub mod footprint;
+pub mod latency;
 pub mod pressure;
 pub mod snapshot;
 pub mod topmost;
+pub mod window;
 
 pub use app::{App, AppKey, Home, ProcessId};
 pub use snapshot::{InForce, Lru, Reserved, Snapshot};

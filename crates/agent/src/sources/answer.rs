@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! From single drawing operations to frames, and which of them are worth telling.
+//!
+//! X clients draw as they like: a frame may be one operation or a hundred, and the server knows no
+//! bounds between frames but for clients that use Present. So what is drawn after input counts as one
+//! frame until nothing has been drawn for [`SETTLE`]; its time is that of the last operation. A
+//! client that does not stop (a film, an animation) has shown a frame after [`DRAWING_MAX`].
+//!
+//! Only frames after input are told. Times are of `CLOCK_MONOTONIC`.
+
+use std::time::Duration;
+
+/// A frame is complete when nothing was drawn for half a frame of a usual display.
+const SETTLE: Duration = Duration::from_millis(8);
+
+/// A client that goes on drawing has shown a frame after this long.
+const DRAWING_MAX: Duration = Duration::from_millis(100);
+
+/// Input that nothing was drawn for in this time has no answer. The daemon remembers it no longer.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// What the daemon is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News {
+    /// Input came.
+    Input(Duration),
+    /// A frame was shown.
+    Frame(Duration),
+}
+
+/// What is being waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Answer {
+    /// Nothing: what is drawn now is an animation.
+    #[default]
+    Idle,
+    /// Something to be drawn.
+    Waiting {
+        /// When the last input came.
+        since: Duration,
+    },
+    /// The end of a frame.
+    Drawing {
+        /// Its first operation.
+        first: Duration,
+        /// Its last one so far.
+        last: Duration,
+    },
+}
+
+impl Answer {
+    /// Input came. A frame that was being drawn cannot show what comes of it, and is over.
+    pub fn input(&mut self, at: Duration) -> impl Iterator<Item = News> {
+        let before = match *self {
+            Answer::Drawing { last, .. } => Some(News::Frame(last)),
+            _ => None,
+        };
+        *self = Answer::Waiting { since: at };
+        before.into_iter().chain([News::Input(at)])
+    }
+
+    /// Something was drawn.
+    pub fn drawn(&mut self, at: Duration) {
+        match self {
+            Answer::Idle => {}
+            Answer::Waiting { .. } => {
+                *self = Answer::Drawing {
+                    first: at,
+                    last: at,
+                };
+            }
+            Answer::Drawing { last, .. } => *last = at,
+        }
+    }
+
+    /// A whole frame was shown.
+    pub fn shown(&mut self, at: Duration) -> Option<News> {
+        match std::mem::take(self) {
+            Answer::Idle => None,
+            // On its way to the screen before the input came.
+            Answer::Waiting { since } if at < since => {
+                *self = Answer::Waiting { since };
+                None
+            }
+            Answer::Waiting { .. } | Answer::Drawing { .. } => Some(News::Frame(at)),
+        }
+    }
+
+    /// Whether what is drawn now makes a difference.
+    pub fn is_wanted(&self) -> bool {
+        *self != Answer::Idle
+    }
+
+    /// Time passed.
+    pub fn pass_time(&mut self, now: Duration) -> Option<News> {
+        if self.deadline().is_none_or(|at| now < at) {
+            return None;
+        }
+        match std::mem::take(self) {
+            Answer::Drawing { last, .. } => Some(News::Frame(last)),
+            Answer::Idle | Answer::Waiting { .. } => None,
+        }
+    }
+
+    /// When [`Answer::pass_time`] has something to do.
+    pub fn deadline(&self) -> Option<Duration> {
+        match *self {
+            Answer::Idle => None,
+            Answer::Waiting { since } => Some(since + WAIT_MAX),
+            Answer::Drawing { first, last } => Some((last + SETTLE).min(first + DRAWING_MAX)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    fn input(answer: &mut Answer, ms: u64) -> Vec<News> {
+        answer.input(MS(ms)).collect()
+    }
+
+    #[test]
+    fn a_frame_is_everything_until_nothing_is_drawn() {
+        let mut answer = Answer::default();
+        assert_eq!(input(&mut answer, 100), [News::Input(MS(100))]);
+        for ms in [120, 121, 127] {
+            answer.drawn(MS(ms));
+            assert_eq!(answer.pass_time(MS(ms + 7)), None);
+        }
+        assert_eq!(answer.deadline(), Some(MS(135)));
+        assert_eq!(answer.pass_time(MS(135)), Some(News::Frame(MS(127))));
+        assert!(!answer.is_wanted());
+    }
+
+    #[test]
+    fn a_whole_frame_is_told_at_once() {
+        let mut answer = Answer::default();
+        input(&mut answer, 100);
+        assert_eq!(answer.shown(MS(99)), None, "it was on its way before");
+        assert_eq!(answer.shown(MS(116)), Some(News::Frame(MS(116))));
+        assert_eq!(answer.shown(MS(132)), None);
+        input(&mut answer, 200);
+        answer.drawn(MS(215));
+        assert_eq!(answer.shown(MS(216)), Some(News::Frame(MS(216))));
+    }
+
+    #[test]
+    fn animations_are_not_told() {
+        let mut answer = Answer::default();
+        for ms in 0..100 {
+            answer.drawn(MS(ms * 16));
+            assert_eq!(answer.pass_time(MS(ms * 16 + 15)), None);
+        }
+        assert_eq!(answer.deadline(), None);
+    }
+
+    #[test]
+    fn who_never_stops_drawing_has_shown_a_frame_after_a_while() {
+        let mut answer = Answer::default();
+        input(&mut answer, 0);
+        let mut told = Vec::new();
+        for ms in 10..300 {
+            answer.drawn(MS(ms));
+            told.extend(answer.pass_time(MS(ms)));
+        }
+        assert_eq!(told, [News::Frame(MS(110))]);
+    }
+
+    #[test]
+    fn input_ends_the_frame_that_was_being_drawn() {
+        let mut answer = Answer::default();
+        input(&mut answer, 0);
+        answer.drawn(MS(20));
+        let told = input(&mut answer, 24);
+        assert_eq!(told, [News::Frame(MS(20)), News::Input(MS(24))]);
+        answer.drawn(MS(40));
+        assert_eq!(answer.pass_time(MS(48)), Some(News::Frame(MS(40))));
+    }
+
+    #[test]
+    fn what_nobody_answers_is_given_up() {
+        let mut answer = Answer::default();
+        input(&mut answer, 0);
+        assert_eq!(answer.pass_time(MS(9_999)), None);
+        assert!(answer.is_wanted());
+        assert_eq!(answer.pass_time(MS(10_000)), None);
+        assert!(!answer.is_wanted());
+    }
+
+    proptest! {
+        /// Each frame that is told follows input, and none comes before it.
+        #[test]
+        fn frames_follow_input(steps in prop::collection::vec((0..4u8, 0..40u64), 0..200)) {
+            let mut answer = Answer::default();
+            let (mut now, mut last_input, mut waiting) = (MS(0), None, false);
+            for (kind, pause) in steps {
+                now += MS(pause);
+                let told: Vec<News> = match kind {
+                    0 => answer.input(now).collect(),
+                    1 => { answer.drawn(now); Vec::new() }
+                    2 => answer.shown(now).into_iter().collect(),
+                    _ => answer.pass_time(now).into_iter().collect(),
+                };
+                for news in told {
+                    match news {
+                        News::Input(at) => { last_input = Some(at); waiting = true; }
+                        News::Frame(at) => {
+                            prop_assert!(waiting);
+                            prop_assert!(last_input.is_some_and(|input| input <= at));
+                            waiting = false;
+                        }
+                    }
+                }
+                prop_assert!(answer.deadline().is_some() == answer.is_wanted());
+            }
+        }
+    }
+}

@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Input and frames of an X server: when the user begins to wait, and when what he waited for is shown.
+//!
+//! *Input* is what the server reports as raw events (XInput 2) whatever has the focus or a grab: a key,
+//! a button or a finger. Which key it was is looked at for one thing only, whether it is a modifier,
+//! which by itself asks for nothing; it is neither kept nor told. Motion is not input here: a pointer
+//! that moves would keep a window open all the time.
+//!
+//! *Frames* are what is drawn in the active window, or in a menu or tooltip that its program opens
+//! (DAMAGE), and what its program presents there (Present). The server tells only the first damage
+//! after it was asked to: while nobody waits it is asked once in [`REARM`], so that a window that is
+//! drawn all the time costs little.
+//!
+//! This is a connection of its own: the other one waits for answers now and then, and what comes in
+//! meanwhile would be stamped late.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use rustix::time::{clock_gettime, ClockId};
+use x11rb::connection::{Connection, RequestConnection};
+use x11rb::errors::{ConnectionError, ReplyError, ReplyOrIdError};
+use x11rb::protocol::damage::{self, ConnectionExt as _, Damage, ReportLevel};
+use x11rb::protocol::present::{self, ConnectionExt as _, EventMask as PresentMask};
+use x11rb::protocol::xinput::{self, ConnectionExt as _, XIEventMask};
+use x11rb::protocol::xproto::{
+    ChangeWindowAttributesAux, ConnectionExt as _, EventMask, Timestamp, Window,
+};
+use x11rb::protocol::Event;
+use x11rb::rust_connection::RustConnection;
+
+use super::answer::{Answer, News};
+use super::Told;
+
+/// While nobody waits, damage is asked for at most this often. What is drawn between input and the
+/// next time goes unseen, so this must be short: who draws as often as this draws again soon.
+const REARM: Duration = Duration::from_millis(8);
+
+/// Most menus and tooltips of one program that are watched; the oldest go.
+const POPUPS_MAX: usize = 8;
+
+/// A server's time that is further from ours is another machine's.
+const AGE_MAX_MS: u32 = 10_000;
+
+/// Something that is watched for damage.
+#[derive(Debug, Clone, Copy)]
+struct Watched {
+    window: Window,
+    damage: Damage,
+    /// Number of the request that began it. The server answers that with a damage of the whole window,
+    /// although nothing was drawn.
+    began: u16,
+    /// The server will tell of the next damage.
+    armed: bool,
+}
+
+/// The active window, and what its program shows beside it.
+#[derive(Debug)]
+struct Target {
+    window: Window,
+    pid: i32,
+    /// Number of its Present events.
+    present: Option<u32>,
+    /// The window first.
+    watched: Vec<Watched>,
+}
+
+/// An X server's input and frames.
+pub struct Responses {
+    conn: RustConnection,
+    root: Window,
+    /// Bits of an id that are its program's to choose; the others are the program's own.
+    own_bits: u32,
+    /// Keys that are only held.
+    modifiers: Vec<u8>,
+    has_present: bool,
+    target: Option<Target>,
+    answer: Answer,
+    armed_at: Duration,
+    rearm_at: Option<Duration>,
+}
+
+impl Responses {
+    /// Connects, and asks for input. An error says what the server lacks.
+    pub fn connect(display: &str) -> Result<Self, String> {
+        let (conn, screen) =
+            RustConnection::connect(Some(display)).map_err(|error| error.to_string())?;
+        let setup = conn.setup();
+        let own_bits = setup.resource_id_mask;
+        let root = setup.roots.get(screen).map(|screen| screen.root);
+        let root = root.ok_or_else(|| format!("it has no screen {screen}"))?;
+        for (name, what) in [
+            (xinput::X11_EXTENSION_NAME, "XInput"),
+            (damage::X11_EXTENSION_NAME, "DAMAGE"),
+        ] {
+            let found = conn.extension_information(name);
+            if found.map_err(|error| error.to_string())?.is_none() {
+                return Err(format!("it has no {what}"));
+            }
+        }
+        let begin = || -> Result<_, ReplyError> {
+            conn.damage_query_version(1, 1)?.reply()?;
+            let version = conn.xinput_xi_query_version(2, 2)?.reply()?;
+            let present = conn.extension_information(present::X11_EXTENSION_NAME)?;
+            if present.is_some() {
+                conn.present_query_version(1, 0)?.reply()?;
+            }
+            Ok((version, present.is_some()))
+        };
+        let (version, has_present) = begin().map_err(|error| error.to_string())?;
+        let version = (version.major_version, version.minor_version);
+        // Raw events ignore grabs from 2.1 on: without that a menu would swallow all input.
+        if version < (2, 1) {
+            return Err(format!(
+                "its XInput is {}.{}, not 2.1",
+                version.0, version.1
+            ));
+        }
+        let mut responses = Responses {
+            conn,
+            root,
+            own_bits,
+            modifiers: Vec::new(),
+            has_present,
+            target: None,
+            answer: Answer::default(),
+            armed_at: Duration::ZERO,
+            rearm_at: None,
+        };
+        responses
+            .begin(version)
+            .map_err(|error| error.to_string())?;
+        Ok(responses)
+    }
+
+    fn begin(&mut self, version: (u16, u16)) -> Result<(), ReplyError> {
+        let mut mask = XIEventMask::RAW_KEY_PRESS
+            | XIEventMask::RAW_BUTTON_PRESS
+            | XIEventMask::RAW_BUTTON_RELEASE;
+        if version >= (2, 2) {
+            mask |= XIEventMask::RAW_TOUCH_BEGIN | XIEventMask::RAW_TOUCH_END;
+        }
+        let all = xinput::EventMask {
+            deviceid: xinput::Device::ALL_MASTER.into(),
+            mask: vec![mask],
+        };
+        self.conn
+            .xinput_xi_select_events(self.root, &[all])?
+            .check()?;
+        // Menus and tooltips are children of the root window.
+        let popups = ChangeWindowAttributesAux::new().event_mask(EventMask::SUBSTRUCTURE_NOTIFY);
+        self.conn
+            .change_window_attributes(self.root, &popups)?
+            .check()?;
+        self.read_modifiers()
+    }
+
+    fn read_modifiers(&mut self) -> Result<(), ReplyError> {
+        let mapping = self.conn.get_modifier_mapping()?.reply()?;
+        self.modifiers = mapping
+            .keycodes
+            .into_iter()
+            .filter(|&key| key != 0)
+            .collect();
+        Ok(())
+    }
+
+    /// Descriptor that becomes readable when something happened.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.conn.stream().as_fd()
+    }
+
+    /// When [`Responses::turn`] has something to do, on `CLOCK_MONOTONIC`.
+    pub fn deadline(&self) -> Option<Duration> {
+        self.answer
+            .deadline()
+            .into_iter()
+            .chain(self.rearm_at)
+            .min()
+    }
+
+    /// Another window, of the process `pid`, has the focus now.
+    pub fn follow(&mut self, active: Option<(Window, i32)>) -> Result<(), ConnectionError> {
+        if self
+            .target
+            .as_ref()
+            .map(|target| (target.window, target.pid))
+            == active
+        {
+            return Ok(());
+        }
+        if let Some(target) = self.target.take() {
+            for watched in target.watched {
+                self.conn.damage_destroy(watched.damage)?;
+            }
+            if let Some(id) = target.present {
+                let none = PresentMask::NO_EVENT;
+                self.conn.present_select_input(id, target.window, none)?;
+            }
+        }
+        self.rearm_at = None;
+        if let Some((window, pid)) = active {
+            // Only a client that was given four billion ids has none left.
+            if let (Ok(watched), Ok(present)) = (self.watch(window), self.presents(window)) {
+                self.target = Some(Target {
+                    window,
+                    pid,
+                    present,
+                    watched: vec![watched],
+                });
+            }
+        }
+        self.conn.flush()
+    }
+
+    fn watch(&self, window: Window) -> Result<Watched, ReplyOrIdError> {
+        let damage = self.conn.generate_id()?;
+        let begin = self
+            .conn
+            .damage_create(damage, window, ReportLevel::NON_EMPTY)?;
+        // Events carry the low half of it.
+        let began = begin.sequence_number() as u16;
+        drop(begin);
+        self.conn
+            .damage_subtract(damage, x11rb::NONE, x11rb::NONE)?;
+        Ok(Watched {
+            window,
+            damage,
+            began,
+            armed: true,
+        })
+    }
+
+    fn presents(&self, window: Window) -> Result<Option<u32>, ReplyOrIdError> {
+        if !self.has_present {
+            return Ok(None);
+        }
+        let id = self.conn.generate_id()?;
+        self.conn
+            .present_select_input(id, window, PresentMask::COMPLETE_NOTIFY)?;
+        Ok(Some(id))
+    }
+
+    /// Takes everything that has happened, and says what of it the daemon wants to know.
+    pub fn turn(&mut self) -> Result<Vec<Told>, ConnectionError> {
+        let mut news = Vec::new();
+        while let Some(event) = self.conn.poll_for_event()? {
+            let at = now();
+            news.extend(self.answer.pass_time(at));
+            self.take(event, at, &mut news)?;
+        }
+        let at = now();
+        news.extend(self.answer.pass_time(at));
+        if self.rearm_at.is_some_and(|due| due <= at) {
+            self.arm(at)?;
+        }
+        self.conn.flush()?;
+        let Some(target) = &self.target else {
+            return Ok(Vec::new());
+        };
+        Ok(news.into_iter().map(|news| (target.pid, news)).collect())
+    }
+
+    fn take(
+        &mut self,
+        event: Event,
+        at: Duration,
+        news: &mut Vec<News>,
+    ) -> Result<(), ConnectionError> {
+        match event {
+            Event::XinputRawKeyPress(key) if self.is_modifier(key.detail) => {}
+            Event::XinputRawKeyPress(event) => {
+                self.input(event.time, at, news)?;
+            }
+            Event::XinputRawButtonPress(event) | Event::XinputRawButtonRelease(event) => {
+                self.input(event.time, at, news)?;
+            }
+            Event::XinputRawTouchBegin(event) | Event::XinputRawTouchEnd(event) => {
+                self.input(event.time, at, news)?;
+            }
+            Event::DamageNotify(event) => self.damaged(event.damage, event.sequence, at)?,
+            Event::PresentCompleteNotify(event)
+                if event.kind == present::CompleteKind::PIXMAP
+                    && event.mode != present::CompleteMode::SKIP =>
+            {
+                news.extend(self.answer.shown(presented(event.ust, at)));
+            }
+            Event::MapNotify(event) if event.override_redirect && self.is_popup(event.window) => {
+                self.answer.drawn(at);
+                self.watch_popup(event.window)?;
+            }
+            Event::UnmapNotify(event) => self.forget(event.window)?,
+            Event::MappingNotify(_) => {
+                if let Err(ReplyError::ConnectionError(error)) = self.read_modifiers() {
+                    return Err(error);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn is_modifier(&self, detail: u32) -> bool {
+        self.modifiers.iter().any(|&key| u32::from(key) == detail)
+    }
+
+    fn input(
+        &mut self,
+        time: Timestamp,
+        at: Duration,
+        news: &mut Vec<News>,
+    ) -> Result<(), ConnectionError> {
+        if self.target.is_none() {
+            return Ok(());
+        }
+        news.extend(self.answer.input(server_time(time, at)));
+        self.arm(at)
+    }
+
+    fn damaged(
+        &mut self,
+        damage: Damage,
+        sequence: u16,
+        at: Duration,
+    ) -> Result<(), ConnectionError> {
+        let target = self.target.as_mut();
+        let watched = target.and_then(|target| {
+            let mut all = target.watched.iter_mut();
+            all.find(|watched| watched.damage == damage && watched.began != sequence)
+        });
+        // What a window that had the focus before still does is not looked at.
+        let Some(watched) = watched else {
+            return Ok(());
+        };
+        watched.armed = false;
+        self.answer.drawn(at);
+        let due = self.armed_at + REARM;
+        if self.answer.is_wanted() || due <= at {
+            return self.arm(at);
+        }
+        self.rearm_at = Some(due);
+        Ok(())
+    }
+
+    /// Asks to be told of the next damage everywhere.
+    fn arm(&mut self, at: Duration) -> Result<(), ConnectionError> {
+        self.armed_at = at;
+        self.rearm_at = None;
+        let watched = self
+            .target
+            .iter_mut()
+            .flat_map(|target| &mut target.watched);
+        for watched in watched.filter(|watched| !watched.armed) {
+            self.conn
+                .damage_subtract(watched.damage, x11rb::NONE, x11rb::NONE)?;
+            watched.armed = true;
+        }
+        Ok(())
+    }
+
+    /// Whether a window belongs to the program whose window has the focus.
+    fn is_popup(&self, window: Window) -> bool {
+        self.target.as_ref().is_some_and(|target| {
+            (window ^ target.window) & !self.own_bits == 0
+                && target.watched.iter().all(|known| known.window != window)
+        })
+    }
+
+    fn watch_popup(&mut self, window: Window) -> Result<(), ConnectionError> {
+        let Ok(popup) = self.watch(window) else {
+            return Ok(());
+        };
+        if let Some(target) = &mut self.target {
+            target.watched.push(popup);
+            if target.watched.len() > 1 + POPUPS_MAX {
+                let oldest = target.watched.remove(1);
+                self.conn.damage_destroy(oldest.damage)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A menu was closed. The active window stays: it may be shown again.
+    fn forget(&mut self, window: Window) -> Result<(), ConnectionError> {
+        let Some(target) = &mut self.target else {
+            return Ok(());
+        };
+        let found = target
+            .watched
+            .iter()
+            .position(|known| known.window == window);
+        if let Some(at) = found.filter(|&at| at > 0) {
+            let gone = target.watched.remove(at);
+            // An error if the window was destroyed with it; nobody waits for that error.
+            self.conn.damage_destroy(gone.damage)?;
+        }
+        Ok(())
+    }
+}
+
+/// Time on the clock of input events and frames.
+pub fn now() -> Duration {
+    let now = clock_gettime(ClockId::Monotonic);
+    Duration::new(
+        u64::try_from(now.tv_sec).unwrap_or_default(),
+        u32::try_from(now.tv_nsec).unwrap_or_default(),
+    )
+}
+
+/// When the server says that something happened: it counts milliseconds of our clock in 32 bits, and
+/// what happened did so on average in the middle of one. A server on another machine has another
+/// clock; then it happened now.
+fn server_time(time: Timestamp, now: Duration) -> Duration {
+    let now_ms = now.as_millis() as u32;
+    let age = now_ms.wrapping_sub(time);
+    if age > AGE_MAX_MS {
+        return now;
+    }
+    let begin = Duration::from_millis(now.as_millis() as u64 - u64::from(age));
+    (begin + Duration::from_micros(500)).min(now)
+}
+
+/// When a frame was shown, by the server's microseconds of our clock.
+fn presented(ust: u64, now: Duration) -> Duration {
+    let shown = Duration::from_micros(ust);
+    match now.checked_sub(shown) {
+        Some(age) if age.as_millis() <= u128::from(AGE_MAX_MS) => shown,
+        _ => now,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_server_s_milliseconds_are_ours_also_when_they_wrap() {
+        let now = Duration::from_micros(5_000_700_250);
+        let ms = |ms: u64| ms as u32;
+        assert_eq!(
+            server_time(ms(5_000_690), now),
+            Duration::from_micros(5_000_690_500)
+        );
+        assert_eq!(server_time(ms(5_000_700), now), now, "never later than now");
+        assert_eq!(
+            server_time(ms(4_000_000), now),
+            now,
+            "another machine's clock"
+        );
+        assert_eq!(server_time(ms(5_001_000), now), now, "ahead of ours");
+        let wrapped = Duration::from_millis((1 << 32) + 5);
+        let before = server_time(u32::MAX - 4, wrapped);
+        assert_eq!(before, wrapped - Duration::from_micros(9_500));
+    }
+
+    #[test]
+    fn a_presentation_time_that_cannot_be_is_now() {
+        let now = Duration::from_secs(100);
+        assert_eq!(presented(99_990_000, now), Duration::from_millis(99_990));
+        assert_eq!(presented(0, now), now);
+        assert_eq!(presented(200_000_000, now), now);
+    }
+
+    #[test]
+    fn a_display_that_is_not_there_is_an_error() {
+        assert!(Responses::connect(":4000").is_err());
+    }
+}

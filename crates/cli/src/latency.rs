@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `limelight latency`.
+
+use std::io::Write;
+
+use limelight_core::control::LatencyReport;
+
+use crate::exit::Failure;
+use crate::format::{self, printable};
+
+const HEAD: [&str; 8] = [
+    "app", "answers", "p50", "p95", "p99", "max", "late", "no frame",
+];
+
+/// Prints how long apps took.
+pub fn print(report: &LatencyReport, json: bool, out: &mut Vec<u8>) -> Result<(), Failure> {
+    if json {
+        return format::json(report, out);
+    }
+    if report.apps.is_empty() {
+        writeln!(out, "no app has answered any input yet")?;
+        return Ok(());
+    }
+    let mut rows = vec![HEAD.map(str::to_owned)];
+    rows.extend(report.apps.iter().map(|app| {
+        [
+            printable(&app.name).replace('\n', " "),
+            app.answers.to_string(),
+            format::micros(app.p50_us),
+            format::micros(app.p95_us),
+            format::micros(app.p99_us),
+            format::micros(app.max_us),
+            app.late.to_string(),
+            app.unanswered.to_string(),
+        ]
+    }));
+    let mut widths = [0; HEAD.len()];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    for row in &rows {
+        let mut line = String::new();
+        for (at, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+            match at {
+                0 => line.push_str(&format!("{cell:width$}")),
+                _ => line.push_str(&format!("  {cell:>width$}")),
+            }
+        }
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}

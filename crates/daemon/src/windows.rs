@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Response windows: what the sources tell, what the model makes of it, and what people see of it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use limelight_core::control::{
+    AppLatency, ErrorCode, LatencyReport, OpenWindow, Response, SourceStatus, State, WindowEvent,
+    WindowStatus, WindowTallies, WINDOW_AGE_MAX_US,
+};
+use limelight_core::model::window::{AppAnswers, Closing, Opening, Windows};
+use limelight_core::model::{App, AppKey};
+use limelight_core::settings::WindowSettings;
+use tracing::debug;
+
+use crate::daemon::Daemon;
+use crate::doors::{monotonic_now, now};
+use crate::identify::{self, Refusal};
+use crate::requests::check_source;
+use crate::sources::control::Word;
+use crate::trust;
+
+/// How long a user's right to speak of the topmost app is taken for granted: looking it up takes
+/// longer than everything else that a window costs.
+const PASS: Duration = Duration::from_secs(2);
+
+/// Somebody may speak of the topmost app.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pass {
+    uid: u32,
+    app: AppKey,
+    until: Duration,
+}
+
+/// The model, and who feeds it.
+#[derive(Debug)]
+pub struct ResponseWindows {
+    model: Windows,
+    pass: Option<Pass>,
+    /// Connections over which windows were told, for as long as they last.
+    reporters: BTreeSet<u64>,
+    /// Who told last over the control socket, and when.
+    last_told: Option<(String, Duration)>,
+}
+
+impl ResponseWindows {
+    /// No window is open.
+    pub fn new(settings: WindowSettings) -> ResponseWindows {
+        ResponseWindows {
+            model: Windows::new(settings),
+            pass: None,
+            reporters: BTreeSet::new(),
+            last_told: None,
+        }
+    }
+
+    /// Takes other settings.
+    pub fn configure(&mut self, settings: WindowSettings) {
+        self.model.configure(settings);
+    }
+
+    /// Another app, or none, is topmost.
+    pub fn topmost(&mut self, front: Option<&App>) {
+        self.model.topmost(front);
+    }
+
+    /// A connection was closed.
+    pub fn release(&mut self, client: u64) {
+        self.reporters.remove(&client);
+    }
+
+    /// Ends what is due.
+    pub fn pass_time(&mut self, at: Duration) {
+        self.model.pass_time(at);
+    }
+
+    /// When something is due.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.model.next_deadline()
+    }
+}
+
+impl Daemon {
+    /// Answers a word on a response window.
+    pub(crate) fn window(
+        &mut self,
+        word: &Word,
+        event: WindowEvent,
+        at_us: Option<u64>,
+        pid: Option<i32>,
+        source: &str,
+    ) -> Result<Response, Refusal> {
+        check_source(source)?;
+        let at = now();
+        let happened = happened(at_us, at)?;
+        let Some(front) = self.topmost.front().map(|front| front.app.clone()) else {
+            if event == WindowEvent::Open {
+                self.windows.model.input_elsewhere();
+            }
+            return Err(Refusal::new(
+                ErrorCode::NotFound,
+                "no app is topmost, so nobody's answer is waited for",
+                "name one first (limelight focus PID, or a session agent)",
+            ));
+        };
+        self.may_tell(word.peer.uid, &front, at)?;
+        self.windows.reporters.insert(word.client);
+        match &mut self.windows.last_told {
+            Some((by, when)) if by == source => *when = at,
+            last => *last = Some((source.to_owned(), at)),
+        }
+        let other = match pid {
+            Some(pid) if !self.is_of_front(&front, pid) => {
+                Some(identify::app_of_pid(&self.doors, pid)?).filter(|app| app.key != front.key)
+            }
+            _ => None,
+        };
+        let model = &mut self.windows.model;
+        let message = match (event, other) {
+            (WindowEvent::Open, None) => opening(model.input(&front, happened, at), at),
+            (WindowEvent::Open, Some(app)) => {
+                model.input_elsewhere();
+                format!("not opened: {} is not topmost", app.name)
+            }
+            (WindowEvent::Close, None) => closing(model.frame(Some(front.key), happened)),
+            (WindowEvent::Close, Some(app)) => closing(model.frame(Some(app.key), happened)),
+        };
+        debug!("window of {}: {message} (by {source})", front.name);
+        Ok(Response::Ok { message })
+    }
+
+    /// Whether this user may speak of the app in front.
+    fn may_tell(&mut self, uid: u32, front: &App, at: Duration) -> Result<(), Refusal> {
+        let granted = |pass: &Pass| pass.uid == uid && pass.app == front.key && at < pass.until;
+        if uid == 0 || self.windows.pass.as_ref().is_some_and(granted) {
+            return Ok(());
+        }
+        let others = self.topmost.held_by_other_user(uid);
+        trust::may_speak(&self.doors, uid, others)?;
+        match (&front.process, identify::open_home(&self.doors, front)) {
+            (Some(process), _) => trust::owns_process(&self.doors, uid, process.pid)?,
+            (None, Some(home)) => {
+                let procs = home.procs_below().unwrap_or_default();
+                trust::owns_all(&self.doors, uid, &procs)?;
+            }
+            (None, None) => {}
+        }
+        self.windows.pass = Some(Pass {
+            uid,
+            app: front.key,
+            until: at + PASS,
+        });
+        Ok(())
+    }
+
+    /// Whether a process is known to belong to the app in front, by what was measured last.
+    fn is_of_front(&self, front: &App, pid: i32) -> bool {
+        let claimed = front.process.is_some_and(|process| process.pid == pid);
+        let measured = self.last.topmost.as_ref();
+        claimed
+            || measured.is_some_and(|measured| {
+                measured.app.key == front.key && measured.members.iter().any(|id| id.pid == pid)
+            })
+    }
+
+    /// Answer to `latency`.
+    pub(crate) fn latency(&self, app: Option<&str>) -> Result<Response, Refusal> {
+        let apps: Vec<AppLatency> = self
+            .windows
+            .model
+            .apps()
+            .into_iter()
+            .filter(|answers| app.is_none_or(|name| answers.name == name))
+            .map(app_latency)
+            .collect();
+        match app {
+            Some(name) if apps.is_empty() => Err(Refusal::new(
+                ErrorCode::NotFound,
+                format!("no app named {name:?} had a response window"),
+                "limelight latency lists those that had",
+            )),
+            _ => Ok(Response::Latency(LatencyReport { apps })),
+        }
+    }
+
+    /// Windows, for `status`.
+    pub(crate) fn window_status(&self) -> WindowStatus {
+        let at = now();
+        let model = &self.windows.model;
+        let open = model.open().map(|window| OpenWindow {
+            app: window.name.clone(),
+            for_us: micros(at.saturating_sub(window.since)),
+            ends_in_us: micros(window.ends.saturating_sub(at)),
+            inputs: window.inputs,
+        });
+        let front = self.topmost.front();
+        let topmost = front.and_then(|front| {
+            let mut apps = model.apps().into_iter();
+            apps.find(|answers| answers.name == front.app.name)
+        });
+        let (state, detail) = if !self.config.settings.window.enabled {
+            let detail = "switched off by the configuration ([window] enabled)";
+            (State::Off, detail.to_owned())
+        } else {
+            let detail = match &self.windows.last_told {
+                Some((by, when)) => format!(
+                    "last told by {by}, {} ms ago",
+                    at.saturating_sub(*when).as_millis()
+                ),
+                None => "nobody has told of input or frames yet".to_owned(),
+            };
+            let state = match open {
+                Some(_) => State::Active,
+                None => State::Idle,
+            };
+            (state, detail)
+        };
+        WindowStatus {
+            state,
+            detail,
+            open,
+            sources: self.window_sources(),
+            tallies: tallies(model),
+            topmost: topmost.map(app_latency),
+        }
+    }
+
+    fn window_sources(&self) -> Vec<SourceStatus> {
+        let reporters = self.windows.reporters.len();
+        vec![SourceStatus {
+            name: "control socket".to_owned(),
+            state: match reporters {
+                0 => State::Idle,
+                _ => State::Active,
+            },
+            detail: format!("{reporters} session agents or compositors tell of input and frames"),
+        }]
+    }
+
+    /// What `explain` says of the app in front.
+    pub(crate) fn window_note(&self) -> Option<String> {
+        let status = self.window_status();
+        let name = &self.topmost.front()?.app.name;
+        Some(match (status.state, status.topmost) {
+            (State::Off, _) => status.detail,
+            (_, None) => "no response window of this app has been answered yet, so how quickly it \
+                          answers is not known"
+                .to_owned(),
+            (_, Some(seen)) => format!(
+                "{name} answered {} times: half within {}, 99 of 100 within {}; it is waited for \
+                 at most {} ms",
+                seen.answers,
+                took(Duration::from_micros(seen.p50_us)),
+                took(Duration::from_micros(seen.p99_us)),
+                seen.deadline_ms
+            ),
+        })
+    }
+}
+
+/// When something happened, in the daemon's own time.
+fn happened(at_us: Option<u64>, now: Duration) -> Result<Duration, Refusal> {
+    let Some(at_us) = at_us else {
+        return Ok(now);
+    };
+    // What is a little ahead of our clock happened now.
+    let ago = monotonic_now().saturating_sub(Duration::from_micros(at_us));
+    if ago > Duration::from_micros(WINDOW_AGE_MAX_US) {
+        return Err(Refusal::new(
+            ErrorCode::BadRequest,
+            format!("at_us {at_us} is {} ms ago", ago.as_millis()),
+            "give the event's time in microseconds of CLOCK_MONOTONIC, and at once",
+        ));
+    }
+    Ok(now.saturating_sub(ago))
+}
+
+fn opening(opening: Opening, now: Duration) -> String {
+    match opening {
+        Opening::Opened { ends } => format!(
+            "open for at most {} ms",
+            ends.saturating_sub(now).as_millis()
+        ),
+        Opening::Joined => "a window is open already and has it, too".to_owned(),
+        Opening::Answered(time) => format!("answered already, after {}", took(time)),
+        Opening::Off => "not opened: the configuration says so ([window] enabled)".to_owned(),
+    }
+}
+
+fn closing(closing: Closing) -> String {
+    match closing {
+        Closing::Answered(time) => format!("answered after {}", took(time)),
+        Closing::Late(time) => format!("answered late, after {}", took(time)),
+        Closing::Moved => "closed: the focus had moved".to_owned(),
+        Closing::Unasked => "no window was open".to_owned(),
+        Closing::Elsewhere => "the window is another app's and stays open".to_owned(),
+    }
+}
+
+fn took(time: Duration) -> String {
+    format!("{:.1} ms", time.as_secs_f64() * 1e3)
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn app_latency(answers: AppAnswers) -> AppLatency {
+    AppLatency {
+        name: answers.name,
+        answers: answers.answers,
+        late: answers.late,
+        unanswered: answers.unanswered,
+        p50_us: micros(answers.took.p50),
+        p95_us: micros(answers.took.p95),
+        p99_us: micros(answers.took.p99),
+        max_us: micros(answers.took.max),
+        deadline_ms: micros(answers.deadline) / 1000,
+    }
+}
+
+fn tallies(model: &Windows) -> WindowTallies {
+    let seen = model.tallies();
+    WindowTallies {
+        opened: seen.opened,
+        answered: seen.answered,
+        expired: seen.expired,
+        late: seen.late,
+        unanswered: seen.unanswered,
+        moved: seen.moved,
+        abandoned: seen.abandoned,
+        inputs_joined: seen.joined,
+        inputs_elsewhere: seen.elsewhere,
+        frames_unasked: seen.frames_unasked,
+        frames_elsewhere: seen.frames_elsewhere,
+    }
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Response windows over the control socket.
+
+use limelight_core::control::{AppLatency, ErrorCode, Response, State};
+
+use crate::common::Running;
+use crate::two_apps;
+
+/// Microseconds of `CLOCK_MONOTONIC`, this long ago.
+fn ago(us: u64) -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000 - us
+}
+
+fn line(event: &str, at_us: u64, pid: i32) -> String {
+    format!(r#"{{"op":"window","event":"{event}","at_us":{at_us},"pid":{pid},"source":"x11"}}"#)
+}
+
+fn message(answer: Response) -> String {
+    match answer {
+        Response::Ok { message } => message,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn code(answer: Response) -> ErrorCode {
+    match answer {
+        Response::Error { code, .. } => code,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn latency(daemon: &mut Running, app: i32) -> Option<AppLatency> {
+    match daemon.ask(&format!(r#"{{"op":"latency","app":"app{app}"}}"#)) {
+        Response::Latency(report) => report.apps.into_iter().next(),
+        Response::Error { code, .. } => {
+            assert_eq!(code, ErrorCode::NotFound);
+            None
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_window_is_told_over_the_socket_and_its_time_is_the_events_own() {
+    let (machine, a, _b) = two_apps();
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    let mut agent = daemon.connect();
+    let start = ago(300_000);
+    let said = message(daemon.ask_over(&mut agent, &line("open", start, a.pid)));
+    assert!(said.starts_with("open for at most"), "{said}");
+    let status = daemon.status().window;
+    assert_eq!(status.state, State::Active);
+    let open = status.open.unwrap();
+    assert!(open.for_us >= 300_000, "{open:?}");
+    assert_eq!(status.sources[0].state, State::Active);
+    let said = message(daemon.ask_over(&mut agent, &line("close", start + 12_300, a.pid)));
+    assert_eq!(said, "answered after 12.3 ms");
+    let status = daemon.status().window;
+    assert_eq!((status.state, status.open), (State::Idle, None));
+    let seen = latency(&mut daemon, a.pid).unwrap();
+    assert_eq!(status.topmost.as_ref(), Some(&seen));
+    assert_eq!((seen.answers, seen.late, seen.unanswered), (1, 0, 0));
+    assert!(seen.p50_us.abs_diff(12_300) <= 123, "{seen:?}");
+    let notes = daemon.explain(a.pid).notes;
+    assert!(
+        notes.iter().any(|note| note.contains("answered 1 times")),
+        "{notes:?}"
+    );
+    daemon.stop();
+}
+
+#[test]
+fn a_window_that_nobody_closes_ends_at_its_deadline() {
+    let (machine, a, _b) = two_apps();
+    machine.write(
+        "limelight.toml",
+        "[window]\ndeadline_ms = 50\ndeadline_max_ms = 100\n",
+    );
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    message(daemon.ask(r#"{"op":"window","event":"open","source":"cli"}"#));
+    assert_eq!(daemon.status().window.tallies.opened, 1);
+    // Nobody says anything meanwhile.
+    let end = std::time::Instant::now() + std::time::Duration::from_millis(60);
+    daemon.until("the deadline", |_| std::time::Instant::now() > end);
+    let status = daemon.status().window;
+    assert_eq!((status.open, status.tallies.expired), (None, 1));
+    daemon.stop();
+}
+
+#[test]
+fn another_app_s_events_change_nothing_and_the_focus_takes_the_window_along() {
+    let (machine, a, b) = two_apps();
+    let mut daemon = machine.start();
+    let early = r#"{"op":"window","event":"open","source":"cli"}"#;
+    assert_eq!(
+        code(daemon.ask(early)),
+        ErrorCode::NotFound,
+        "nobody is topmost"
+    );
+    daemon.focus(a.pid);
+    let mut agent = daemon.connect();
+    let said = message(daemon.ask_over(&mut agent, &line("open", ago(0), b.pid)));
+    assert!(said.starts_with("not opened"), "{said}");
+    message(daemon.ask_over(&mut agent, &line("open", ago(0), a.pid)));
+    let said = message(daemon.ask_over(&mut agent, &line("close", ago(0), b.pid)));
+    assert!(said.contains("another app's"), "{said}");
+    daemon.focus(b.pid);
+    assert!(daemon.status().window.open.is_some());
+    let said = message(daemon.ask_over(&mut agent, &line("close", ago(0), b.pid)));
+    assert!(said.contains("the focus had moved"), "{said}");
+    let tallies = daemon.status().window.tallies;
+    assert_eq!((tallies.moved, tallies.inputs_elsewhere), (1, 2));
+    assert_eq!(tallies.frames_elsewhere, 1);
+    assert_eq!(latency(&mut daemon, b.pid), None);
+    daemon.stop();
+}
+
+#[test]
+fn nonsense_is_refused() {
+    let (machine, a, _b) = two_apps();
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    let old = line("open", ago(20_000_000), a.pid);
+    assert_eq!(code(daemon.ask(&old)), ErrorCode::BadRequest);
+    let ahead = line("open", ago(0) + 5_000_000, a.pid);
+    assert!(
+        message(daemon.ask(&ahead)).starts_with("open for"),
+        "a clock ahead is now"
+    );
+    let nameless = r#"{"op":"window","event":"open","source":""}"#;
+    assert_eq!(code(daemon.ask(nameless)), ErrorCode::BadRequest);
+    let nobody = line("close", ago(0), i32::MAX);
+    assert_eq!(code(daemon.ask(&nobody)), ErrorCode::NotFound);
+    daemon.stop();
+}
+
+#[test]
+fn switched_off_nothing_opens_and_status_says_so() {
+    let (machine, a, _b) = two_apps();
+    machine.write("limelight.toml", "[window]\nenabled = false\n");
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    let said = message(daemon.ask(&line("open", ago(0), a.pid)));
+    assert!(said.contains("[window] enabled"), "{said}");
+    let status = daemon.status().window;
+    assert_eq!((status.state, status.tallies.opened), (State::Off, 0));
+    machine.write("limelight.toml", "[window]\nenabled = true\n");
+    daemon.daemon.reload();
+    message(daemon.ask(&line("open", ago(0), a.pid)));
+    assert_eq!(daemon.status().window.tallies.opened, 1);
+    daemon.stop();
+}
