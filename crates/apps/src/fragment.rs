@@ -1,20 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A machine whose free memory is in single pages: a process takes nearly everything, gives every
-//! second page back, and locks the rest where it is.
+//! A machine whose free memory is in single pages: a process takes nearly everything, gives back
+//! pages that are no neighbours in physical memory, takes what larger blocks are left, and locks all
+//! that it keeps where it is.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, BufRead};
+use std::os::unix::fs::FileExt;
 use std::ptr;
 
-use anyhow::{Context, Result};
+use anyhow::{bail, Context, Result};
 use limelight_sys::meminfo::MemInfo;
 use serde::{Deserialize, Serialize};
 
-use crate::memory::PAGE;
+use crate::memory::{MIB, PAGE};
+use crate::pages::PageSetting;
 use crate::process::{Conversation, Start};
+use crate::scenario::Pages;
 
-/// What stays free besides, in bytes: the kernel needs some.
-const LEFT: u64 = 8 << 20;
+/// What stays free in the first step, in bytes: the kernel needs some.
+const LEFT: u64 = 12 << 20;
+/// Memory in blocks of 16 KiB and more that may be left in the end, in bytes.
+const LARGE_LEFT: usize = 2 * MIB;
+/// Order of the smallest block that a folio of anonymous memory is made of.
+const LARGE_ORDER: usize = 2;
+/// Bytes of the largest folio that is taken.
+const CHUNK: usize = 64 << 10;
+/// Address space for the larger blocks.
+const CHUNKS_BYTES: usize = 128 * MIB;
 /// `MLOCK_ONFAULT`.
 const ONFAULT: libc::c_uint = 1;
 
@@ -25,47 +37,136 @@ pub struct Spec {
     pub free_mib: u32,
 }
 
+/// Our own anonymous memory, for as long as the process lives.
+#[derive(Clone, Copy)]
+struct Area {
+    start: *mut u8,
+    bytes: usize,
+}
+
+impl Area {
+    fn map(bytes: usize) -> Result<Area> {
+        // SAFETY: a new private mapping at an address of the kernel's choice aliases nothing.
+        let start = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error()).context("cannot map the machine's memory");
+        }
+        Ok(Area {
+            start: start.cast(),
+            bytes,
+        })
+    }
+
+    fn touch(self, at: usize) {
+        assert!(at < self.bytes);
+        // SAFETY: the byte lies inside the mapping, which is writable and only ours.
+        unsafe { ptr::write_volatile(self.start.add(at), 1) };
+    }
+
+    /// Gives a page back.
+    fn give(self, at: usize) {
+        assert!(at < self.bytes);
+        // SAFETY: the page lies inside the mapping, and nobody reads it again.
+        unsafe { libc::madvise(self.start.add(at).cast(), PAGE, libc::MADV_DONTNEED) };
+    }
+
+    /// Pages that are not there stay so; those that are cannot be moved out of the way.
+    fn lock(self) -> Result<()> {
+        // SAFETY: the range is our own mapping.
+        if unsafe { libc::syscall(libc::SYS_mlock2, self.start, self.bytes, ONFAULT) } != 0 {
+            return Err(io::Error::last_os_error()).context("cannot lock memory");
+        }
+        Ok(())
+    }
+
+    /// Number of the physical page at each page of the range.
+    fn frames(self) -> Result<Vec<u64>> {
+        let map = File::open("/proc/self/pagemap").context("cannot open /proc/self/pagemap")?;
+        let mut entries = vec![0; self.bytes / PAGE * 8];
+        map.read_exact_at(&mut entries, (self.start as usize / PAGE * 8) as u64)
+            .context("cannot read /proc/self/pagemap")?;
+        let frame = |entry: &[u8]| {
+            let word: [u8; 8] = entry.try_into().unwrap_or_default();
+            u64::from_le_bytes(word) & ((1 << 55) - 1)
+        };
+        Ok(entries.chunks_exact(8).map(frame).collect())
+    }
+}
+
+/// Bytes of free memory in blocks that a large folio can be made of.
+fn free_in_large_blocks(buddyinfo: &str) -> usize {
+    let line_bytes = |line: &str| -> usize {
+        // "Node 0, zone DMA32 12 7 ...": the number of free blocks of each order.
+        let counts = line.split_ascii_whitespace().skip(4);
+        counts
+            .enumerate()
+            .skip(LARGE_ORDER)
+            .filter_map(|(order, count)| Some(count.parse::<usize>().ok()? * (PAGE << order)))
+            .sum()
+    };
+    buddyinfo.lines().map(line_bytes).sum()
+}
+
+fn large_left() -> Result<usize> {
+    let text = fs::read_to_string("/proc/buddyinfo").context("cannot read /proc/buddyinfo")?;
+    Ok(free_in_large_blocks(&text))
+}
+
+fn large_folios(wanted: bool) {
+    let disable: libc::c_ulong = (!wanted).into();
+    // SAFETY: a plain system call without pointers.
+    unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, disable, 0, 0, 0) };
+}
+
 /// The process: fragments, says so, and holds on until its input ends.
 pub fn fragmenter(spec: &Spec) -> Result<()> {
-    // SAFETY: a plain system call without pointers.
-    unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
+    // Whoever is the OOM killer's choice, it is not this.
+    fs::write("/proc/self/oom_score_adj", "-1000").context("cannot write oom_score_adj")?;
+    fs::write("/proc/sys/vm/compact_unevictable_allowed", "0")
+        .context("cannot keep compaction from moving locked pages")?;
     let text = fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
     let free = MemInfo::parse(&text)
         .free_bytes
         .context("/proc/meminfo has no MemFree")?;
     let pages = (free.saturating_sub(LEFT) / PAGE as u64) as usize;
-    // SAFETY: a new private mapping at an address of the kernel's choice aliases nothing.
-    let start = unsafe {
-        libc::mmap(
-            ptr::null_mut(),
-            pages * PAGE,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            -1,
-            0,
-        )
-    };
-    if start == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error()).context("cannot map the machine's memory");
+
+    large_folios(false);
+    let area = Area::map(pages * PAGE)?;
+    (0..pages).for_each(|page| area.touch(page * PAGE));
+    // No two neighbours that could become one block: only those with even numbers.
+    let frames = area.frames()?;
+    let even = (0..pages).filter(|page| frames.get(*page).is_some_and(|frame| frame % 2 == 0));
+    let given: Vec<usize> = even.take(spec.free_mib as usize * (MIB / PAGE)).collect();
+    given.iter().for_each(|page| area.give(page * PAGE));
+    area.lock()?;
+
+    // What was left or has come back meanwhile. A folio is as large as there is a block for, so
+    // this takes no single pages until there is nothing else.
+    large_folios(true);
+    let mut setting = PageSetting::make(Pages::Mthp { kib: 64 })?;
+    for kib in [32, 16] {
+        setting.add(Pages::Mthp { kib })?;
     }
-    for page in 0..pages {
-        // SAFETY: the page lies inside the mapping.
-        unsafe { ptr::write_volatile(start.cast::<u8>().add(page * PAGE), 1) };
+    let chunks = Area::map(CHUNKS_BYTES)?;
+    let mut at = chunks.start.align_offset(CHUNK);
+    while large_left()? > LARGE_LEFT && at < chunks.bytes {
+        chunks.touch(at);
+        at += CHUNK;
     }
-    for page in (0..pages).step_by(2).take(spec.free_mib as usize * 256) {
-        // SAFETY: as above; nobody reads the page again.
-        unsafe {
-            libc::madvise(
-                start.cast::<u8>().add(page * PAGE).cast(),
-                PAGE,
-                libc::MADV_DONTNEED,
-            )
-        };
-    }
-    // Pages that are not there stay so; those that are cannot be moved out of the way.
-    // SAFETY: the range is our own mapping.
-    if unsafe { libc::syscall(libc::SYS_mlock2, start, pages * PAGE, ONFAULT) } != 0 {
-        return Err(io::Error::last_os_error()).context("cannot lock memory");
+    drop(setting);
+    chunks.lock()?;
+    let left = large_left()?;
+    if left > 2 * LARGE_LEFT {
+        bail!("{left} bytes of free memory are in large blocks still");
     }
     println!("true");
     let mut line = String::new();
@@ -77,10 +178,17 @@ pub fn fragmenter(spec: &Spec) -> Result<()> {
 pub fn fragment(free_mib: u32) -> Result<Conversation> {
     let mut talk = Start::PLAIN.conversation("fragmenter", &Spec { free_mib })?;
     let _ready: bool = talk.hear()?;
-    // Whoever is the OOM killer's choice, it is not this.
-    let score = format!("/proc/{}/oom_score_adj", talk.process.pid());
-    fs::write(&score, "-1000").with_context(|| format!("cannot write {score}"))?;
-    fs::write("/proc/sys/vm/compact_unevictable_allowed", "0")
-        .context("cannot keep compaction from moving locked pages")?;
     Ok(talk)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::free_in_large_blocks;
+
+    #[test]
+    fn blocks_of_four_pages_and_more_are_large() {
+        let text = "Node 0, zone      DMA      9      8      2      0      1\n\
+                    Node 0, zone    DMA32    700    300      0      1      0\n";
+        assert_eq!(free_in_large_blocks(text), (2 * 4 + 16 + 8) * 4096);
+    }
 }

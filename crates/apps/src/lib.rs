@@ -26,6 +26,7 @@ pub mod load;
 pub mod machine;
 pub mod memory;
 pub mod overhead;
+pub mod pages;
 pub mod photo;
 pub mod plan;
 pub mod premap;

@@ -2,14 +2,12 @@
 //! PREMAP's experiment: an app in front whose heap grows, on machines that differ in how they answer
 //! its page faults.
 
-use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::{bail, Context, Result};
+use anyhow::{bail, Result};
 
 use crate::cell::Stage;
 use crate::cgroup::Cgroup;
@@ -21,17 +19,17 @@ use crate::gallery::APP;
 use crate::heap::{Round, Spec};
 use crate::machine::{drop_caches, ROOTFS};
 use crate::memory::{now_ns, peak_of_children_kib};
+use crate::pages::PageSetting;
 use crate::plan::Arm;
 use crate::process::{Process, Start};
 use crate::random::seed;
 use crate::response::median;
-use crate::scenario::{Growth, Heap, Pages};
+use crate::scenario::{Growth, Heap};
 
 /// Time before anything is measured.
 const SETTLE: Duration = Duration::from_secs(1);
 /// The slowest emulator takes less for the program.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(400);
-const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 
 /// What the interpreter runs: a table is filled, sorted, joined, taken apart, and freed, twice.
 const SCRIPT: &str = r#"
@@ -179,36 +177,5 @@ fn go(program: &mut Process) -> Result<()> {
     match program.wait(PROGRAM_LIMIT)? {
         0 => Ok(()),
         code => bail!("perl ended with {code}: see the console"),
-    }
-}
-
-/// The kernel's large pages, put back on drop.
-struct PageSetting(Vec<(String, String)>);
-
-impl PageSetting {
-    fn make(pages: Pages) -> Result<Self> {
-        let (file, value) = match pages {
-            Pages::Base => return Ok(PageSetting(Vec::new())),
-            Pages::Mthp { kib } => (format!("{THP}/hugepages-{kib}kB/enabled"), "always"),
-            Pages::Thp => (format!("{THP}/enabled"), "always"),
-        };
-        let text = fs::read_to_string(&file).with_context(|| format!("cannot read {file}"))?;
-        let before = text
-            .split_once('[')
-            .and_then(|(_, rest)| rest.split_once(']'))
-            .map(|(word, _)| word.to_owned())
-            .with_context(|| format!("{file} says {text:?}"))?;
-        fs::write(&file, value).with_context(|| format!("cannot write {file}"))?;
-        Ok(PageSetting(vec![(file, before)]))
-    }
-}
-
-impl Drop for PageSetting {
-    fn drop(&mut self) {
-        for (file, before) in &self.0 {
-            if let Err(error) = fs::write(Path::new(file), before) {
-                eprintln!("cannot put {before} back into {file}: {error}");
-            }
-        }
     }
 }
