@@ -17,7 +17,7 @@ PREFIX ?= /usr
 UNITS = $(DESTDIR)/usr/lib/systemd
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench soak report kernel static install lint clean deps
+.PHONY: help demo test bench soak report kernel series static install lint clean deps
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10

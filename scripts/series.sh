@@ -11,6 +11,7 @@ ours=$PWD/kernel
 tarball=/usr/src/linux-source-6.12.tar.xz
 touched=(kernel/fork.o mm/)
 options=(PROTECT READAHEAD PREMAP KUNIT_TEST)
+compiler=()
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 

@@ -24,12 +24,20 @@ impl Daemon {
     fn accept(&self) -> BufReader<UnixStream> {
         BufReader::new(self.listener.accept().unwrap().0)
     }
+
+    /// A link that has claimed a process and waits for the answer.
+    fn claimed(&self, pid: i32, now: Instant) -> (Link, BufReader<UnixStream>) {
+        let mut link = Link::new(self.socket());
+        link.claim("x11", FocusTarget::Pid(pid));
+        link.turn(now);
+        let mut client = self.accept();
+        assert_eq!(told(&mut client), FocusTarget::Pid(pid));
+        (link, client)
+    }
 }
 
 fn told(client: &mut BufReader<UnixStream>) -> FocusTarget {
-    let mut line = String::new();
-    client.read_line(&mut line).unwrap();
-    match serde_json::from_str(&line).unwrap() {
+    match request(client) {
         Request::Focus {
             target,
             source,
@@ -58,12 +66,8 @@ fn is_silent(client: &mut BufReader<UnixStream>) -> bool {
 #[test]
 fn tells_the_latest_claim_and_each_only_once() {
     let daemon = Daemon::new();
-    let mut link = Link::new(daemon.socket());
     let now = Instant::now();
-    link.claim("x11", FocusTarget::Pid(1));
-    link.turn(now);
-    let mut client = daemon.accept();
-    assert_eq!(told(&mut client), FocusTarget::Pid(1));
+    let (mut link, mut client) = daemon.claimed(1, now);
     // While the answer is out, claims are merged.
     link.claim("x11", FocusTarget::Pid(2));
     link.turn(now);
@@ -100,12 +104,8 @@ fn input_and_frames_wait_for_their_claim_and_for_nothing_else() {
     use std::time::Duration;
     let us = Duration::from_micros;
     let daemon = Daemon::new();
-    let mut link = Link::new(daemon.socket());
     let now = Instant::now();
-    link.claim("x11", FocusTarget::Pid(1));
-    link.turn(now);
-    let mut client = daemon.accept();
-    assert_eq!(told(&mut client), FocusTarget::Pid(1));
+    let (mut link, mut client) = daemon.claimed(1, now);
     // The answer is out: what happens to the app that is claimed is told all the same.
     link.tell("x11", 7, News::Input(us(100)));
     link.tell("x11", 7, News::Frame(us(250)));

@@ -6,11 +6,11 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use limelight_core::control::FocusTarget;
+use limelight_sys::clock;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
 use crate::link::Link;
-use crate::sources::responses::now;
 use crate::sources::{DisplayGone, Seen, Source};
 
 /// How long a display that went away may take to come back.
@@ -56,7 +56,7 @@ pub fn run<S: Source>(
         }
         link.turn(Instant::now());
         let due = source.responses_deadline().map(|due| {
-            let left = due.saturating_sub(now());
+            let left = due.saturating_sub(clock::monotonic());
             Instant::now() + left
         });
         let deadline = link.deadline().into_iter().chain(due).min();

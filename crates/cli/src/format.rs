@@ -5,6 +5,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use limelight_core::control::AppStatus;
+use limelight_sys::clock;
 use serde::Serialize;
 
 use crate::exit::Failure;
@@ -67,12 +68,8 @@ pub fn micros(us: u64) -> String {
 
 /// How long ago a point in milliseconds since boot was.
 pub fn ago(at_ms: u64) -> String {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    let now_ms = now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000;
-    format!(
-        "{} ago",
-        span(Duration::from_millis(now_ms.saturating_sub(at_ms)))
-    )
+    let past = clock::boottime().saturating_sub(Duration::from_millis(at_ms));
+    format!("{} ago", span(past))
 }
 
 /// A knob's value; large numbers of bytes also with their unit.

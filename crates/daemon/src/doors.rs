@@ -2,7 +2,6 @@
 //! Where the daemon looks: the running system, or a tree that a test made.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use limelight_core::control::RUNTIME_DIR;
 use limelight_core::model::ProcessId;
@@ -13,6 +12,9 @@ use limelight_sys::proc::Proc;
 use limelight_sys::process::Process;
 
 use crate::exit::Failure;
+
+/// The daemon's own time.
+pub use limelight_sys::clock::boottime as now;
 
 /// Paths of everything that is read and written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,22 +135,4 @@ impl Doors {
     pub fn trace_instance(&self, tracefs: &Path, name: &str) -> PathBuf {
         tracefs.join("instances").join(name)
     }
-}
-
-/// Time since boot, suspended time included.
-pub fn now() -> Duration {
-    time_of(rustix::time::ClockId::Boottime)
-}
-
-/// Time on the clock of input events and frames.
-pub fn monotonic_now() -> Duration {
-    time_of(rustix::time::ClockId::Monotonic)
-}
-
-fn time_of(clock: rustix::time::ClockId) -> Duration {
-    let now = rustix::time::clock_gettime(clock);
-    Duration::new(
-        u64::try_from(now.tv_sec).unwrap_or_default(),
-        u32::try_from(now.tv_nsec).unwrap_or_default(),
-    )
 }

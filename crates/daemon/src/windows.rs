@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use limelight_core::control::{
     AppLatency, ErrorCode, LatencyReport, OpenWindow, Response, SourceStatus, State, WindowEvent,
-    WindowStatus, WindowTallies, WINDOW_AGE_MAX_US,
+    WindowStatus, WINDOW_AGE_MAX_US,
 };
 use limelight_core::model::window::{AppAnswers, Closing, Opening, Windows};
 use limelight_core::model::{App, AppKey};
 use limelight_core::settings::WindowSettings;
+use limelight_sys::clock;
 use tracing::debug;
 
 use crate::daemon::Daemon;
-use crate::doors::{monotonic_now, now};
+use crate::doors::now;
 use crate::identify::{self, Refusal};
 use crate::requests::check_source;
 use crate::sources::control::Word;
@@ -220,7 +221,7 @@ impl Daemon {
             detail,
             open,
             sources: self.window_sources(),
-            tallies: tallies(model),
+            tallies: model.tallies(),
             topmost: topmost.map(app_latency),
         }
     }
@@ -264,7 +265,7 @@ fn happened(at_us: Option<u64>, now: Duration) -> Result<Duration, Refusal> {
         return Ok(now);
     };
     // What is a little ahead of our clock happened now.
-    let ago = monotonic_now().saturating_sub(Duration::from_micros(at_us));
+    let ago = clock::monotonic().saturating_sub(Duration::from_micros(at_us));
     if ago > Duration::from_micros(WINDOW_AGE_MAX_US) {
         return Err(Refusal::new(
             ErrorCode::BadRequest,
@@ -316,22 +317,5 @@ fn app_latency(answers: AppAnswers) -> AppLatency {
         p99_us: micros(answers.took.p99),
         max_us: micros(answers.took.max),
         deadline_ms: micros(answers.deadline) / 1000,
-    }
-}
-
-fn tallies(model: &Windows) -> WindowTallies {
-    let seen = model.tallies();
-    WindowTallies {
-        opened: seen.opened,
-        answered: seen.answered,
-        expired: seen.expired,
-        late: seen.late,
-        unanswered: seen.unanswered,
-        moved: seen.moved,
-        abandoned: seen.abandoned,
-        inputs_joined: seen.joined,
-        inputs_elsewhere: seen.elsewhere,
-        frames_unasked: seen.frames_unasked,
-        frames_elsewhere: seen.frames_elsewhere,
     }
 }

@@ -10,6 +10,7 @@
 
 pub mod advice;
 pub mod cgroup;
+pub mod clock;
 pub mod device;
 pub mod dir;
 pub mod error;

@@ -17,7 +17,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use rustix::time::{clock_gettime, ClockId};
+use limelight_sys::clock;
 use x11rb::connection::{Connection, RequestConnection};
 use x11rb::errors::{ConnectionError, ReplyError, ReplyOrIdError};
 use x11rb::protocol::damage::{self, ConnectionExt as _, Damage, ReportLevel};
@@ -245,11 +245,11 @@ impl Responses {
     pub fn turn(&mut self) -> Result<Vec<Told>, ConnectionError> {
         let mut news = Vec::new();
         while let Some(event) = self.conn.poll_for_event()? {
-            let at = now();
+            let at = clock::monotonic();
             news.extend(self.answer.pass_time(at));
             self.take(event, at, &mut news)?;
         }
-        let at = now();
+        let at = clock::monotonic();
         news.extend(self.answer.pass_time(at));
         if self.rearm_at.is_some_and(|due| due <= at) {
             self.arm(at)?;
@@ -396,15 +396,6 @@ impl Responses {
         }
         Ok(())
     }
-}
-
-/// Time on the clock of input events and frames.
-pub fn now() -> Duration {
-    let now = clock_gettime(ClockId::Monotonic);
-    Duration::new(
-        u64::try_from(now.tv_sec).unwrap_or_default(),
-        u32::try_from(now.tv_nsec).unwrap_or_default(),
-    )
 }
 
 /// When the server says that something happened: it counts milliseconds of our clock in 32 bits, and

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{SourceStatus, State};
+pub use crate::model::window::Tallies as WindowTallies;
 
 /// What happened to a response window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -43,33 +44,6 @@ pub struct OpenWindow {
     pub ends_in_us: u64,
     /// How many inputs wait.
     pub inputs: u32,
-}
-
-/// How windows came and went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct WindowTallies {
-    /// Windows that opened.
-    pub opened: u64,
-    /// Closed by a frame in time.
-    pub answered: u64,
-    /// Ended at their deadline.
-    pub expired: u64,
-    /// Of those, answered by a later frame.
-    pub late: u64,
-    /// Of those that expired, never answered.
-    pub unanswered: u64,
-    /// Ended after the focus had moved to another app.
-    pub moved: u64,
-    /// Ended because no app was topmost any more.
-    pub abandoned: u64,
-    /// Inputs that found a window open.
-    pub inputs_joined: u64,
-    /// Inputs for an app that was not topmost.
-    pub inputs_elsewhere: u64,
-    /// Frames that nobody waited for.
-    pub frames_unasked: u64,
-    /// Frames of an app that was not the window's.
-    pub frames_elsewhere: u64,
 }
 
 /// Answer to `latency`.

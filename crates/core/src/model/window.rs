@@ -21,6 +21,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::app::{App, AppKey};
 use super::latency::{Latency, Percentiles};
 use crate::settings::WindowSettings;
@@ -56,8 +58,8 @@ pub enum Closing {
     Elsewhere,
 }
 
-/// How windows came and went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// How windows came and went, also in the protocol's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Tallies {
     /// Windows that opened.
     pub opened: u64,
@@ -74,9 +76,9 @@ pub struct Tallies {
     /// Ended because no app was topmost any more.
     pub abandoned: u64,
     /// Inputs that found a window open.
-    pub joined: u64,
+    pub inputs_joined: u64,
     /// Inputs for an app that is not topmost, or while none was.
-    pub elsewhere: u64,
+    pub inputs_elsewhere: u64,
     /// Frames that nobody waited for.
     pub frames_unasked: u64,
     /// Frames of an app that is not the window's.
@@ -191,7 +193,7 @@ impl Windows {
                 // Two sources may deliver in another order than things happened.
                 window.since = window.since.min(at);
                 window.inputs = window.inputs.saturating_add(1);
-                self.tallies.joined += 1;
+                self.tallies.inputs_joined += 1;
                 return Opening::Joined;
             }
         }
@@ -221,7 +223,7 @@ impl Windows {
 
     /// Input came for an app that is not topmost, or while none was.
     pub fn input_elsewhere(&mut self) {
-        self.tallies.elsewhere += 1;
+        self.tallies.inputs_elsewhere += 1;
     }
 
     /// A frame was shown at `at`: of this app, or of the display as a whole.

@@ -68,7 +68,10 @@ fn overlapping_inputs_are_one_window_that_counts_from_the_first() {
     );
     assert_eq!(frame(&mut windows, 1, 170), Closing::Answered(MS(70)));
     assert_eq!(frame(&mut windows, 1, 190), Closing::Unasked);
-    assert_eq!((windows.tallies().opened, windows.tallies().joined), (1, 2));
+    assert_eq!(
+        (windows.tallies().opened, windows.tallies().inputs_joined),
+        (1, 2)
+    );
 }
 
 #[test]
@@ -194,7 +197,7 @@ fn without_a_topmost_app_nobody_waits() {
     assert!(windows.open().is_none());
     assert_eq!(windows.tallies().abandoned, 1);
     windows.input_elsewhere();
-    assert_eq!(windows.tallies().elsewhere, 1);
+    assert_eq!(windows.tallies().inputs_elsewhere, 1);
 }
 
 #[test]

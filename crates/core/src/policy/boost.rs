@@ -91,10 +91,10 @@ pub struct Weight {
 pub struct Tuning {
     /// Points by which each nice value is lowered, down to -20; 0: not at all.
     pub nice_points: u8,
+    /// The same, for the kernel's own reclaim.
+    pub reclaim_points: u8,
     /// Slice in microseconds; 0: left alone.
     pub slice_us: u32,
-    /// The same as `nice_points`, for the kernel's own reclaim.
-    pub reclaim_points: u8,
     /// Level of the best-effort I/O class; `None`: left alone.
     pub io_level: Option<u8>,
 }
@@ -110,25 +110,21 @@ impl Tuning {
         }
     }
 
-    /// The nice value for a thread that has this one. The order of an app's own threads stays.
-    pub fn nice(&self, role: Role, original: i32) -> i32 {
-        let points = match role {
+    fn points(&self, role: Role) -> u8 {
+        match role {
             Role::App | Role::Helper => self.nice_points,
             Role::Reclaim => self.reclaim_points,
-        };
-        match points {
-            0 => original,
-            points => (original - i32::from(points)).max(-20),
         }
+    }
+
+    /// The nice value for a thread that has this one. The order of an app's own threads stays.
+    pub fn nice(&self, role: Role, original: i32) -> i32 {
+        (original - i32::from(self.points(role))).max(-20)
     }
 
     /// Whether there is nothing for threads of this role.
     fn spares(&self, role: Role) -> bool {
-        let points = match role {
-            Role::App | Role::Helper => self.nice_points,
-            Role::Reclaim => self.reclaim_points,
-        };
-        points == 0 && self.slice_us == 0 && self.io_level.is_none()
+        self.points(role) == 0 && self.slice_us == 0 && self.io_level.is_none()
     }
 }
 

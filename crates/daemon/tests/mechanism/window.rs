@@ -8,8 +8,7 @@ use crate::two_apps;
 
 /// Microseconds of `CLOCK_MONOTONIC`, this long ago.
 fn ago(us: u64) -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000 - us
+    limelight_sys::clock::monotonic().as_micros() as u64 - us
 }
 
 fn line(event: &str, at_us: u64, pid: i32) -> String {
