@@ -74,6 +74,7 @@ enum limelight_mode {
  * @seen: LIMELIGHT_MAPPED, LIMELIGHT_STREAMED: the folio at hand
  * @topmost: the folio at hand belongs to the topmost app
  * @tag: page identifier of a member that maps it, with LIMELIGHT_MAPPED
+ * @kept: pages that the pass left alone for the topmost app's sake
  *
  * All zeroes is reclaim without protection.
  */
@@ -85,6 +86,7 @@ struct limelight_reclaim {
 	bool skipped;
 	bool topmost;
 	u32 tag;
+	unsigned long kept;
 };
 
 /*
@@ -114,6 +116,8 @@ void __limelight_reclaim_begin(struct limelight_reclaim *reclaim,
 			       struct mem_cgroup *memcg, gfp_t gfp_mask);
 bool __limelight_reclaim_again(struct limelight_reclaim *reclaim,
 			       struct mem_cgroup *memcg, int order);
+bool __limelight_reclaim_vain(const struct limelight_reclaim *reclaim,
+			      const struct mem_cgroup *memcg);
 void __limelight_saw_vma(struct limelight_reclaim *reclaim,
 			 const struct vm_area_struct *vma);
 bool limelight_look(void);
@@ -149,6 +153,17 @@ static inline bool limelight_reclaim_again(struct limelight_reclaim *reclaim,
 {
 	return limelight_protecting() &&
 	       __limelight_reclaim_again(reclaim, memcg, order);
+}
+
+/*
+ * Nothing was reclaimed so far: whether to look harder is in vain, because as
+ * many pages as @memcg holds were left alone.
+ */
+static inline bool limelight_reclaim_vain(const struct limelight_reclaim *reclaim,
+					  const struct mem_cgroup *memcg)
+{
+	return limelight_protecting() && memcg && reclaim->kept &&
+	       __limelight_reclaim_vain(reclaim, memcg);
 }
 
 /* The folio at hand is mapped by @vma, which is of the topmost app. */
@@ -226,6 +241,12 @@ static inline void limelight_reclaim_begin(struct limelight_reclaim *reclaim,
 
 static inline bool limelight_reclaim_again(struct limelight_reclaim *reclaim,
 					   struct mem_cgroup *memcg, int order)
+{
+	return false;
+}
+
+static inline bool limelight_reclaim_vain(const struct limelight_reclaim *reclaim,
+					  const struct mem_cgroup *memcg)
 {
 	return false;
 }

@@ -75,7 +75,8 @@ unsigned int limelight_protect_suspended_ms(void);
 bool limelight_suspended(const struct limelight_suspend *suspend,
 			 unsigned long now, u32 generation);
 unsigned int limelight_exhausted(struct limelight_suspend *suspend,
-				 unsigned long now, u32 generation);
+				 unsigned long now, u32 generation,
+				 unsigned int first);
 
 /* footprint.c */
 extern unsigned int limelight_budget_percent;

@@ -22,7 +22,8 @@
  * Two things bound the price. When a pass has found nothing but protected
  * folios, protection is suspended for its target (a node; or a cgroup whose
  * limit was hit), so that not every allocation sweeps the lists twice: for
- * 500 ms first, doubling up to 8 s when it happens again soon. And there is a
+ * 500 ms first (a cgroup: 1 s, since who hits its limit is who lives in it, and
+ * will again), doubling up to 8 s when it happens again soon. And there is a
  * budget (footprint.c): an app that is most of the machine is not protected
  * against itself.
  */
@@ -33,6 +34,7 @@
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/mmzone.h>
+#include <linux/page_counter.h>
 #include <linux/pagemap.h>
 #include <linux/rmap.h>
 #include <linux/sched.h>
@@ -44,6 +46,8 @@
 
 #define SUSPEND_MS		500
 #define SUSPEND_LEVELS		5	/* 0.5, 1, 2, 4, 8 s */
+#define SUSPEND_NODE		1	/* The level to begin with. */
+#define SUSPEND_CGROUP		2
 #define SUSPEND_LONGEST		msecs_to_jiffies(SUSPEND_MS << (SUSPEND_LEVELS - 1))
 /* A target that has been calm for this long falls back by one level. */
 #define SUSPEND_CALM		(8 * HZ)
@@ -66,13 +70,14 @@ bool limelight_suspended(const struct limelight_suspend *suspend,
 }
 
 /*
- * A target held nothing but protected folios at @now. Racing callers may each
- * write the same thing.
+ * A target held nothing but protected folios at @now. @first is the lowest
+ * level for a target of its kind. Racing callers may each write the same thing.
  *
  * Return: for how many ms protection is suspended, 0 if it already was.
  */
 unsigned int limelight_exhausted(struct limelight_suspend *suspend,
-				 unsigned long now, u32 generation)
+				 unsigned long now, u32 generation,
+				 unsigned int first)
 {
 	unsigned int level = READ_ONCE(suspend->level);
 	unsigned int ms;
@@ -84,7 +89,7 @@ unsigned int limelight_exhausted(struct limelight_suspend *suspend,
 		level = 0;
 	level -= min_t(unsigned long, level,
 		       (now - READ_ONCE(suspend->until)) / SUSPEND_CALM);
-	level = min(level + 1, SUSPEND_LEVELS);
+	level = clamp(level + 1, first, SUSPEND_LEVELS);
 
 	ms = SUSPEND_MS << (level - 1);
 	WRITE_ONCE(suspend->until, now + msecs_to_jiffies(ms));
@@ -156,7 +161,8 @@ void __limelight_reclaim_begin(struct limelight_reclaim *reclaim,
 		if (!memcg &&
 		    (gfp_mask & (__GFP_IO | __GFP_FS)) != (__GFP_IO | __GFP_FS))
 			return;
-		ms = limelight_exhausted(suspend, jiffies, generation);
+		ms = limelight_exhausted(suspend, jiffies, generation,
+					 memcg ? SUSPEND_CGROUP : SUSPEND_NODE);
 		if (ms)
 			trace_limelight_protect_suspend(pgdat->node_id,
 							cgroup_id_of(memcg),
@@ -172,9 +178,26 @@ bool __limelight_reclaim_again(struct limelight_reclaim *reclaim,
 	if (!reclaim->skipped || reclaim->last_resort)
 		return false;
 	reclaim->skipped = false;
+	reclaim->kept = 0;
 	reclaim->last_resort = true;
 	trace_limelight_protect_fallback(cgroup_id_of(memcg), order);
 	return true;
+}
+
+/*
+ * With each step of its priority reclaim looks at more folios. MGLRU makes the
+ * kept ones young, ages them, and meets them again: what a cgroup holds would
+ * be looked at three times before the pass ends.
+ */
+bool __limelight_reclaim_vain(const struct limelight_reclaim *reclaim,
+			      const struct mem_cgroup *memcg)
+{
+#ifdef CONFIG_MEMCG
+	return reclaim->mode == LIMELIGHT_KEEP &&
+	       reclaim->kept >= page_counter_read(&memcg->memory);
+#else
+	return false;
+#endif
 }
 
 /* ------------------------------------------------------------ single folios */
@@ -233,6 +256,8 @@ static void passed_over(struct limelight_reclaim *reclaim, struct folio *folio,
 			bool active)
 {
 	reclaim->skipped = true;
+	if (!active)
+		reclaim->kept += folio_nr_pages(folio);
 	/* The next time it is known without looking at its mappings. */
 	if (reclaim->seen & LIMELIGHT_MAPPED)
 		limelight_folio_confirm(folio, reclaim->tag);

@@ -6,6 +6,12 @@
 
 #define TEST_GENERATION	5
 
+static unsigned int exhausted_node(struct limelight_suspend *suspend,
+				   unsigned long now, u32 generation)
+{
+	return limelight_exhausted(suspend, now, generation, SUSPEND_NODE);
+}
+
 static void protect_test_a_fresh_target_is_not_suspended(struct kunit *test)
 {
 	struct limelight_suspend suspend = {};
@@ -21,7 +27,7 @@ static void protect_test_suspension_ends(struct kunit *test)
 	unsigned long now = 1000;
 	unsigned long span = msecs_to_jiffies(SUSPEND_MS);
 
-	KUNIT_EXPECT_EQ(test, limelight_exhausted(&suspend, now, TEST_GENERATION),
+	KUNIT_EXPECT_EQ(test, exhausted_node(&suspend, now, TEST_GENERATION),
 			SUSPEND_MS);
 	KUNIT_EXPECT_TRUE(test, limelight_suspended(&suspend, now,
 						    TEST_GENERATION));
@@ -39,8 +45,23 @@ static void protect_test_suspensions_double_up_to_8_s(struct kunit *test)
 	int i;
 
 	for (i = 0; i < ARRAY_SIZE(expected); i++) {
+		KUNIT_EXPECT_EQ(test, exhausted_node(&suspend, now, TEST_GENERATION),
+				expected[i]);
+		now = suspend.until + 1;
+	}
+}
+
+static void protect_test_a_cgroup_is_suspended_longer_at_first(struct kunit *test)
+{
+	static const unsigned int expected[] = { 1000, 2000, 4000, 8000, 8000 };
+	struct limelight_suspend suspend = {};
+	unsigned long now = 1000;
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(expected); i++) {
 		KUNIT_EXPECT_EQ(test, limelight_exhausted(&suspend, now,
-							  TEST_GENERATION),
+							  TEST_GENERATION,
+							  SUSPEND_CGROUP),
 				expected[i]);
 		now = suspend.until + 1;
 	}
@@ -51,9 +72,9 @@ static void protect_test_a_suspended_target_is_not_suspended_longer(struct kunit
 	struct limelight_suspend suspend = {};
 	unsigned long until;
 
-	limelight_exhausted(&suspend, 1000, TEST_GENERATION);
+	exhausted_node(&suspend, 1000, TEST_GENERATION);
 	until = suspend.until;
-	KUNIT_EXPECT_EQ(test, limelight_exhausted(&suspend, 1001, TEST_GENERATION),
+	KUNIT_EXPECT_EQ(test, exhausted_node(&suspend, 1001, TEST_GENERATION),
 			0);
 	KUNIT_EXPECT_EQ(test, suspend.until, until);
 	KUNIT_EXPECT_EQ(test, suspend.level, 1);
@@ -66,18 +87,18 @@ static void protect_test_calm_lowers_the_level(struct kunit *test)
 	int i;
 
 	for (i = 0; i < 4; i++) {
-		limelight_exhausted(&suspend, now, TEST_GENERATION);
+		exhausted_node(&suspend, now, TEST_GENERATION);
 		now = suspend.until + 1;
 	}
 	KUNIT_EXPECT_EQ(test, suspend.level, 4);
 
 	/* Two levels down, and one up again. */
-	limelight_exhausted(&suspend, suspend.until + 2 * SUSPEND_CALM,
-			    TEST_GENERATION);
+	exhausted_node(&suspend, suspend.until + 2 * SUSPEND_CALM,
+		       TEST_GENERATION);
 	KUNIT_EXPECT_EQ(test, suspend.level, 3);
 
-	limelight_exhausted(&suspend, suspend.until + 100 * SUSPEND_CALM,
-			    TEST_GENERATION);
+	exhausted_node(&suspend, suspend.until + 100 * SUSPEND_CALM,
+		       TEST_GENERATION);
 	KUNIT_EXPECT_EQ(test, suspend.level, 1);
 }
 
@@ -85,12 +106,12 @@ static void protect_test_another_app_starts_afresh(struct kunit *test)
 {
 	struct limelight_suspend suspend = {};
 
-	limelight_exhausted(&suspend, 1000, TEST_GENERATION);
-	limelight_exhausted(&suspend, suspend.until + 1, TEST_GENERATION);
+	exhausted_node(&suspend, 1000, TEST_GENERATION);
+	exhausted_node(&suspend, suspend.until + 1, TEST_GENERATION);
 	KUNIT_EXPECT_FALSE(test, limelight_suspended(&suspend, suspend.until - 1,
 						     TEST_GENERATION + 1));
-	KUNIT_EXPECT_EQ(test, limelight_exhausted(&suspend, suspend.until - 1,
-						  TEST_GENERATION + 1),
+	KUNIT_EXPECT_EQ(test, exhausted_node(&suspend, suspend.until - 1,
+					     TEST_GENERATION + 1),
 			SUSPEND_MS);
 }
 
@@ -100,7 +121,7 @@ static void protect_test_suspension_survives_a_wrap_of_jiffies(struct kunit *tes
 	unsigned long now = ULONG_MAX - 1;
 	unsigned long span = msecs_to_jiffies(SUSPEND_MS);
 
-	limelight_exhausted(&suspend, now, TEST_GENERATION);
+	exhausted_node(&suspend, now, TEST_GENERATION);
 	KUNIT_EXPECT_LT(test, suspend.until, now);
 	KUNIT_EXPECT_TRUE(test, limelight_suspended(&suspend, now + span - 1,
 						    TEST_GENERATION));
@@ -163,6 +184,7 @@ static struct kunit_case protect_test_cases[] = {
 	KUNIT_CASE(protect_test_a_fresh_target_is_not_suspended),
 	KUNIT_CASE(protect_test_suspension_ends),
 	KUNIT_CASE(protect_test_suspensions_double_up_to_8_s),
+	KUNIT_CASE(protect_test_a_cgroup_is_suspended_longer_at_first),
 	KUNIT_CASE(protect_test_a_suspended_target_is_not_suspended_longer),
 	KUNIT_CASE(protect_test_calm_lowers_the_level),
 	KUNIT_CASE(protect_test_another_app_starts_afresh),
