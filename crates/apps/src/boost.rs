@@ -141,7 +141,12 @@ fn start(
         spin,
         name: name.map(str::to_owned),
     };
-    Start { cgroup, nice }.conversation("spinner", &spec)
+    Start {
+        cgroup,
+        nice,
+        session: false,
+    }
+    .conversation("spinner", &spec)
 }
 
 /// Without cgroups a nice value is the best that can be set by hand.
@@ -163,6 +168,7 @@ impl Prepared {
         Start {
             cgroup: self.cgroup.as_ref(),
             nice: 0,
+            session: false,
         }
         .part("spin-load", &self.spin)
     }
@@ -277,6 +283,11 @@ fn time_switches(pids: [i32; 2], reporter: &mut Reporter) -> Result<()> {
 pub fn standing(pid: i32, cgroup: Option<&Cgroup>) -> Result<String> {
     let cpu = limelight_sys::sched::Cpu::of(pid)?;
     let mut text = format!("nice {}, slice {} ns", cpu.nice(), cpu.slice_ns());
+    let group = format!("/proc/{pid}/autogroup");
+    let group = fs::read_to_string(&group).with_context(|| format!("cannot read {group}"))?;
+    if let Some((_, nice)) = group.trim().split_once(' ') {
+        text.push_str(&format!(", session {nice}"));
+    }
     if let Some(cgroup) = cgroup {
         text.push_str(&format!(", cpu.weight {}", cgroup.number("cpu.weight")?));
     }
@@ -294,10 +305,15 @@ pub fn renice(pid: i32, nice: i32) -> Result<()> {
 }
 
 /// A process that sleeps.
-pub fn sleeper(cgroup: Option<&Cgroup>) -> Result<Process> {
+pub fn sleeper(cgroup: Option<&Cgroup>, session: bool) -> Result<Process> {
     let mut command = Command::new("/bin/busybox");
     command.args(["sleep", "1000"]);
-    Start { cgroup, nice: 0 }.program(command, "sleep")
+    Start {
+        cgroup,
+        nice: 0,
+        session,
+    }
+    .program(command, "sleep")
 }
 
 #[cfg(test)]

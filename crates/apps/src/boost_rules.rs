@@ -23,11 +23,11 @@ struct App {
 }
 
 impl App {
-    fn start(scope: Option<&str>) -> Result<App> {
+    fn start(scope: Option<&str>, session: bool) -> Result<App> {
         let cgroup = scope
             .map(|name| Cgroup::create(&format!("app.slice/app-limelight-{name}-1.scope")))
             .transpose()?;
-        let process = sleeper(cgroup.as_ref())?;
+        let process = sleeper(cgroup.as_ref(), session)?;
         Ok(App { process, cgroup })
     }
 
@@ -45,8 +45,10 @@ pub fn run(stage: Stage) -> Result<()> {
     let reporter = &stage.reporter;
     std::fs::create_dir_all("/etc/limelight")?;
     std::fs::write(crate::daemon::CONFIG, "[protect]\nadopt = \"never\"\n")?;
-    let (first, second) = (App::start(Some("first"))?, App::start(Some("second"))?);
-    let (bare, innocent) = (App::start(None)?, App::start(None)?);
+    let named = |name| App::start(Some(name), false);
+    let (first, second) = (named("first")?, named("second")?);
+    // In a session of its own, which is a group for the scheduler.
+    let (bare, innocent) = (App::start(None, true)?, App::start(None, true)?);
     renice(first.pid(), 3)?;
     let everyone = [&first, &second, &bare, &innocent];
     let all = || -> Result<Vec<String>> { everyone.iter().map(|app| app.standing()).collect() };
@@ -80,9 +82,9 @@ pub fn run(stage: Stage) -> Result<()> {
     same("the app that lost the focus is as it was", 0)?;
 
     focus(bare.pid())?;
-    let reniced = ["nice -20,", "slice 300000 ns"];
+    let reniced = ["nice -20,", "slice 300000 ns", "session nice -20"];
     expect(
-        "without a cgroup of its own an app gets nice values",
+        "without a cgroup of its own an app and its session get nice values",
         &bare,
         &reniced,
     )?;

@@ -134,6 +134,7 @@ pub fn run(mut stage: Stage, work: &ColdStart) -> Result<()> {
             let start = Start {
                 cgroup: Some(cgroup),
                 nice: 0,
+                session: false,
             };
             start.part("load", spec)
         })

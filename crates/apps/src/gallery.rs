@@ -62,6 +62,7 @@ impl Viewer {
         let mut primer = Start {
             cgroup: primer_cgroup.as_ref(),
             nice: 0,
+            session: false,
         }
         .conversation("primer", &spec.library)?;
         primer
@@ -70,6 +71,7 @@ impl Viewer {
         let talk = Start {
             cgroup: cgroup.as_ref(),
             nice: 0,
+            session: false,
         }
         .conversation("viewer", &spec)?;
         let mut viewer = Viewer {
@@ -166,6 +168,7 @@ impl Prepared {
             let process = Start {
                 cgroup: cgroup.as_ref(),
                 nice: self.nice,
+                session: false,
             }
             .part("load", spec)?;
             running.push((spec.load, counter, process));

@@ -211,7 +211,11 @@ fn start(cgroup: Option<&Cgroup>, program: &str, arguments: &[&str]) -> Result<P
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log);
-    let start = Start { cgroup, nice: 0 };
+    let start = Start {
+        cgroup,
+        nice: 0,
+        session: false,
+    };
     start.prepare(&mut command)?;
     // SAFETY: the closure runs between fork and exec of a single-threaded child and makes only
     // async-signal-safe calls.

@@ -87,6 +87,7 @@ pub fn run(mut stage: Stage, work: &Overhead) -> Result<()> {
         let mut probe = Start {
             cgroup: Some(&cgroup),
             nice: 0,
+            session: false,
         }
         .conversation("probe", &spec)?;
         let figures = [

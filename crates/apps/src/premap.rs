@@ -79,6 +79,7 @@ fn rounds(stage: &mut Stage, work: &Heap, cgroup: &Cgroup) -> Result<()> {
     let start = Start {
         cgroup: Some(cgroup),
         nice: 0,
+        session: false,
     };
     let mut app = start.conversation("heap", &spec)?;
     let _ready: bool = app.hear()?;
@@ -157,6 +158,7 @@ fn start_program(cgroup: &Cgroup) -> Result<Process> {
     let start = Start {
         cgroup: Some(cgroup),
         nice: 0,
+        session: false,
     };
     start.prepare(&mut command)?;
     // SAFETY: the closure runs between fork and exec of a single-threaded child and makes only

@@ -30,6 +30,8 @@ pub struct Start<'a> {
     pub cgroup: Option<&'a Cgroup>,
     /// Its nice value.
     pub nice: i32,
+    /// Whether it begins a session of its own, which the scheduler may treat as one group.
+    pub session: bool,
 }
 
 impl Start<'_> {
@@ -37,6 +39,7 @@ impl Start<'_> {
     pub const PLAIN: Start<'static> = Start {
         cgroup: None,
         nice: 0,
+        session: false,
     };
 
     /// Prepares `command`: its cgroup, nice value, and the ordinary standing with the OOM killer,
@@ -54,7 +57,7 @@ impl Start<'_> {
                 )
             }
         };
-        let nice = self.nice;
+        let (nice, session) = (self.nice, self.session);
         // SAFETY: the closure runs between fork and exec of a single-threaded child and makes only
         // async-signal-safe calls.
         unsafe {
@@ -64,6 +67,9 @@ impl Start<'_> {
                     if libc::write(procs.as_raw_fd(), b"0".as_ptr().cast(), 1) != 1 {
                         return Err(std::io::Error::last_os_error());
                     }
+                }
+                if session && libc::setsid() < 0 {
+                    return Err(std::io::Error::last_os_error());
                 }
                 if nice != 0 && libc::setpriority(libc::PRIO_PROCESS, 0, nice) != 0 {
                     return Err(std::io::Error::last_os_error());

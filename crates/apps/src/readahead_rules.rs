@@ -12,6 +12,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
+use limelight_sys::sched::Cpu;
 use serde::{Deserialize, Serialize};
 
 use crate::cell::Stage;
@@ -130,7 +131,13 @@ impl Rules<'_> {
     }
 
     fn replayed(&self) -> Result<()> {
-        let _app = self.start_cold()?;
+        let app = self.start_cold()?;
+        let boosted = wait(|| Ok(nice(&app)? == -20))?;
+        self.reporter.check(
+            "a program whose start is known is boosted before it is in front",
+            boosted,
+            format!("nice {}", nice(&app)?),
+        )?;
         // Asked for in this order, but the disk answers in its own.
         let read = (3 * MIB / 2 / PAGE) as u64;
         let done = wait(|| {
@@ -142,11 +149,10 @@ impl Rules<'_> {
         self.reporter.check(
             "what was read at the last start is read ahead at the next one",
             done,
-            format!(
-                "{one}, {}, {} pages",
-                pages(&self.two)?,
-                pages(&self.three)?
-            ),
+            match done {
+                true => format!("{one} pages of the first file"),
+                false => log_tail(),
+            },
         )?;
         self.reporter.check(
             "what was not read is not read ahead",
@@ -155,6 +161,12 @@ impl Rules<'_> {
                 "{one} of {} pages of a file that is read in part",
                 whole(&self.one)
             ),
+        )?;
+        let back = wait(|| Ok(nice(&app)? == 0))?;
+        self.reporter.check(
+            "and is as it was when its start is over and it is not in front",
+            back,
+            format!("nice {}", nice(&app)?),
         )
     }
 
@@ -230,7 +242,7 @@ fn program(store: &Store) -> Result<PathBuf> {
 fn write_config() -> Result<()> {
     let directory = Path::new(CONFIG).parent().context("a directory")?;
     fs::create_dir_all(directory)?;
-    fs::write(CONFIG, "[readahead]\nrecord_s = 1\n")
+    fs::write(CONFIG, "[readahead]\nrecord_s = 3\n")
         .with_context(|| format!("cannot write {CONFIG}"))
 }
 
@@ -259,6 +271,10 @@ fn read(file: &Extent, front: bool) -> Result<u64> {
     let before = disk.requests()?;
     let _done: reading::Finished = reader.ask("read")?;
     Ok(disk.requests()?.since(before).reads)
+}
+
+fn nice(process: &Process) -> Result<i32> {
+    Ok(Cpu::of(process.pid())?.nice())
 }
 
 fn pages(file: &Extent) -> Result<u64> {

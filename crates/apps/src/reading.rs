@@ -130,6 +130,7 @@ pub fn run(mut stage: Stage, work: &Reading) -> Result<()> {
         let start = Start {
             cgroup: Some(cgroup),
             nice: 0,
+            session: false,
         };
         let spec = Spec {
             file: file.clone(),

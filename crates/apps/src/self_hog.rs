@@ -101,6 +101,7 @@ pub fn run(mut stage: Stage, work: &SelfHog) -> Result<()> {
     let mut hog = Start {
         cgroup: Some(&cgroup),
         nice: 0,
+        session: false,
     }
     .conversation("hog", &spec)?;
     let pid = hog.process.pid();

@@ -109,7 +109,12 @@ struct App {
 
 impl App {
     fn start(cgroup: Option<&Cgroup>, spec: &Spec) -> Result<Self> {
-        let mut talk = Start { cgroup, nice: 0 }.conversation("soak-app", spec)?;
+        let mut talk = Start {
+            cgroup,
+            nice: 0,
+            session: false,
+        }
+        .conversation("soak-app", spec)?;
         talk.ask::<usize>("touch")?;
         Ok(App { talk, children: 0 })
     }

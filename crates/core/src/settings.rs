@@ -75,6 +75,8 @@ pub struct BoostSettings {
     pub io_weight: u32,
     /// Level of the best-effort I/O class for the app's threads, 0 (first) to 7.
     pub io_level: u8,
+    /// Whether a program whose start is recorded is boosted before it is in front.
+    pub starting: bool,
     /// Names of programs that serve whichever app is topmost, at most 15 bytes each: the kernel
     /// knows no longer ones.
     pub helpers: Vec<String>,
@@ -113,6 +115,7 @@ impl Default for BoostSettings {
             slice_us: 300,
             io_weight: 1000,
             io_level: 0,
+            starting: true,
             helpers: HELPERS.map(str::to_owned).to_vec(),
         }
     }

@@ -22,6 +22,8 @@ struct Machine {
 impl Machine {
     fn apply(&mut self, action: &Action, snapshot: &Snapshot) {
         let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.key);
+        // A program that starts while nobody is in front is boosted in advance, and nothing else.
+        let next = snapshot.starting.as_ref().map(|starting| starting.app.key);
         let in_force = &mut self.in_force;
         match action {
             Action::Mark { app } => {
@@ -42,7 +44,7 @@ impl Machine {
             }
             Action::Boost(step) => match step {
                 boost::Step::Weigh { app, weights } => {
-                    assert_eq!(Some(*app), front);
+                    assert_eq!(Some(*app), front.or(next));
                     in_force.weighed = Some((*app, weights.clone()));
                 }
                 boost::Step::Unweigh { .. } => in_force.weighed = None,
@@ -51,10 +53,15 @@ impl Machine {
                     tuning,
                     threads,
                 } => {
-                    assert_eq!(Some(*app), front);
+                    assert_eq!(Some(*app), front.or(next));
                     in_force.tuned = Some((*app, *tuning, threads.clone()));
                 }
                 boost::Step::Untune { .. } => in_force.tuned = None,
+                boost::Step::Regroup { app, groups, .. } => {
+                    assert_eq!(Some(*app), front.or(next));
+                    in_force.regrouped = Some((*app, groups.clone()));
+                }
+                boost::Step::Ungroup { .. } => in_force.regrouped = None,
             },
             Action::Protect(step) => match step {
                 Step::Switch { budget_percent } => in_force.device_protect = *budget_percent,
@@ -149,6 +156,7 @@ fn topmost() -> impl Strategy<Value = Option<Measured>> {
 fn events() -> impl Strategy<Value = Event> {
     prop_oneof![
         4 => Just(Event::Topmost),
+        2 => Just(Event::Starting),
         4 => Just(Event::Tick),
         2 => Just(Event::Pressure),
         1 => Just(Event::Settings),
@@ -159,6 +167,7 @@ fn events() -> impl Strategy<Value = Event> {
 prop_compose! {
     fn situations()(
         topmost in topmost(),
+        starting in topmost(),
         total in prop_oneof![0..1024 * MIB, Just(u64::MAX)],
         others in prop_oneof![3 => 0..64 * MIB, 1 => any::<u64>()],
         budget_percent in 1..=90u8,
@@ -187,6 +196,7 @@ prop_compose! {
             ceiling,
             may_adopt,
             topmost,
+            starting,
             boost: View::default(),
             lowered_steps,
             protected_by_others: others,

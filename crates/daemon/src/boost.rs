@@ -2,10 +2,12 @@
 //! What `boost` looks at: who distributes processors and disks, the app's threads, and the programs
 //! that serve it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use limelight_core::model::boost::{Disk, Helper, Role, Schedulers, Threads, View};
-use limelight_core::model::{App, Home, ProcessId};
+use limelight_core::model::boost::{Autogroup, Disk, Helper, Role, Schedulers, Threads, View};
+use limelight_core::model::snapshot::Measured;
+use limelight_core::model::{Home, ProcessId};
 use limelight_core::settings::BoostSettings;
 use limelight_sys::cgroup::{CgroupPath, WeightKnob};
 use limelight_sys::process::Stat;
@@ -95,8 +97,9 @@ impl Surroundings {
         self.looked_at = None;
     }
 
-    /// What the policy must know of this app.
-    pub fn view(&self, doors: &Doors, app: &App, members: &[ProcessId]) -> View {
+    /// What the policy must know of this app, and of one that is being started beside it.
+    pub fn view(&self, doors: &Doors, first: &Measured, starting: Option<&Measured>) -> View {
+        let (app, members) = (&first.app, first.members.as_slice());
         let home = app.own_home();
         let io = match self.schedulers.disks.iter().any(|disk| disk.cost) {
             true => WeightKnob::Io,
@@ -104,35 +107,62 @@ impl Surroundings {
         };
         let first = members.first().or(app.process.as_ref());
         let owner = first.and_then(|id| doors.same_process(*id)?.owner_uid().ok());
+        let helpers: Vec<Helper> = self
+            .helpers
+            .iter()
+            .filter_map(|known| helper(doors, known, owner))
+            .collect();
         let path = home.and_then(|home| CgroupPath::parse(&home.path));
         let without = |knob: WeightKnob| {
             let found = doors.cgroups.first_without(path.as_ref()?, knob.file())?;
             Some(found.as_str().to_owned())
         };
+        let weightless = home.is_none() || without(WeightKnob::Cpu).is_some();
+        let groups = match self.autogroups && weightless {
+            true => {
+                let more = starting.map_or(&[][..], |starting| &starting.members);
+                let serving = helpers.iter().map(|helper| &helper.threads.process);
+                autogroups(doors, members.iter().chain(more).chain(serving))
+            }
+            false => Vec::new(),
+        };
+        let threads_of = |members: &[ProcessId]| {
+            let all = members.iter();
+            all.filter_map(|id| threads(doors, *id, Role::App))
+                .collect()
+        };
         View {
             schedulers: self.schedulers.clone(),
             without_cpu: without(WeightKnob::Cpu),
             without_io: without(io),
-            autogrouped: self.autogroups && first.is_some_and(|id| is_autogrouped(doors, *id)),
-            threads: members
-                .iter()
-                .filter_map(|id| threads(doors, *id, Role::App))
-                .collect(),
-            helpers: self
-                .helpers
-                .iter()
-                .filter_map(|known| helper(doors, known, owner))
-                .collect(),
+            autogrouped: groups.iter().any(|group| members.contains(&group.process)),
+            autogroups: groups,
+            threads: threads_of(members),
+            starting: starting.map_or_else(Vec::new, |starting| threads_of(&starting.members)),
+            helpers,
         }
     }
 }
 
-/// Autogroups are for processes that no cgroup of the cpu controller holds; number 0 is everybody
-/// else's.
-fn is_autogrouped(doors: &Doors, id: ProcessId) -> bool {
-    let process = doors.same_process(id);
-    let group = process.and_then(|process| process.autogroup().ok().flatten());
-    group.is_some_and(|number| number != 0)
+/// The sessions of these processes that the scheduler treats as groups, each once, by number.
+fn autogroups<'a>(doors: &Doors, all: impl Iterator<Item = &'a ProcessId>) -> Vec<Autogroup> {
+    let mut groups: BTreeMap<u64, Autogroup> = BTreeMap::new();
+    for id in all {
+        let Some(process) = doors.same_process(*id) else {
+            continue;
+        };
+        // Where a cgroup of the cpu controller holds a process, its session means nothing.
+        let path = process.cgroup().ok().flatten();
+        let path = path.and_then(|path| CgroupPath::parse(&path));
+        let weighed = path.is_some_and(|path| doors.cgroups.groups_for_cpu(&path));
+        if let (false, Ok(Some(group))) = (weighed, process.autogroup()) {
+            groups.entry(group.number).or_insert(Autogroup {
+                number: group.number,
+                process: *id,
+            });
+        }
+    }
+    groups.into_values().collect()
 }
 
 fn threads(doors: &Doors, process: ProcessId, role: Role) -> Option<Threads> {

@@ -223,6 +223,11 @@ const KEYS: &[Key] = &[
     },
     Key {
         section: "boost",
+        name: "starting",
+        kind: Kind::Bool(|c, v| c.settings.boost.starting = v),
+    },
+    Key {
+        section: "boost",
         name: "helpers",
         kind: Kind::Names(|c, v| c.settings.boost.helpers = v),
     },

@@ -67,7 +67,7 @@ fn golden_errors() {
                 ),
                 (
                     4,
-                    "unknown key `cpu_wieght` in [boost]; there are `enabled`, `cpu_weight`, `nice_points`, `slice_us`, `io_weight`, `io_level`, `helpers`",
+                    "unknown key `cpu_wieght` in [boost]; there are `enabled`, `cpu_weight`, `nice_points`, `slice_us`, `io_weight`, `io_level`, `starting`, `helpers`",
                 ),
             ],
         ),
@@ -120,6 +120,7 @@ fn every_key_reaches_the_configuration() {
         slice_us = 50
         io_weight = 800
         io_level = 3
+        starting = false
         helpers = [\"Xorg\"]
         [premap]
         enabled = false
@@ -158,6 +159,7 @@ fn every_key_reaches_the_configuration() {
         slice_us: 100,
         io_weight: 800,
         io_level: 3,
+        starting: false,
         helpers: vec!["Xorg".to_owned()],
     };
     assert_eq!(config.settings.boost, boost);

@@ -31,6 +31,7 @@ use crate::restore::Ledger;
 use crate::sources::control::ControlSource;
 use crate::sources::oom_score_adj::OomScoreAdj;
 use crate::sources::pressure::PressureSource;
+use crate::starting::Starting;
 use crate::undo::undo_all;
 use crate::windows::ResponseWindows;
 
@@ -47,8 +48,11 @@ const PATIENCE: u32 = 4;
 /// The daemon's own `oom_score_adj`.
 const OWN_SCORE: i16 = -900;
 
-/// The daemon's own nice value: what it does takes milliseconds, and somebody waits for it.
+/// Nice value and slice of the daemon's own threads: what they do takes milliseconds, and somebody
+/// waits for it. Beside an app with a slice of its own, a longer one would make them wait for the
+/// next tick.
 const OWN_NICE: i32 = -20;
+const OWN_SLICE_NS: u64 = 100_000;
 
 /// How the daemon is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,6 +85,8 @@ pub struct Daemon {
     pub(crate) actuators: Actuators,
     /// Apps that could not be moved into a cgroup of their own.
     pub(crate) not_adoptable: BTreeSet<AppKey>,
+    /// A program that is being started and expected in front.
+    pub(crate) starting: Option<Starting>,
     /// The process whose end is the end of the app in front.
     pub(crate) front_process: Option<(ProcessId, Pidfd)>,
     /// As of the last event, for `status` and `explain`.
@@ -182,6 +188,7 @@ impl Daemon {
             pressure: Pressure::default(),
             footprint: None,
             not_adoptable: BTreeSet::new(),
+            starting: None,
             front_process: None,
             last: Snapshot::default(),
             started: now,
@@ -311,10 +318,7 @@ impl Daemon {
             debug!("limelightd's own oom_score_adj stays: {error}");
         }
         // Whom it makes quick must not keep it from making the next one quick.
-        let first = Cpu::of(0).and_then(|own_cpu| own_cpu.set(0, OWN_NICE, 0));
-        if let Err(error) = first {
-            warn!("{error}: beside a busy machine limelightd may be late");
-        }
+        come_first();
     }
 
     /// How long nothing is due.
@@ -350,7 +354,9 @@ impl Daemon {
     }
 
     fn wants_ticks(&self) -> bool {
-        self.topmost.front().is_some() || !self.actuators.in_force.adopted.is_empty()
+        self.topmost.front().is_some()
+            || self.starting.is_some()
+            || !self.actuators.in_force.adopted.is_empty()
     }
 
     fn dispatch(&mut self, ready: Ready) {
@@ -374,7 +380,10 @@ impl Daemon {
                 self.infer(fronts);
             }
             Token::Front => self.check_front(),
-            Token::Execs => self.readahead.take_execs(&self.doors, now()),
+            Token::Execs => {
+                let launched = self.readahead.take_execs(&self.doors, now());
+                self.launched(&launched);
+            }
             Token::Opens => self.readahead.notice_opens(now()),
             Token::Readers => self.readahead.take_answers(),
         }
@@ -422,6 +431,7 @@ impl Daemon {
             };
             self.actuators.remove_empty_scopes(context);
             let interval = match self.topmost.front() {
+                _ if self.starting.is_some() => self.config.settings.protect.interval,
                 Some(_) => self.config.settings.protect.interval * self.patience(),
                 None => HOUSEKEEPING,
             };
@@ -514,6 +524,20 @@ impl Daemon {
         self.control.close();
         info!("stopped");
     }
+}
+
+/// Has the calling thread run as soon as there is something to do.
+pub(crate) fn come_first() {
+    let first = Cpu::of(0).and_then(|own| own.set(0, OWN_NICE, OWN_SLICE_NS));
+    if let Err(error) = first {
+        warn!("{error}: beside a busy machine limelightd may be late");
+    }
+}
+
+/// Has the calling thread run as everybody does.
+pub(crate) fn stand_back() {
+    // It can give up what it was given.
+    let _ = Cpu::of(0).and_then(|own| own.set(0, 0, 0));
 }
 
 /// An app may have thousands of processes, and the device takes a descriptor of each.

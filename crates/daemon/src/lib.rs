@@ -44,6 +44,7 @@ mod report;
 mod requests;
 pub mod restore;
 pub mod sources;
+mod starting;
 pub mod trust;
 pub mod undo;
 pub mod undo_threads;

@@ -111,7 +111,8 @@ impl Daemon {
     pub(crate) fn refresh(&mut self, event: Event) {
         self.actuators.check_reservation(&self.doors);
         // Not when somebody waits for the new app to be quick, unless nobody ever looked.
-        if event != Event::Topmost || !self.surroundings.is_known() {
+        let waited_for = matches!(event, Event::Topmost | Event::Starting);
+        if !waited_for || !self.surroundings.is_known() {
             let boost = &self.config.settings.boost;
             self.surroundings.look(&self.doors, boost, now());
         }
@@ -196,10 +197,11 @@ impl Daemon {
                     footprint,
                 }
             });
-        let boost = match &topmost {
-            Some(topmost) if self.config.settings.boost.enabled => {
-                self.surroundings
-                    .view(&self.doors, &topmost.app, &topmost.members)
+        let starting = self.measure_starting(topmost.as_ref());
+        let boost = match topmost.as_ref().or(starting.as_ref()) {
+            Some(first) if self.config.settings.boost.enabled => {
+                let more = starting.as_ref().filter(|_| topmost.is_some());
+                self.surroundings.view(&self.doors, first, more)
             }
             _ => View::default(),
         };
@@ -232,6 +234,7 @@ impl Daemon {
                 .and_then(|topmost| identify::ceiling(&self.doors, &topmost.app)),
             may_adopt: self.may_adopt() && !not_adoptable,
             topmost,
+            starting,
             boost,
             lowered_steps: self.pressure.steps(),
             protected_by_others: protected_by_others(

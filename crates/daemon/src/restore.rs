@@ -104,6 +104,19 @@ pub enum Entry {
         /// The threads, ascending.
         threads: Vec<Tuned>,
     },
+    /// Nice value of a session as a group of the scheduler.
+    Autogroup {
+        /// One of its processes.
+        pid: i32,
+        /// Start time of that in clock ticks since boot.
+        starttime: u64,
+        /// The group's number.
+        number: u64,
+        /// Nice value before.
+        original: i32,
+        /// Nice value that we wrote.
+        ours: i32,
+    },
     /// A controller that a cgroup now hands to its children.
     Controller {
         /// The cgroup.
@@ -199,6 +212,7 @@ impl Entry {
                     ..
                 },
             ) => a == b && x == y,
+            (Entry::Autogroup { number: a, .. }, Entry::Autogroup { number: b, .. }) => a == b,
             (Entry::Slice { path: a }, Entry::Slice { path: b }) => a == b,
             (Entry::Scope { path: a, .. }, Entry::Scope { path: b, .. }) => a == b,
             (Entry::TraceInstance { path: a }, Entry::TraceInstance { path: b }) => a == b,
@@ -255,6 +269,9 @@ impl fmt::Display for Entry {
             Entry::OomScoreAdj { pid, original, .. } => {
                 write!(f, "/proc/{pid}/oom_score_adj = {original}")
             }
+            Entry::Autogroup {
+                number, original, ..
+            } => write!(f, "nice value of autogroup {number} = {original}"),
             Entry::Slice { path } => write!(f, "no {path}"),
             Entry::Scope { path, from, moved } => {
                 write!(

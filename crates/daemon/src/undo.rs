@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use limelight_core::model::ProcessId;
 use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob, WeightKnob};
+use limelight_sys::process::Process;
 use limelight_sys::tree::ProcessTree;
 use tracing::{debug, error, info};
 
@@ -114,6 +115,19 @@ fn undo_one(doors: &Doors, entry: &Entry) -> Undone {
             original,
             ours,
         } => undo_weight(doors, cgroup, knob, *original, *ours),
+        Entry::Autogroup {
+            pid,
+            starttime,
+            number,
+            original,
+            ours,
+        } => {
+            let id = ProcessId {
+                pid: *pid,
+                starttime: *starttime,
+            };
+            undo_autogroup(doors, id, *number, *original, *ours)
+        }
         Entry::OomScoreAdj { .. } | Entry::Threads { .. } => Undone::Gone,
         Entry::Slice { path } => remove_cgroup(doors, path),
         Entry::Scope { path, .. } => empty_scope(doors, entry, path),
@@ -181,6 +195,35 @@ fn undo_weight(doors: &Doors, place: &Place, knob: &str, original: u32, ours: u3
         },
         Err(error) if error.is_unsupported() => Undone::Gone,
         Err(error) => gone_or_failed(&error),
+    }
+}
+
+/// Any process of the session will do, if the one that was written down has left it.
+fn undo_autogroup(doors: &Doors, id: ProcessId, number: u64, original: i32, ours: i32) -> Undone {
+    let group_of = |process: &Process| {
+        let group = process.autogroup().ok().flatten();
+        group.filter(|group| group.number == number)
+    };
+    let first = doors.same_process(id);
+    let first = first.and_then(|process| Some((group_of(&process)?, process)));
+    let found = first.or_else(|| {
+        let tree = doors.proc.tree().unwrap_or_default();
+        let pids: Vec<i32> = tree.iter().map(|stat| stat.pid).collect();
+        pids.into_iter().find_map(|pid| {
+            let process = doors.proc.process(pid).ok()?;
+            Some((group_of(&process)?, process))
+        })
+    });
+    match found {
+        None => Undone::Gone,
+        Some((group, _)) if group.nice == original => Undone::Restored,
+        Some((group, _)) if group.nice != ours => Undone::Theirs {
+            found: format!("nice {}", group.nice),
+        },
+        Some((_, process)) => match process.set_autogroup_nice(original) {
+            Ok(()) => Undone::Restored,
+            Err(error) => gone_or_failed(&error),
+        },
     }
 }
 

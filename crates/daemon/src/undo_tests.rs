@@ -227,3 +227,34 @@ fn a_reused_pid_and_a_foreign_value_are_left_alone() {
     );
     assert_eq!((fixture.score(30), fixture.score(31)), (-500, -17));
 }
+
+#[test]
+fn a_session_is_put_back_through_any_of_its_processes() {
+    let mut fixture = Fixture::new();
+    let entry = |number, original| Entry::Autogroup {
+        pid: 7,
+        starttime: 70,
+        number,
+        original,
+        ours: -20,
+    };
+    for pid in [7, 8] {
+        fixture.process(pid, 1, 0);
+    }
+    fixture.write("proc/7/autogroup", "/autogroup-30 nice 0\n");
+    fixture.write("proc/8/autogroup", "/autogroup-25 nice -20\n");
+    // 7 is in another session by now; nobody is left in session 24.
+    assert_eq!(
+        fixture.undo([entry(25, 3), entry(24, 0)]),
+        [Undone::Gone, Undone::Restored]
+    );
+    assert_eq!(fixture.read("proc/8/autogroup"), "3");
+    assert_eq!(fixture.read("proc/7/autogroup"), "/autogroup-30 nice 0");
+
+    fixture.write("proc/8/autogroup", "/autogroup-25 nice 5\n");
+    let theirs = Undone::Theirs {
+        found: "nice 5".to_owned(),
+    };
+    assert_eq!(fixture.undo([entry(25, 3)]), [theirs]);
+    assert!(fixture.ledger.entries().is_empty());
+}

@@ -47,11 +47,19 @@ pub fn give(tid: i32, cpu: &Cpu, found: Asking, wanted: Asking) -> limelight_sys
 }
 
 /// The slice that threads have which ask for none; 0 on kernels that know no slices. This thread
-/// finds out by asking for none itself: it may have inherited one from a boosted terminal.
+/// finds out by asking for none itself for a moment.
 pub fn own_slice_ns() -> u64 {
-    let asked = Cpu::of(0).and_then(|cpu| cpu.set(0, cpu.nice(), 0));
-    match asked.and_then(|()| Cpu::of(0)) {
-        Ok(cpu) => cpu.slice_ns(),
+    let ask = || {
+        let before = Cpu::of(0)?;
+        before.set(0, before.nice(), 0)?;
+        let own = Cpu::of(0)?.slice_ns();
+        if before.slice_ns() != own {
+            before.set(0, before.nice(), before.slice_ns())?;
+        }
+        Ok::<u64, limelight_sys::Error>(own)
+    };
+    match ask() {
+        Ok(slice) => slice,
         Err(error) => {
             debug!("{error}: slices are not told from the kernel's own");
             0

@@ -270,6 +270,14 @@ impl Hierarchy {
         path.chain().into_iter().find(lacks)
     }
 
+    /// Whether the scheduler sees processes of this cgroup in a group of the cpu controller, be it an
+    /// ancestor's: then their session is no group (autogroup).
+    pub fn groups_for_cpu(&self, path: &CgroupPath) -> bool {
+        let top = path.chain().into_iter().next();
+        top.and_then(|top| self.open(&top).ok())
+            .is_some_and(|top| top.dir.contains(WeightKnob::Cpu.file()))
+    }
+
     /// Translates what a person typed: a path below the mount point, or one that starts with it.
     pub fn path_of(&self, text: &str) -> Option<CgroupPath> {
         let below = Path::new(text)

@@ -141,23 +141,23 @@ impl Process {
             .start_ticks)
     }
 
-    /// Number of the scheduler's group to which its session belongs, 0 for the one of all others;
-    /// `None` on a kernel without such groups.
-    pub fn autogroup(&self) -> Result<Option<u64>> {
+    /// The scheduler's group that its session is; `None` when it belongs to the one of all others,
+    /// and on a kernel without such groups.
+    pub fn autogroup(&self) -> Result<Option<Autogroup>> {
         match self.read("autogroup") {
-            // /autogroup-25 nice 0
-            Ok(text) => {
-                let number = text.trim_start_matches("/autogroup-");
-                Ok(number
-                    .split_once(' ')
-                    .and_then(|(number, _)| number.parse().ok()))
-            }
+            Ok(text) => Ok(Autogroup::parse(&text)),
             Err(Error::Gone {
                 errno: rustix::io::Errno::NOENT,
                 ..
             }) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Sets the nice value of its session's group, -20 to 19. A lower one takes CAP_SYS_NICE, and
+    /// without CAP_SYS_ADMIN only one write in a tenth of a second goes through.
+    pub fn set_autogroup_nice(&self, nice: i32) -> Result<()> {
+        self.dir.write("autogroup", &nice.to_string())
     }
 
     /// Owner of the `/proc/PID` directory. This is the effective uid, but 0 while the process is
@@ -169,6 +169,31 @@ impl Process {
     /// True while the process has not exited and been waited for.
     pub fn exists(&self) -> bool {
         self.read("stat").is_ok()
+    }
+}
+
+/// A session as one group for the scheduler: its nice value is weighed against other groups, those
+/// of its threads only inside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Autogroup {
+    /// Its number, never given away again while the machine runs.
+    pub number: u64,
+    /// Its nice value, -20 to 19.
+    pub nice: i32,
+}
+
+impl Autogroup {
+    /// Parses `/autogroup-25 nice 0`.
+    fn parse(text: &str) -> Option<Autogroup> {
+        let (number, nice) = text
+            .trim()
+            .strip_prefix("/autogroup-")?
+            .split_once(" nice ")?;
+        let number = number.parse().ok().filter(|number| *number != 0)?;
+        Some(Autogroup {
+            number,
+            nice: nice.parse().ok()?,
+        })
     }
 }
 

@@ -54,7 +54,8 @@ pub fn examine(
             slices: Cpu::of(0).is_ok_and(|own| own.slice_ns() > 0),
             disks,
         },
-        autogrouped: schedulers::autogroup(proc),
+        autogrouped: schedulers::autogroup(proc)
+            && !path.is_some_and(|path| hierarchy.groups_for_cpu(path)),
         ..View::default()
     };
     let shared = daemon
@@ -84,7 +85,7 @@ fn cure(knob: &str) -> &'static str {
              controller (CPUWeight= or Delegate=yes for the slice above); until then threads get \
              nice values"
         }
-        "nice" => "sysctl kernel.sched_autogroup_enabled=0, or give the app a cgroup of its own",
+        "nice" | "autogroup" => "start apps in cgroups of their own",
         "slice" => "run Linux 6.12 or newer; the boost works without",
         _ => {
             "harmless with fast disks; else: echo bfq > /sys/block/DISK/queue/scheduler, and \

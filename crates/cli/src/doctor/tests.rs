@@ -204,5 +204,11 @@ fn each_knob_of_boost_says_whether_it_acts() {
     assert!(weight.detail.contains("/user.slice"), "{weight:?}");
     assert_eq!(fake.finding("boost nice").state, Verdict::Acts);
     fake.write("proc/sys/kernel/sched_autogroup_enabled", "1\n");
-    assert_eq!(fake.finding("boost nice").state, Verdict::Inert);
+    assert_eq!(fake.finding("boost nice").state, Verdict::Acts);
+    assert_eq!(fake.finding("boost autogroup").state, Verdict::Acts);
+    // A group of the cpu controller above takes the session's place.
+    fake.write("cgroup/user.slice/cpu.weight", "100\n");
+    fs::remove_file(fake.path("cgroup/user.slice/app.scope/cpu.weight")).unwrap();
+    assert_eq!(fake.finding("boost nice").state, Verdict::Acts);
+    assert_eq!(fake.finding("boost autogroup").state, Verdict::Note);
 }

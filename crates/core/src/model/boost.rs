@@ -62,6 +62,15 @@ pub struct Helper {
     pub threads: Threads,
 }
 
+/// A session that the scheduler treats as one group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Autogroup {
+    /// Its number.
+    pub number: u64,
+    /// One of its processes.
+    pub process: ProcessId,
+}
+
 /// What is known when another app comes to the front, and at every tick after.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct View {
@@ -74,8 +83,12 @@ pub struct View {
     /// The app's session is a group of its own for the scheduler (autogroup), so that a nice value
     /// counts only inside it.
     pub autogrouped: bool,
+    /// All such sessions of the app and of those who serve it, by number.
+    pub autogroups: Vec<Autogroup>,
     /// All threads of the app, by process.
     pub threads: Vec<Threads>,
+    /// The same of a program that is being started while another app is in front.
+    pub starting: Vec<Threads>,
     /// Programs that serve the app.
     pub helpers: Vec<Helper>,
 }

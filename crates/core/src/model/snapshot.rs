@@ -2,7 +2,7 @@
 //! Everything the policy may look at, at one moment.
 
 use super::app::{App, AppKey, ProcessId};
-use super::boost::{Threads, View};
+use super::boost::{Autogroup, Threads, View};
 use super::footprint::Footprint;
 use super::pressure::Memory;
 use crate::policy::boost::{Tuning, Weight};
@@ -75,6 +75,8 @@ pub struct InForce {
     pub weighed: Option<(AppKey, Vec<Weight>)>,
     /// The app whose threads are tuned, with what, and those seen to, its helpers' among them.
     pub tuned: Option<(AppKey, Tuning, Vec<Threads>)>,
+    /// The app whose sessions have another nice value as groups, and these.
+    pub regrouped: Option<(AppKey, Vec<Autogroup>)>,
     /// The app whose processes have a lowered `oom_score_adj`, and those seen to, ascending.
     pub shielded: Option<(AppKey, Vec<ProcessId>)>,
     /// Apps that live in cgroups of ours. They stay there when they leave the front: moving them
@@ -117,6 +119,9 @@ pub struct Snapshot {
     pub may_adopt: bool,
     /// The app in front.
     pub topmost: Option<Measured>,
+    /// A program that is being started and was in front soon after an earlier start. Never the app
+    /// in front.
+    pub starting: Option<Measured>,
     /// What `boost` must know.
     pub boost: View,
     /// Steps by which protection is lowered ([`super::pressure::STEPS`] is none left).

@@ -8,9 +8,18 @@
 //! 2. *Nice values* of all its threads, where there is no such cgroup, its controller is not
 //!    enabled, or a sched_ext scheduler does not look at groups. Where a weight acts, nice values
 //!    would only shift time between the app's own threads, and are left alone.
+//!    Where the app's session is a group of its own (autogroup), they count only inside it, and the
+//!    group's own nice value is lowered as well.
 //! 3. *A short slice* for its threads: a thread that wakes up may interrupt whoever has a longer one
 //!    at once. It gives no time, only an earlier turn.
 //! 4. `io.weight` and I/O priorities, where some disk's scheduler looks at them.
+//!
+//! # Those who are about to be in front
+//!
+//! A person who starts an app waits for it before it has a window. A program that was in front soon
+//! after an earlier start (there is a record of that start) is expected there again, so it is given
+//! what the app in front is given, for as long as a start takes. It takes nothing from the app in
+//! front.
 //!
 //! # Those who serve the app
 //!
@@ -25,11 +34,15 @@
 //! in no cgroup and competes with the app's whole branch, so it gets the nice value that comes to the
 //! branch's weight.
 
+mod knobs;
+
 use super::plan::Event;
 use crate::model::app::{AppKey, Home};
-use crate::model::boost::{Helper, Role, Threads, View};
+use crate::model::boost::{Autogroup, Helper, Role, Threads};
 use crate::model::snapshot::{Measured, Snapshot};
-use crate::settings::BoostSettings;
+
+use self::knobs::io_file;
+pub use self::knobs::{knobs, Knobs, Standing};
 
 /// Weight of the app's branch beside one that a helper shares with others: four times the ordinary.
 pub const BESIDE_HELPER: u32 = 400;
@@ -157,189 +170,66 @@ pub enum Step {
         /// The app.
         app: AppKey,
     },
+    /// Lower the nice values of these sessions as groups.
+    Regroup {
+        /// The app.
+        app: AppKey,
+        /// By how many points, down to -20.
+        nice_points: u8,
+        /// The sessions, by number.
+        groups: Vec<Autogroup>,
+    },
+    /// Put all sessions back.
+    Ungroup {
+        /// The app.
+        app: AppKey,
+    },
 }
 
-/// Whether a knob is turned.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
-    /// It is, and it acts.
-    Live,
-    /// It would act, and is not needed or not wanted: why.
-    Unused(String),
-    /// It would have no effect: why.
-    Inert(String),
-}
-
-impl Standing {
-    /// Whether the knob is turned.
-    pub fn is_live(&self) -> bool {
-        *self == Standing::Live
-    }
-}
-
-/// All knobs of `boost`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Knobs {
-    /// `cpu.weight`.
-    pub cpu_weight: Standing,
-    /// Nice values.
-    pub nice: Standing,
-    /// Slices.
-    pub slice: Standing,
-    /// `io.weight` or `io.bfq.weight`.
-    pub io_weight: Standing,
-    /// I/O priorities.
-    pub io_priority: Standing,
-}
-
-impl Knobs {
-    /// The knobs by name.
-    pub fn all(&self) -> [(&'static str, &Standing); 5] {
-        [
-            ("cpu.weight", &self.cpu_weight),
-            ("nice", &self.nice),
-            ("slice", &self.slice),
-            ("io.weight", &self.io_weight),
-            ("ioprio", &self.io_priority),
-        ]
-    }
-}
-
-/// Which knobs act for an app in this cgroup; `None`: one that has none.
-pub fn knobs(settings: &BoostSettings, view: &View, home: Option<&Home>) -> Knobs {
-    let cpu_weight = cpu_weight(view, home);
-    Knobs {
-        nice: nice(settings, view, &cpu_weight),
-        cpu_weight,
-        slice: slice(settings, view),
-        io_weight: io_weight(view, home),
-        io_priority: io_priority(view),
-    }
-}
-
-fn own(home: Option<&Home>) -> Result<&Home, String> {
-    match home {
-        Some(home) if home.own => Ok(home),
-        Some(home) => Err(format!("the app shares {} with other programs", home.path)),
-        None => Err("the app has no cgroup".to_owned()),
-    }
-}
-
-fn cpu_weight(view: &View, home: Option<&Home>) -> Standing {
-    if let Some(name) = &view.schedulers.sched_ext {
-        return Standing::Inert(format!(
-            "the sched_ext scheduler {name} rules, and most do not look at groups"
-        ));
-    }
-    match (own(home), &view.without_cpu) {
-        (Err(why), _) => Standing::Inert(why),
-        (Ok(_), Some(cgroup)) => {
-            Standing::Inert(format!("the cpu controller is not enabled for {cgroup}"))
-        }
-        (Ok(_), None) => Standing::Live,
-    }
-}
-
-fn nice(settings: &BoostSettings, view: &View, cpu_weight: &Standing) -> Standing {
-    if cpu_weight.is_live() {
-        return Standing::Unused("cpu.weight acts".to_owned());
-    }
-    if settings.nice_points == 0 {
-        return Standing::Unused("switched off ([boost] nice_points = 0)".to_owned());
-    }
-    if view.autogrouped && view.schedulers.sched_ext.is_none() {
-        return Standing::Inert(
-            "the app's session is a group of its own (kernel.sched_autogroup_enabled = 1), so nice \
-             values count only inside it"
-                .to_owned(),
-        );
-    }
-    Standing::Live
-}
-
-fn slice(settings: &BoostSettings, view: &View) -> Standing {
-    if settings.slice_us == 0 {
-        return Standing::Unused("switched off ([boost] slice_us = 0)".to_owned());
-    }
-    if !view.schedulers.slices {
-        return Standing::Inert("kernels before 6.12 know no slices of threads".to_owned());
-    }
-    match &view.schedulers.sched_ext {
-        Some(name) => Standing::Inert(format!("the sched_ext scheduler {name} rules")),
-        None => Standing::Live,
-    }
-}
-
-fn has_bfq(view: &View) -> bool {
-    let mut disks = view.schedulers.disks.iter();
-    disks.any(|disk| disk.scheduler == "bfq")
-}
-
-/// How the disks are scheduled, for people.
-fn disks(view: &View) -> String {
-    let disks = view.schedulers.disks.iter();
-    let all: Vec<String> = disks
-        .map(|disk| format!("{}: {}", disk.name, disk.scheduler))
-        .collect();
-    match all.is_empty() {
-        true => "no disk".to_owned(),
-        false => all.join(", "),
-    }
-}
-
-fn io_file(view: &View) -> Option<WeightFile> {
-    if view.schedulers.disks.iter().any(|disk| disk.cost) {
-        return Some(WeightFile::Io);
-    }
-    has_bfq(view).then_some(WeightFile::Bfq)
-}
-
-fn io_weight(view: &View, home: Option<&Home>) -> Standing {
-    if io_file(view).is_none() {
-        return Standing::Inert(format!(
-            "no disk is scheduled by BFQ or iocost ({})",
-            disks(view)
-        ));
-    }
-    match (own(home), &view.without_io) {
-        (Err(why), _) => Standing::Inert(why),
-        (Ok(_), Some(cgroup)) => {
-            Standing::Inert(format!("the io controller is not enabled for {cgroup}"))
-        }
-        (Ok(_), None) => Standing::Live,
-    }
-}
-
-fn io_priority(view: &View) -> Standing {
-    match has_bfq(view) {
-        true => Standing::Live,
-        false => Standing::Inert(format!(
-            "no disk is scheduled by BFQ, and others do not look at levels ({})",
-            disks(view)
-        )),
-    }
-}
-
-/// The app that should be boosted now.
+/// The app that should be boosted now: the one in front, else the one that is about to be.
 fn wanted<'a>(event: &Event, snapshot: &'a Snapshot) -> Option<&'a Measured> {
     if *event == Event::Stop || !snapshot.settings.boost.enabled {
         return None;
     }
-    snapshot.topmost.as_ref()
+    snapshot.topmost.as_ref().or(snapshot.starting.as_ref())
+}
+
+/// Adds what is not listed yet. The smaller one of two weights for a cgroup is for a helper's sake.
+fn add_weights(weights: &mut Vec<Weight>, more: Vec<Weight>) {
+    for weight in more {
+        let same =
+            |known: &&mut Weight| (known.file, &known.cgroup) == (weight.file, &weight.cgroup);
+        match weights.iter_mut().find(same) {
+            Some(known) => known.weight = known.weight.min(weight.weight),
+            None => weights.push(weight),
+        }
+    }
 }
 
 /// What should be in force for an app.
-fn target(snapshot: &Snapshot, topmost: &Measured) -> (Vec<Weight>, Tuning, Vec<Threads>) {
+struct Target {
+    weights: Vec<Weight>,
+    tuning: Tuning,
+    threads: Vec<Threads>,
+    groups: Vec<Autogroup>,
+}
+
+fn target(snapshot: &Snapshot, topmost: &Measured) -> Target {
     let (settings, view) = (&snapshot.settings.boost, &snapshot.boost);
     let knobs = knobs(settings, view, topmost.app.home.as_ref());
+    let starting = snapshot.starting.as_ref().map(|starting| &starting.app);
+    let starting = starting.filter(|app| app.key != topmost.app.key);
     let mut weights = Vec::new();
-    if let Some(home) = topmost.app.own_home() {
+    for app in std::iter::once(&topmost.app).chain(starting) {
+        let Some(home) = app.own_home() else { continue };
+        let mut add = |file, weight| {
+            add_weights(&mut weights, share(file, weight, home, &view.helpers));
+        };
         if knobs.cpu_weight.is_live() {
-            let file = WeightFile::Cpu;
-            weights.extend(share(file, settings.cpu_weight, home, &view.helpers));
+            add(WeightFile::Cpu, settings.cpu_weight);
         }
         if let (true, Some(file)) = (knobs.io_weight.is_live(), io_file(view)) {
-            weights.extend(share(file, settings.io_weight, home, &view.helpers));
+            add(file, settings.io_weight);
         }
     }
     let tuning = Tuning {
@@ -359,16 +249,23 @@ fn target(snapshot: &Snapshot, topmost: &Measured) -> (Vec<Weight>, Tuning, Vec<
         io_level: knobs.io_priority.is_live().then_some(settings.io_level),
     };
     let mut threads = view.threads.clone();
-    for helper in &view.helpers {
-        if !threads
-            .iter()
-            .any(|app| app.process == helper.threads.process)
-        {
-            threads.push(helper.threads.clone());
+    let serving = view.helpers.iter().map(|helper| &helper.threads);
+    for more in view.starting.iter().chain(serving) {
+        if !threads.iter().any(|known| known.process == more.process) {
+            threads.push(more.clone());
         }
     }
     threads.retain(|threads| !threads.tids.is_empty() && !tuning.spares(threads.role));
-    (weights, tuning, threads)
+    let groups = match knobs.autogroup.is_live() {
+        true => view.autogroups.clone(),
+        false => Vec::new(),
+    };
+    Target {
+        weights,
+        tuning,
+        threads,
+        groups,
+    }
 }
 
 /// How many points of nice come to a cgroup's weight: each is a quarter more time
@@ -443,17 +340,24 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     let mut steps = Vec::new();
     if let Some((app, _)) = &in_force.weighed {
         let stays =
-            matches!(&target, Some((key, (weights, ..))) if key == app && !weights.is_empty());
+            matches!(&target, Some((key, wanted)) if key == app && !wanted.weights.is_empty());
         if !stays {
             steps.push(Step::Unweigh { app: *app });
         }
     }
     if let Some((app, tuning, _)) = &in_force.tuned {
         // Another tuning starts from what was there before.
-        let stays = matches!(&target, Some((key, (_, wanted, threads)))
-            if key == app && wanted == tuning && !threads.is_empty());
+        let stays = matches!(&target, Some((key, wanted))
+            if key == app && wanted.tuning == *tuning && !wanted.threads.is_empty());
         if !stays {
             steps.push(Step::Untune { app: *app });
+        }
+    }
+    if let Some((app, _)) = &in_force.regrouped {
+        let stays =
+            matches!(&target, Some((key, wanted)) if key == app && !wanted.groups.is_empty());
+        if !stays {
+            steps.push(Step::Ungroup { app: *app });
         }
     }
     steps
@@ -465,7 +369,12 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
         return Vec::new();
     };
     let app = topmost.app.key;
-    let (weights, tuning, threads) = target(snapshot, topmost);
+    let Target {
+        weights,
+        tuning,
+        threads,
+        groups,
+    } = target(snapshot, topmost);
     let in_force = &snapshot.in_force;
     let mut steps = Vec::new();
     let weighed =
@@ -482,6 +391,17 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
             threads,
         });
     }
+    let numbers =
+        |groups: &[Autogroup]| -> Vec<u64> { groups.iter().map(|group| group.number).collect() };
+    let regrouped = matches!(&in_force.regrouped, Some((key, known))
+        if *key == app && numbers(known) == numbers(&groups));
+    if !regrouped && !groups.is_empty() {
+        steps.push(Step::Regroup {
+            app,
+            nice_points: snapshot.settings.boost.nice_points,
+            groups,
+        });
+    }
     steps
 }
 
@@ -490,20 +410,27 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     if !snapshot.settings.boost.enabled {
         return vec!["boost is switched off by the configuration ([boost] enabled)".to_owned()];
     }
+    let starting = snapshot.starting.as_ref().map(|starting| {
+        format!(
+            "boost: {} is being started, and is treated as the app in front for now",
+            starting.app.name
+        )
+    });
     let Some(topmost) = &snapshot.topmost else {
-        return Vec::new();
+        return starting.into_iter().collect();
     };
     let view = &snapshot.boost;
     let knobs = knobs(&snapshot.settings.boost, view, topmost.app.home.as_ref());
-    let mut notes: Vec<String> = knobs
+    let mut notes: Vec<String> = starting.into_iter().collect();
+    let standings = knobs
         .all()
         .into_iter()
         .filter_map(|(name, standing)| match standing {
             Standing::Live => None,
             Standing::Unused(why) => Some(format!("boost: {name} is not used: {why}")),
             Standing::Inert(why) => Some(format!("boost: {name} is inert: {why}")),
-        })
-        .collect();
+        });
+    notes.extend(standings);
     if let Some(home) = topmost
         .app
         .own_home()

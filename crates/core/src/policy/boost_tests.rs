@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::app::{App, ProcessId};
-use crate::model::boost::{Disk, Schedulers};
+use crate::model::boost::{Disk, Schedulers, View};
 use proptest::prelude::*;
 
 fn home(path: &str, own: bool) -> Home {
@@ -112,16 +112,41 @@ fn where_a_weight_is_inert_threads_get_nice_values() {
 }
 
 #[test]
-fn an_autogroup_makes_nice_values_inert() {
+fn a_session_that_is_a_group_is_lowered_as_one() {
+    let group = |number| Autogroup {
+        number,
+        process: ProcessId {
+            pid: 10,
+            starttime: 7,
+        },
+    };
     let mut snapshot = snapshot(None);
+    assert_eq!(standing(&snapshot).nice, Standing::Live);
+    assert!(matches!(standing(&snapshot).autogroup, Standing::Unused(_)));
+
     snapshot.boost.autogrouped = true;
+    snapshot.boost.autogroups = vec![group(25)];
     let steps = grant(&Event::Topmost, &snapshot);
-    assert_eq!(tuning(&steps).unwrap().0.nice_points, 0);
-    let notes = notes(&snapshot);
-    assert!(
-        notes.iter().any(|note| note.contains("autogroup")),
-        "{notes:?}"
-    );
+    assert_eq!(tuning(&steps).unwrap().0.nice_points, 20);
+    let app = snapshot.topmost.as_ref().unwrap().app.key;
+    let regroup = Step::Regroup {
+        app,
+        nice_points: 20,
+        groups: vec![group(25)],
+    };
+    assert!(steps.contains(&regroup), "{steps:?}");
+
+    snapshot.in_force.regrouped = Some((app, vec![group(25)]));
+    assert!(!grant(&Event::Tick, &snapshot).contains(&regroup));
+    assert_eq!(withdraw(&Event::Stop, &snapshot), [Step::Ungroup { app }]);
+    // With a cgroup of its own the session does not matter.
+    snapshot.topmost.as_mut().unwrap().app.home = Some(home(APP, true));
+    assert_eq!(withdraw(&Event::Tick, &snapshot), [Step::Ungroup { app }]);
+}
+
+fn standing(snapshot: &Snapshot) -> Knobs {
+    let home = snapshot.topmost.as_ref().unwrap().app.home.as_ref();
+    knobs(&snapshot.settings.boost, &snapshot.boost, home)
 }
 
 #[test]
@@ -320,6 +345,14 @@ fn carry_out(event: &Event, snapshot: &mut Snapshot) {
                 in_force.tuned = Some((app, tuning, threads));
             }
             Step::Untune { .. } => in_force.tuned = None,
+            Step::Regroup { app, groups, .. } => {
+                assert!(in_force
+                    .regrouped
+                    .as_ref()
+                    .is_none_or(|(key, _)| *key == app));
+                in_force.regrouped = Some((app, groups));
+            }
+            Step::Ungroup { .. } => in_force.regrouped = None,
         }
     }
 }
@@ -335,6 +368,7 @@ prop_compose! {
     fn situations()(
         app in prop::option::of((0..3u64, paths(), any::<bool>())),
         helpers in prop::collection::vec((paths(), any::<bool>()), 0..4),
+        next in prop::option::of((10..13i32, paths(), any::<bool>())),
         flags in any::<[bool; 6]>(),
         nice_points in 0..=39u8,
         tids in prop::collection::vec(1..50i32, 0..4),
@@ -356,7 +390,12 @@ prop_compose! {
             without_cpu: (!cpu).then(|| "/a".to_owned()),
             without_io: None,
             autogrouped,
+            autogroups: match autogrouped {
+                true => vec![Autogroup { number: 3, process: ProcessId { pid: 10, starttime: 7 } }],
+                false => Vec::new(),
+            },
             threads: vec![threads(10, &tids)],
+            starting: next.iter().map(|(pid, ..)| threads(*pid, &[*pid])).collect(),
             helpers: helpers.into_iter().map(|(path, own)| helper(&path, own)).collect(),
         };
         match (app, &mut snapshot.topmost) {
@@ -366,6 +405,7 @@ prop_compose! {
             }
             _ => snapshot.topmost = None,
         }
+        snapshot.starting = next.map(|(pid, path, own)| starting(home(&path, own), pid));
         snapshot
     }
 }
@@ -380,7 +420,8 @@ proptest! {
             carry_out(&Event::Tick, &mut snapshot);
             prop_assert_eq!(withdraw(&Event::Tick, &snapshot), []);
             prop_assert_eq!(grant(&Event::Tick, &snapshot), []);
-            if snapshot.topmost.is_none() || !snapshot.settings.boost.enabled {
+            let nobody = snapshot.topmost.is_none() && snapshot.starting.is_none();
+            if nobody || !snapshot.settings.boost.enabled {
                 prop_assert_eq!(&snapshot.in_force, &crate::model::InForce::default());
             }
             let mut stopped = snapshot.clone();
@@ -397,7 +438,9 @@ proptest! {
         let steps = grant(&Event::Topmost, &snapshot);
         for step in &steps {
             let Step::Weigh { weights, .. } = step else { continue };
-            let app = snapshot.topmost.as_ref().and_then(|topmost| topmost.app.own_home()).unwrap();
+            let apps = [&snapshot.topmost, &snapshot.starting];
+            let homes = apps.into_iter().flatten().filter_map(|measured| measured.app.own_home());
+            let homes: Vec<&Home> = homes.collect();
             for (at, weight) in weights.iter().enumerate() {
                 prop_assert!(weight.weight >= 1 && weight.weight <= weight.file.max());
                 prop_assert!(weight.cgroup.len() > 1 && weight.cgroup.starts_with('/'));
@@ -406,8 +449,77 @@ proptest! {
                 let above = |path: &str| format!("{path}/").starts_with(&format!("{}/", weight.cgroup));
                 let own = snapshot.boost.helpers.iter().filter_map(|helper| helper.home.as_ref());
                 let mut own = own.filter(|home| home.own);
-                prop_assert!(above(&app.path) || own.any(|home| above(&home.path)));
+                let of_app = homes.iter().any(|home| above(&home.path));
+                prop_assert!(of_app || own.any(|home| above(&home.path)));
             }
         }
     }
+}
+
+fn starting(home: Home, pid: i32) -> Measured {
+    Measured {
+        app: App {
+            key: AppKey::Cgroup { inode: home.inode },
+            name: "next".to_owned(),
+            process: None,
+            home: Some(home),
+        },
+        members: vec![ProcessId { pid, starttime: 7 }],
+        footprint: None,
+    }
+}
+
+#[test]
+fn a_program_that_is_being_started_has_what_the_app_in_front_has() {
+    const NEXT: &str = "/user.slice/u/app.slice/app-next-2.scope";
+    let mut both = snapshot(Some(home(APP, true)));
+    both.starting = Some(starting(home(NEXT, true), 20));
+    both.boost.starting = vec![threads(20, &[20, 21])];
+    let steps = grant(&Event::Starting, &both);
+    let expected = [
+        ("/user.slice", 10_000),
+        ("/user.slice/u", 10_000),
+        ("/user.slice/u/app.slice", 10_000),
+        (APP, 10_000),
+        (NEXT, 10_000),
+    ];
+    assert_eq!(weights(&steps), expected);
+    let tuned = steps.iter().find_map(|step| match step {
+        Step::Tune { threads, .. } => Some(threads.clone()),
+        _ => None,
+    });
+    let tuned: Vec<i32> = tuned.unwrap().iter().map(|t| t.process.pid).collect();
+    assert_eq!(tuned, [10, 20]);
+    assert!(notes(&both)[0].contains("next is being started"));
+}
+
+#[test]
+fn nobody_in_front_leaves_everything_to_the_one_that_starts() {
+    let mut alone = Snapshot {
+        starting: Some(starting(home("/", false), 20)),
+        ..Snapshot::default()
+    };
+    alone.boost.schedulers.slices = true;
+    alone.boost.threads = vec![threads(20, &[20])];
+    let steps = grant(&Event::Starting, &alone);
+    let key = alone.starting.as_ref().unwrap().app.key;
+    assert!(
+        matches!(&steps[..], [Step::Tune { app, tuning, .. }] if *app == key && tuning.nice_points == 20),
+        "{steps:?}"
+    );
+    // It came to the front: nothing has to be taken back and given again.
+    let (tuning, threads) = match &steps[0] {
+        Step::Tune {
+            tuning, threads, ..
+        } => (*tuning, threads.clone()),
+        other => panic!("{other:?}"),
+    };
+    let mut after = alone.clone();
+    after.topmost = after.starting.take();
+    after.in_force.tuned = Some((key, tuning, threads));
+    assert!(withdraw(&Event::Topmost, &after).is_empty());
+    assert!(grant(&Event::Topmost, &after).is_empty());
+    // It did not, and its time is over.
+    after.topmost = None;
+    assert_eq!(withdraw(&Event::Tick, &after), [Step::Untune { app: key }]);
 }

@@ -14,6 +14,8 @@ use crate::model::snapshot::{Measured, Snapshot};
 pub enum Event {
     /// Another app, or none, is in front.
     Topmost,
+    /// A program is being started that was in front soon after an earlier start.
+    Starting,
     /// Memory pressure changed how far protection may go.
     Pressure,
     /// Time passed: processes came and went, the app grew.

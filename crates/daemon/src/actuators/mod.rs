@@ -3,6 +3,7 @@
 //! changes it, and reports what really happened: applied, inert and why, failed and why.
 
 pub mod adopt;
+pub mod boost_groups;
 pub mod boost_threads;
 pub mod boost_weights;
 pub mod cgroup_memory;
@@ -107,6 +108,12 @@ impl Actuators {
                     threads,
                 } => self.tune(*app, *tuning, threads, context),
                 boost::Step::Untune { app } => self.untune(*app, context),
+                boost::Step::Regroup {
+                    app,
+                    nice_points,
+                    groups,
+                } => self.regroup(*app, *nice_points, groups, context),
+                boost::Step::Ungroup { app } => self.ungroup(*app, context),
             },
             Action::Premap(heap::Step::Switch { window_pages }) => {
                 self.switch_premap(*window_pages, context);
@@ -141,7 +148,14 @@ impl Actuators {
                 boost::Step::Tune {
                     tuning, threads, ..
                 } => self.plan_tune(*tuning, threads, context),
-                boost::Step::Unweigh { .. } | boost::Step::Untune { .. } => {}
+                boost::Step::Regroup {
+                    nice_points,
+                    groups,
+                    ..
+                } => self.plan_regroup(*nice_points, groups, context),
+                boost::Step::Unweigh { .. }
+                | boost::Step::Untune { .. }
+                | boost::Step::Ungroup { .. } => {}
             },
             Action::Premap(heap::Step::Switch { window_pages }) => {
                 self.plan_switch_premap(*window_pages, context);

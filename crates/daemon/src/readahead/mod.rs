@@ -178,10 +178,11 @@ impl Readahead {
         }
     }
 
-    /// Takes executions, and reads of streams that stood still.
-    pub fn take_execs(&mut self, doors: &Doors, now: Duration) {
+    /// Takes executions, and reads of streams that stood still. Returns the processes that execute
+    /// a program whose start is recorded.
+    pub fn take_execs(&mut self, doors: &Doors, now: Duration) -> Vec<i32> {
         let Eyes::Open(opens) = &mut self.eyes else {
-            return;
+            return Vec::new();
         };
         let batch = opens.take_prompt();
         if batch.lost {
@@ -189,6 +190,7 @@ impl Readahead {
             self.streams.wake(opens.prompt(), now);
         }
         let mut execs = 0;
+        let mut launched = Vec::new();
         let mut replays = Vec::new();
         for event in batch.events.iter().filter(|event| event.pid != own_pid()) {
             if event.read {
@@ -198,7 +200,10 @@ impl Readahead {
             }
             if event.exec {
                 execs += 1;
-                replays.extend(self.coldstart.executed(event.pid, &event.file, doors, now));
+                if let Some(replay) = self.coldstart.executed(event.pid, &event.file, doors, now) {
+                    launched.push(event.pid);
+                    replays.push(replay);
+                }
             }
         }
         opens.spend(0, execs, false, now);
@@ -211,6 +216,7 @@ impl Readahead {
                 readers.starts.ask(Job::Replay(Replay { room, ..replay }));
             }
         }
+        launched
     }
 
     /// Somebody opened something: it will be taken soon.

@@ -19,6 +19,7 @@ use tracing::{debug, warn};
 
 use super::disk::Disks;
 use super::replay::{self, Recording, Replay};
+use crate::daemon::{come_first, stand_back};
 
 /// Jobs that may wait.
 const JOBS: usize = 64;
@@ -149,6 +150,8 @@ struct Worker {
 
 impl Worker {
     fn run(mut self, queue: &Receiver<Job>) {
+        // Behind the app for which it reads it would always be too late.
+        come_first();
         while let Ok(job) = queue.recv() {
             match job {
                 Job::Piece { file, range, chunk } => {
@@ -162,7 +165,10 @@ impl Worker {
                     self.reply.send(Answer::Replayed(done));
                 }
                 Job::Record(job) => {
+                    // Nobody waits for it.
+                    stand_back();
                     let done = replay::record(&job);
+                    come_first();
                     if let Err(why) = &done.outcome {
                         warn!("the start of {} was not recorded: {why}", done.program);
                     }

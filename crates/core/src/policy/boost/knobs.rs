@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Which knobs of `boost` act for an app, and why the others do not.
+
+use super::WeightFile;
+use crate::model::app::Home;
+use crate::model::boost::View;
+use crate::settings::BoostSettings;
+
+/// Whether a knob is turned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// It is, and it acts.
+    Live,
+    /// It would act, and is not needed or not wanted: why.
+    Unused(String),
+    /// It would have no effect: why.
+    Inert(String),
+}
+
+impl Standing {
+    /// Whether the knob is turned.
+    pub fn is_live(&self) -> bool {
+        *self == Standing::Live
+    }
+}
+
+/// All knobs of `boost`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Knobs {
+    /// `cpu.weight`.
+    pub cpu_weight: Standing,
+    /// Nice values.
+    pub nice: Standing,
+    /// Nice values of sessions that are groups of their own.
+    pub autogroup: Standing,
+    /// Slices.
+    pub slice: Standing,
+    /// `io.weight` or `io.bfq.weight`.
+    pub io_weight: Standing,
+    /// I/O priorities.
+    pub io_priority: Standing,
+}
+
+impl Knobs {
+    /// The knobs by name.
+    pub fn all(&self) -> [(&'static str, &Standing); 6] {
+        [
+            ("cpu.weight", &self.cpu_weight),
+            ("nice", &self.nice),
+            ("autogroup", &self.autogroup),
+            ("slice", &self.slice),
+            ("io.weight", &self.io_weight),
+            ("ioprio", &self.io_priority),
+        ]
+    }
+}
+
+/// Which knobs act for an app in this cgroup; `None`: one that has none.
+pub fn knobs(settings: &BoostSettings, view: &View, home: Option<&Home>) -> Knobs {
+    let cpu_weight = cpu_weight(view, home);
+    Knobs {
+        nice: nice(settings, &cpu_weight),
+        autogroup: autogroup(settings, view, &cpu_weight),
+        cpu_weight,
+        slice: slice(settings, view),
+        io_weight: io_weight(view, home),
+        io_priority: io_priority(view),
+    }
+}
+
+fn own(home: Option<&Home>) -> Result<&Home, String> {
+    match home {
+        Some(home) if home.own => Ok(home),
+        Some(home) => Err(format!("the app shares {} with other programs", home.path)),
+        None => Err("the app has no cgroup".to_owned()),
+    }
+}
+
+fn cpu_weight(view: &View, home: Option<&Home>) -> Standing {
+    if let Some(name) = &view.schedulers.sched_ext {
+        return Standing::Inert(format!(
+            "the sched_ext scheduler {name} rules, and most do not look at groups"
+        ));
+    }
+    match (own(home), &view.without_cpu) {
+        (Err(why), _) => Standing::Inert(why),
+        (Ok(_), Some(cgroup)) => {
+            Standing::Inert(format!("the cpu controller is not enabled for {cgroup}"))
+        }
+        (Ok(_), None) => Standing::Live,
+    }
+}
+
+fn nice(settings: &BoostSettings, cpu_weight: &Standing) -> Standing {
+    if cpu_weight.is_live() {
+        return Standing::Unused("cpu.weight acts".to_owned());
+    }
+    if settings.nice_points == 0 {
+        return Standing::Unused("switched off ([boost] nice_points = 0)".to_owned());
+    }
+    Standing::Live
+}
+
+/// Inside a session that is a group of its own (kernel.sched_autogroup_enabled) the threads' nice
+/// values count; against other sessions only that of the group does.
+fn autogroup(settings: &BoostSettings, view: &View, cpu_weight: &Standing) -> Standing {
+    if cpu_weight.is_live() {
+        return Standing::Unused("cpu.weight acts".to_owned());
+    }
+    if settings.nice_points == 0 {
+        return Standing::Unused("switched off ([boost] nice_points = 0)".to_owned());
+    }
+    if let Some(name) = &view.schedulers.sched_ext {
+        return Standing::Inert(format!("the sched_ext scheduler {name} rules"));
+    }
+    match view.autogrouped {
+        true => Standing::Live,
+        false => Standing::Unused("the app's session is no group of its own".to_owned()),
+    }
+}
+
+fn slice(settings: &BoostSettings, view: &View) -> Standing {
+    if settings.slice_us == 0 {
+        return Standing::Unused("switched off ([boost] slice_us = 0)".to_owned());
+    }
+    if !view.schedulers.slices {
+        return Standing::Inert("kernels before 6.12 know no slices of threads".to_owned());
+    }
+    match &view.schedulers.sched_ext {
+        Some(name) => Standing::Inert(format!("the sched_ext scheduler {name} rules")),
+        None => Standing::Live,
+    }
+}
+
+fn has_bfq(view: &View) -> bool {
+    let mut disks = view.schedulers.disks.iter();
+    disks.any(|disk| disk.scheduler == "bfq")
+}
+
+/// How the disks are scheduled, for people.
+fn disks(view: &View) -> String {
+    let disks = view.schedulers.disks.iter();
+    let all: Vec<String> = disks
+        .map(|disk| format!("{}: {}", disk.name, disk.scheduler))
+        .collect();
+    match all.is_empty() {
+        true => "no disk".to_owned(),
+        false => all.join(", "),
+    }
+}
+
+pub(super) fn io_file(view: &View) -> Option<WeightFile> {
+    if view.schedulers.disks.iter().any(|disk| disk.cost) {
+        return Some(WeightFile::Io);
+    }
+    has_bfq(view).then_some(WeightFile::Bfq)
+}
+
+fn io_weight(view: &View, home: Option<&Home>) -> Standing {
+    if io_file(view).is_none() {
+        return Standing::Inert(format!(
+            "no disk is scheduled by BFQ or iocost ({})",
+            disks(view)
+        ));
+    }
+    match (own(home), &view.without_io) {
+        (Err(why), _) => Standing::Inert(why),
+        (Ok(_), Some(cgroup)) => {
+            Standing::Inert(format!("the io controller is not enabled for {cgroup}"))
+        }
+        (Ok(_), None) => Standing::Live,
+    }
+}
+
+fn io_priority(view: &View) -> Standing {
+    match has_bfq(view) {
+        true => Standing::Live,
+        false => Standing::Inert(format!(
+            "no disk is scheduled by BFQ, and others do not look at levels ({})",
+            disks(view)
+        )),
+    }
+}
