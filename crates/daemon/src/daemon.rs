@@ -338,8 +338,7 @@ impl Daemon {
             self.windows.next_deadline(),
         ];
         let next = deadlines.into_iter().flatten().min()?;
-        // Rounded up: a millisecond early would only be another turn.
-        Some(next.saturating_sub(now()) + Duration::from_millis(1))
+        Some(next.saturating_sub(now()))
     }
 
     /// How many times longer than configured the next look may wait. Each look takes milliseconds

@@ -81,7 +81,8 @@ pub fn read_ahead(file: impl AsFd, range: Range, chunk: u64) -> Result<()> {
     let chunk = chunk.max(page_bytes());
     let mut offset = range.offset;
     while offset < end {
-        let len = chunk.min(end - offset);
+        // A first one that is no whole chunk ends where a chunk does.
+        let len = (chunk - offset % chunk).min(end - offset);
         // SAFETY: plain numbers; the descriptor lives as long as the call.
         let done =
             unsafe { libc::readahead(file.as_fd().as_raw_fd(), offset as i64, len as usize) };

@@ -148,6 +148,8 @@ pub struct Stream {
     ahead: u64,
     /// Looks in a row that found it standing still.
     idle: u32,
+    /// Time that the last look left until the next one.
+    pace: Duration,
 }
 
 /// What a look at a stream gives.
@@ -169,6 +171,7 @@ impl Stream {
             run: 0,
             ahead: position,
             idle: 0,
+            pace: LOOK_MIN,
         }
     }
 
@@ -179,6 +182,12 @@ impl Stream {
 
     /// Looks where the reader is now in a file of `size` bytes.
     pub fn look(&mut self, position: u64, size: u64, now: Duration) -> Look {
+        let look = self.judge(position, size, now);
+        self.pace = look.next;
+        look
+    }
+
+    fn judge(&mut self, position: u64, size: u64, now: Duration) -> Look {
         let passed = now.saturating_sub(self.at);
         let lead_max = self.window * LEAD_MAX;
         let moved = position.wrapping_sub(self.position);
@@ -192,34 +201,28 @@ impl Stream {
                 next: next.min(LOOK_IDLE),
             };
         }
+        let soon = Look {
+            read: None,
+            next: LOOK_MIN,
+        };
         // How long it has moved since it stood still nobody knows, so its speed is not known.
         let woken = std::mem::take(&mut self.idle) > 0;
         // A jump is a seek: no disk is that much faster than what was asked for.
         if position < before || moved > lead_max.max(self.ahead.saturating_sub(before)) * 2 {
             self.run = 0;
             self.ahead = position;
-            return Look {
-                read: None,
-                next: LOOK_MIN,
-            };
+            return soon;
         }
         self.run = self.run.saturating_add(moved);
+        // One that has overtaken us was held up by the disk, and so is one that waits for the first
+        // window: it will be faster than it was.
+        let held_up = woken || self.ahead <= position;
         self.ahead = self.ahead.max(position);
+        if self.run < PROOF {
+            return soon;
+        }
         // Bytes a millisecond.
         let speed = moved.saturating_mul(1000) / (passed.as_micros().max(1) as u64);
-        if self.run < PROOF {
-            let next = Duration::from_millis((PROOF - self.run) / 2 / speed.max(1));
-            return Look {
-                read: None,
-                next: if woken {
-                    LOOK_MIN
-                } else {
-                    next.clamp(LOOK_MIN, LOOK_MAX)
-                },
-            };
-        }
-        // One that has overtaken us was held up by the disk: it will be faster now.
-        let overtaken = self.ahead == position;
         let lead = (speed.saturating_mul(2 * LOOK_MAX.as_millis() as u64))
             .clamp(self.window * LEAD_MIN, lead_max)
             .min(self.run.saturating_mul(2).max(self.window));
@@ -231,16 +234,14 @@ impl Stream {
         });
         let read = read.filter(|&(_, len)| len > 0);
         let in_hand = in_hand + read.map_or(0, |(_, len)| len);
-        // Half of what is in hand may be used up until the next look.
-        let next = Duration::from_millis(in_hand / 2 / speed.max(1));
-        Look {
-            read,
-            next: if woken || overtaken {
-                LOOK_MIN
-            } else {
-                next.clamp(LOOK_MIN, LOOK_MAX)
-            },
-        }
+        // Half of what is in hand may be used up until the next look, if it goes on at this speed.
+        // Whether it does, a look that is not much later tells.
+        let used = Duration::from_millis(in_hand / 2 / speed.max(1));
+        let next = match held_up {
+            true => LOOK_MIN,
+            false => used.min(self.pace * 2).clamp(LOOK_MIN, LOOK_MAX),
+        };
+        Look { read, next }
     }
 
     /// `len` bytes from where the last look asked for them on are being read.
@@ -307,6 +308,36 @@ mod tests {
         assert_eq!(stream.look(0, 64 * MIB, MS(1)).read, None);
         let look = stream.look(4 * KIB, 64 * MIB, MS(3000));
         assert_eq!(look.next, LOOK_MIN);
+    }
+
+    #[test]
+    fn one_that_the_disk_holds_up_is_not_taken_for_a_slow_one() {
+        let mut stream = Stream::new(0, MIB, MS(0));
+        assert!(stream.look(96 * KIB, 64 * MIB, MS(1)).read.is_some());
+        stream.granted(2 * MIB - 96 * KIB);
+        // What it was given is not there yet.
+        let look = stream.look(100 * KIB, 64 * MIB, MS(2));
+        assert!(look.next <= 2 * LOOK_MIN, "{look:?}");
+        let look = stream.look(104 * KIB, 64 * MIB, MS(4));
+        assert!(look.next <= 4 * LOOK_MIN, "{look:?}");
+    }
+
+    #[test]
+    fn a_slow_reader_is_looked_at_less_and_less() {
+        let mut stream = Stream::new(0, MIB, MS(0));
+        let (mut now, mut position) = (MS(0), 0);
+        let mut looks = 0;
+        while now < MS(10_000) {
+            // 1 MiB a second.
+            let look = stream.look(position, 64 * MIB, now);
+            if let Some((_, len)) = look.read {
+                stream.granted(len);
+            }
+            now += look.next;
+            position = now.as_millis() as u64 * KIB;
+            looks += 1;
+        }
+        assert!(looks < 200, "{looks} looks in 10 s");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use limelight_sys::dir::Dir;
+use limelight_sys::meminfo::page_bytes;
 use rustix::fs::{major, minor};
 
 /// The kernel's read-ahead where a device does not say.
@@ -17,12 +18,16 @@ pub struct Disk {
     pub read_ahead: u64,
     /// Bytes of the largest request.
     pub request: u64,
+    /// Bytes of the largest request whose pages are no neighbours in memory.
+    pub scattered: u64,
 }
 
 impl Disk {
-    /// Most bytes that one call may ask for: the kernel forgets what goes beyond.
+    /// Bytes that one call asks for: the kernel forgets what goes beyond its read-ahead and the
+    /// largest request, and what is left over after the last whole request is a small one.
     pub fn chunk(&self) -> u64 {
-        self.read_ahead.max(self.request)
+        let most = self.read_ahead.max(self.request);
+        most / self.scattered * self.scattered
     }
 }
 
@@ -60,21 +65,31 @@ impl Disks {
 fn look(sys: &Path, device: u64) -> Disk {
     let number = format!("{}:{}", major(device), minor(device));
     let block = sys.join("dev/block").join(&number);
-    let bytes = |directory: PathBuf, file: &str| -> Option<u64> {
+    let figure = |directory: PathBuf, file: &str| -> Option<u64> {
         let text = Dir::open(directory).ok()?.read_text(file).ok()?;
-        text.trim().parse::<u64>().ok()?.checked_mul(1024)
+        text.trim().parse().ok()
     };
+    let bytes = |directory, file| figure(directory, file)?.checked_mul(1024);
     // A partition has its disk's queue.
-    let queue =
-        |file| bytes(block.join("queue"), file).or_else(|| bytes(block.join("../queue"), file));
+    let queues = [block.join("queue"), block.join("../queue")];
+    let queue = |file| queues.iter().find_map(|queue| bytes(queue.clone(), file));
+    let segments = queues
+        .iter()
+        .find_map(|queue| figure(queue.clone(), "max_segments"));
     // File systems on several devices have numbers of their own.
     let read_ahead = || {
         queue("read_ahead_kb")
             .or_else(|| bytes(sys.join("class/bdi").join(&number), "read_ahead_kb"))
     };
+    let request = queue("max_sectors_kb")
+        .unwrap_or(ORDINARY)
+        .max(page_bytes());
     Disk {
         read_ahead: read_ahead().unwrap_or(ORDINARY),
-        request: queue("max_sectors_kb").unwrap_or(ORDINARY).max(4096),
+        request,
+        scattered: segments
+            .and_then(|segments| segments.checked_mul(page_bytes()))
+            .map_or(request, |bytes| bytes.clamp(page_bytes(), request)),
     }
 }
 
@@ -93,6 +108,7 @@ mod tests {
         };
         write("devices/sda/queue/read_ahead_kb", "256\n");
         write("devices/sda/queue/max_sectors_kb", "1280\n");
+        write("devices/sda/queue/max_segments", "128\n");
         write("devices/sda/sda1/partition", "1\n");
         write("class/bdi/0:44/read_ahead_kb", "4096\n");
         std::fs::create_dir_all(temp.path().join("dev/block")).unwrap();
@@ -104,14 +120,18 @@ mod tests {
         let disk = Disk {
             read_ahead: 256 << 10,
             request: 1280 << 10,
+            scattered: 128 * page_bytes(),
         };
         assert_eq!(disks.get(makedev(8, 0)), disk);
         assert_eq!(disks.get(makedev(8, 1)), disk);
-        assert_eq!(disk.chunk(), 1280 << 10);
+        // Whole requests; with pages of 64 KiB the segments are no bound.
+        assert_eq!(disk.chunk(), 1280 * 1024 / disk.scattered * disk.scattered);
+        assert!(disk.chunk() <= 1280 << 10 && disk.chunk() > 640 << 10);
         assert_eq!(disks.get(makedev(0, 44)).read_ahead, 4 << 20);
         let unknown = Disk {
             read_ahead: ORDINARY,
             request: ORDINARY,
+            scattered: ORDINARY,
         };
         assert_eq!(disks.get(makedev(0, 45)), unknown);
     }

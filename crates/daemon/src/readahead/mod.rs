@@ -30,6 +30,9 @@ use reader::{Answer, Answers, Job, Reader, Reply};
 use replay::Replay;
 use streams::Streams;
 
+/// How often memory is looked at while streams are read: a look costs more than a stream's own.
+const MEMORY_EVERY: Duration = Duration::from_millis(20);
+
 /// Buffers of opens that are taken together, some 160 events each.
 const BUFFERS: usize = 32;
 
@@ -71,6 +74,8 @@ pub struct Readahead {
     members: Vec<ProcessId>,
     follows: bool,
     lowered_steps: u8,
+    /// What streams may still have read, and when that was looked at.
+    room: Option<(u64, Duration)>,
     totals: Totals,
 }
 
@@ -92,6 +97,7 @@ impl Readahead {
             members: Vec::new(),
             follows: false,
             lowered_steps: 0,
+            room: None,
             totals: Totals::default(),
         };
         if dry_run {
@@ -153,6 +159,9 @@ impl Readahead {
     pub fn observe(&mut self, snapshot: &Snapshot, doors: &Doors, now: Duration) {
         if self.readers.is_none() {
             return;
+        }
+        if self.lowered_steps != snapshot.lowered_steps {
+            self.room = None;
         }
         self.lowered_steps = snapshot.lowered_steps;
         self.follows = follows_streams(snapshot);
@@ -338,10 +347,15 @@ impl Readahead {
             readers.starts.ask(Job::Record(recording));
         }
         if self.streams.next_deadline().is_some_and(|due| due <= now) {
-            let room = room(&pressure::memory(doors), self.lowered_steps);
+            let known = self
+                .room
+                .filter(|(_, at)| now.saturating_sub(*at) < MEMORY_EVERY);
+            let (mut left, at) =
+                known.unwrap_or_else(|| (room(&pressure::memory(doors), self.lowered_steps), now));
             let means = (&readers.streams, queue_of(&self.eyes));
             self.streams
-                .pass_time(doors, &self.settings, means, room, now);
+                .pass_time(doors, &self.settings, means, &mut left, now);
+            self.room = Some((left, at));
         }
     }
 

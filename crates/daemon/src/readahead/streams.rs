@@ -170,13 +170,14 @@ impl Streams {
         looks.chain(self.look_through.values().copied()).min()
     }
 
-    /// Looks at everything that is due. `room` bytes may be read ahead in all.
+    /// Looks at everything that is due. `room` bytes may be read ahead in all; what is asked for is
+    /// taken off.
     pub fn pass_time(
         &mut self,
         doors: &Doors,
         settings: &ReadaheadSettings,
         (reader, queue): (&Reader, Option<&Fanotify>),
-        mut room: u64,
+        room: &mut u64,
         now: Duration,
     ) {
         let due: Vec<i32> = self
@@ -206,7 +207,7 @@ impl Streams {
                 followed.watch(queue, now);
             }
             if let Some((offset, len)) = look.read {
-                let len = rate.take(len.min(room), now);
+                let len = rate.take(len.min(*room), now);
                 let piece = Job::Piece {
                     file: Arc::clone(&followed.file),
                     range: Range { offset, len },
@@ -215,7 +216,7 @@ impl Streams {
                 if len > 0 && reader.ask(piece) {
                     followed.stream.granted(len);
                     *bytes += len;
-                    room -= len;
+                    *room -= len;
                 }
             }
             true
