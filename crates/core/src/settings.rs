@@ -45,6 +45,8 @@ pub struct ProtectSettings {
     /// Points of `oom_score_adj` (thousandths of memory) that the topmost app's processes are
     /// lowered by, 0 (not at all) to 1000.
     pub oom_points: u16,
+    /// Whether mapped pages that are charged to others are locked where the kernel cannot know them.
+    pub lock_shared: bool,
     /// How often the topmost app is measured.
     pub interval: Duration,
 }
@@ -55,6 +57,7 @@ impl Default for ProtectSettings {
             enabled: true,
             budget_percent: 60,
             oom_points: 500,
+            lock_shared: true,
             interval: Duration::from_millis(500),
         }
     }

@@ -91,6 +91,18 @@ impl Machine {
                     in_force.shielded = Some((*app, members.clone()));
                 }
                 Step::Unshield { .. } => in_force.shielded = None,
+                Step::Lock { locking } => {
+                    assert!(!snapshot.device, "the kernel knows these pages by itself");
+                    assert_eq!(Some(locking.app), front, "locked for a background app");
+                    assert!(locking.limit > 0 && locking.limit <= snapshot.budget() / 4);
+                    let other = in_force
+                        .locked
+                        .as_ref()
+                        .filter(|other| other.app != locking.app);
+                    assert_eq!(other, None, "two apps locked at once");
+                    in_force.locked = Some(locking.clone());
+                }
+                Step::Unlock { .. } => in_force.locked = None,
             },
         }
     }
@@ -172,16 +184,18 @@ prop_compose! {
         others in prop_oneof![3 => 0..64 * MIB, 1 => any::<u64>()],
         budget_percent in 1..=90u8,
         oom_points in prop_oneof![Just(0u16), 1..=1000u16],
-        flags in any::<[bool; 7]>(),
+        flags in any::<[bool; 8]>(),
         lowered_steps in 0..=STEPS,
+        locked_bytes in 0..64 * MIB,
         device_members in 0..6u32,
         ceiling in prop::option::of(0..512 * MIB),
     ) -> Snapshot {
-        let [enabled, mglru, memory_controller, device, may_adopt, readahead, premap] = flags;
+        let [enabled, mglru, memory_controller, device, may_adopt, readahead, premap, lock] = flags;
         let mut settings = Settings::default();
         settings.protect.enabled = enabled;
         settings.protect.budget_percent = budget_percent;
         settings.protect.oom_points = oom_points;
+        settings.protect.lock_shared = lock;
         settings.readahead.enabled = readahead;
         settings.premap.enabled = premap;
         Snapshot {
@@ -200,6 +214,7 @@ prop_compose! {
             boost: View::default(),
             lowered_steps,
             protected_by_others: others,
+            locked_bytes,
             in_force: InForce::default(),
         }
     }
@@ -229,6 +244,7 @@ proptest! {
             if snapshot.topmost.is_none() || !snapshot.settings.protect.enabled {
                 prop_assert_eq!(machine.in_force.reserved, None);
                 prop_assert_eq!(&machine.in_force.shielded, &None);
+                prop_assert_eq!(&machine.in_force.locked, &None);
             }
             let on = device && snapshot.settings.protect.enabled && event != Event::Stop;
             prop_assert_eq!(machine.in_force.device_protect.is_some(), on);
@@ -251,6 +267,25 @@ proptest! {
         let after = Snapshot { in_force: machine.in_force, may_adopt: false, ..snapshot };
         let rest = plan(&event, &after);
         prop_assert!(rest.is_empty(), "{:?}", rest);
+    }
+
+    /// With each step of pressure less is locked, with the last one nothing; and what is locked
+    /// is not reserved as well.
+    #[test]
+    fn locks_give_way_and_count(steps in 0..STEPS, locked in 0..150 * MIB) {
+        let limit = |steps: u8| {
+            let snapshot = viewer(Usage::default(), steps);
+            plan(&Event::Topmost, &snapshot).into_iter().find_map(|action| match action {
+                Action::Protect(Step::Lock { locking }) => Some(locking.limit),
+                _ => None,
+            })
+        };
+        prop_assert!(limit(steps + 1) < limit(steps));
+        prop_assert_eq!(limit(STEPS), None);
+        let mut snapshot = viewer(Usage { current: 900 * MIB, ..Usage::default() }, 0);
+        snapshot.locked_bytes = locked;
+        let reserved = reserve_of(&plan(&Event::Topmost, &snapshot));
+        prop_assert!(reserved + locked <= snapshot.budget());
     }
 
     /// A larger app never gets less, and each step of pressure never gives more.

@@ -183,6 +183,11 @@ const KEYS: &[Key] = &[
     },
     Key {
         section: "protect",
+        name: "lock_shared",
+        kind: Kind::Bool(|c, v| c.settings.protect.lock_shared = v),
+    },
+    Key {
+        section: "protect",
         name: "adopt",
         kind: Kind::Word(&["auto", "never", "always"], |c, at| {
             c.adopt = pick(&[Adopt::Auto, Adopt::Never, Adopt::Always], at);

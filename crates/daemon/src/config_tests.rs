@@ -16,7 +16,7 @@ fn golden_errors() {
             "\n[protect]\nbudget = 60\n",
             &[(
                 3,
-                "unknown key `budget` in [protect]; there are `enabled`, `budget_percent`, `interval_ms`, `oom_score_adj_points`, `adopt`",
+                "unknown key `budget` in [protect]; there are `enabled`, `budget_percent`, `interval_ms`, `oom_score_adj_points`, `lock_shared`, `adopt`",
             )],
         ),
         (
@@ -112,6 +112,7 @@ fn every_key_reaches_the_configuration() {
         budget_percent = 40
         interval_ms = 250
         oom_score_adj_points = 0
+        lock_shared = false
         adopt = \"always\"
         [boost]
         enabled = false
@@ -151,6 +152,7 @@ fn every_key_reaches_the_configuration() {
     assert_eq!(config.settings.protect.budget_percent, 40);
     assert_eq!(config.settings.protect.interval, ms(250));
     assert_eq!(config.settings.protect.oom_points, 0);
+    assert!(!config.settings.protect.lock_shared);
     assert_eq!(config.adopt, Adopt::Always);
     let boost = BoostSettings {
         enabled: false,

@@ -35,6 +35,7 @@ pub mod doors;
 pub mod exit;
 pub mod identify;
 pub mod lock;
+pub mod locker;
 pub mod log;
 pub mod notify;
 mod react;

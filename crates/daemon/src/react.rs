@@ -152,6 +152,11 @@ impl Daemon {
                     }
                 }
             }
+            self.actuators.report_locks(Context {
+                doors: &self.doors,
+                now: now(),
+                front: front.as_ref(),
+            });
             self.tell_own_writes(&actions);
             self.last.in_force = self.actuators.in_force.clone();
             if !again {
@@ -242,6 +247,7 @@ impl Daemon {
                 &self.actuators.ledger,
                 lru.knob(),
             ),
+            locked_bytes: self.actuators.locked_bytes(),
             in_force: self.actuators.in_force.clone(),
         }
     }

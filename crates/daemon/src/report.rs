@@ -108,6 +108,9 @@ impl Daemon {
         if self.last.memory_controller {
             means.push(format!("{knob} of the app's cgroup"));
         }
+        if self.actuators.locked_bytes() > 0 {
+            means.push("locks on what it maps of files and is charged to others".to_owned());
+        }
         if self.config.settings.protect.oom_points > 0 {
             means.push("a lower oom_score_adj".to_owned());
         }

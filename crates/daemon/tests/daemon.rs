@@ -410,7 +410,7 @@ fn a_dry_run_says_everything_and_does_nothing() {
     daemon.focus(a.pid);
     let status = daemon.status();
     assert!(status.dry_run);
-    assert_eq!(status.changes.len(), 3, "{:?}", status.changes);
+    assert_eq!(status.changes.len(), 4, "{:?}", status.changes);
     assert!(status
         .changes
         .iter()

@@ -58,6 +58,17 @@ pub struct Reserved {
     pub bytes: u64,
 }
 
+/// Locks on pages that the app maps and that are charged to others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Locking {
+    /// For this app.
+    pub app: AppKey,
+    /// Its processes, ascending: whose mappings are looked at.
+    pub members: Vec<ProcessId>,
+    /// Most that may be locked, in bytes.
+    pub limit: u64,
+}
+
 /// What the actuators have in force, as they reported it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InForce {
@@ -79,6 +90,8 @@ pub struct InForce {
     pub regrouped: Option<(AppKey, Vec<Autogroup>)>,
     /// The app whose processes have a lowered `oom_score_adj`, and those seen to, ascending.
     pub shielded: Option<(AppKey, Vec<ProcessId>)>,
+    /// The locks asked for; how much is locked is [`Snapshot::locked_bytes`].
+    pub locked: Option<Locking>,
     /// Apps that live in cgroups of ours. They stay there when they leave the front: moving them
     /// back would leave behind everything that was charged meanwhile.
     pub adopted: Vec<AppKey>,
@@ -128,6 +141,8 @@ pub struct Snapshot {
     pub lowered_steps: u8,
     /// Bytes that others protect with the same knobs, already in use by them.
     pub protected_by_others: u64,
+    /// Bytes that the daemon holds locked for the topmost app.
+    pub locked_bytes: u64,
     /// The smallest limit (`memory.max`, `memory.high`) of the app's ancestors, in bytes. Inside
     /// it the app's reservation is as hard as in the machine as a whole.
     pub ceiling: Option<u64>,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `protect`: reclaim takes the topmost app's pages last.
 //!
-//! Four means, each independent of the others, so that a machine that lacks one still has the rest:
+//! Five means, each independent of the others, so that a machine that lacks one still has the rest:
 //!
 //! 1. *The device*: our kernel recognises the app's pages by itself. Switched on all the time, also
 //!    while no app is topmost: the kernel writes down who reads what in, and an app that comes to
@@ -13,6 +13,8 @@
 //!    no reservation.
 //! 4. *A shield*: a lower `oom_score_adj`. Memory that reclaim may not take makes its owner look
 //!    like the best victim to the OOM killer.
+//! 5. *Locks* on mapped pages that are charged to somebody else ([`shared_pages`]), where there is no
+//!    device.
 //!
 //! # Size of the reservation
 //!
@@ -24,11 +26,13 @@
 //!
 //! [`Usage::held`]: crate::model::footprint::Usage::held
 
+mod shared_pages;
+
 use super::plan::Event;
 use crate::model::app::{AppKey, ProcessId};
 use crate::model::footprint::Footprint;
 use crate::model::pressure::STEPS;
-use crate::model::snapshot::{Knob, Measured, Reserved, Snapshot};
+use crate::model::snapshot::{Knob, Locking, Measured, Reserved, Snapshot};
 
 /// Reservations are multiples of this: every page size divides it, so that the kernel reads back
 /// what was written, and small changes of the app cause no write.
@@ -81,6 +85,16 @@ pub enum Step {
         /// The app.
         app: AppKey,
     },
+    /// Lock what the app maps of files and is charged to others, now and as it maps more.
+    Lock {
+        /// For whom, and how much.
+        locking: Locking,
+    },
+    /// Unlock all of it.
+    Unlock {
+        /// The app.
+        app: AppKey,
+    },
 }
 
 /// Whether nothing at all should be in force.
@@ -113,6 +127,15 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     if let Some((app, _)) = in_force.shielded {
         if !is_wanted(app) || snapshot.settings.protect.oom_points == 0 {
             steps.push(Step::Unshield { app });
+        }
+    }
+    if let Some(locked) = &in_force.locked {
+        let stays = wanted.filter(|topmost| topmost.app.key == locked.app);
+        if stays
+            .and_then(|topmost| shared_pages::wanted(snapshot, topmost))
+            .is_none()
+        {
+            steps.push(Step::Unlock { app: locked.app });
         }
     }
     if off(event, snapshot) {
@@ -162,6 +185,7 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
             steps.push(step);
         }
     }
+    steps.extend(shared_pages::lock(snapshot, topmost));
     steps
 }
 
@@ -212,7 +236,7 @@ struct Size {
 impl Size {
     fn of(footprint: &Footprint, snapshot: &Snapshot) -> Size {
         let usage = &footprint.usage;
-        let budget = snapshot.budget();
+        let budget = snapshot.budget().saturating_sub(snapshot.locked_bytes);
         let steps = snapshot.lowered_steps.min(STEPS);
         let left = u64::from(STEPS - steps);
         let held = usage.held();
@@ -269,12 +293,13 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     if !snapshot.memory_controller {
         notes.push("the memory controller is not available on cgroup v2, so no memory can be reserved for the app's cgroup".to_owned());
     }
+    let locks = snapshot.locked_bytes > 0;
     match &topmost.app.home {
         Some(home) if home.adopted => notes.push(format!(
             "the app was moved into {}: pages charged before the move stay with its old cgroup and are not reserved",
             home.path
         )),
-        Some(home) if home.own && !snapshot.device => notes.push(
+        Some(home) if home.own && !snapshot.device && !locks => notes.push(
             "pages that another process brought in (shared libraries) are charged to that process's cgroup and are not reserved".to_owned(),
         ),
         Some(home) if !home.own && snapshot.device => notes.push(format!(

@@ -12,6 +12,7 @@ pub mod device;
 pub mod oom_score_adj;
 pub mod premap;
 pub mod readahead;
+pub mod shared_pages;
 
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use limelight_core::policy::protect::Step;
 use limelight_core::policy::{boost, premap as heap, readahead as ahead, Action};
 
 use crate::doors::Doors;
+use crate::locker::Locker;
 use crate::restore::Ledger;
 
 use changes::Changes;
@@ -41,6 +43,8 @@ pub struct Actuators {
     conflicts: Vec<(u64, &'static str)>,
     /// Times that somebody took the reservation away.
     disturbances: u8,
+    /// Holds shared pages, once there was somebody to hold them for.
+    locker: Option<Locker>,
 }
 
 /// What an action is carried out with.
@@ -77,6 +81,7 @@ impl Actuators {
             device,
             conflicts: Vec::new(),
             disturbances: 0,
+            locker: None,
         }
     }
 
@@ -98,6 +103,8 @@ impl Actuators {
                     self.shield(*app, members, *points, context);
                 }
                 Step::Unshield { app } => self.unshield(*app, context),
+                Step::Lock { locking } => self.lock(locking, context),
+                Step::Unlock { .. } => self.unlock(),
             },
             Action::Boost(step) => match step {
                 boost::Step::Weigh { app, weights } => self.weigh(*app, weights, context),
@@ -140,8 +147,12 @@ impl Actuators {
                 } => {
                     self.plan_shield(*app, members, *points, context);
                 }
+                Step::Lock { locking } => self.plan_lock(locking, context),
                 // Nothing is in force in a dry run, so nothing is ever taken back.
-                Step::Release { .. } | Step::Unreserve { .. } | Step::Unshield { .. } => {}
+                Step::Release { .. }
+                | Step::Unreserve { .. }
+                | Step::Unshield { .. }
+                | Step::Unlock { .. } => {}
             },
             Action::Boost(step) => match step {
                 boost::Step::Weigh { app, weights } => self.plan_weigh(*app, weights, context),

@@ -111,7 +111,7 @@ impl Scenario for BeyondCgroups {
     }
 
     fn about(&self) -> &'static str {
-        "our kernel keeps pages that no cgroup knob reaches, and those of children"
+        "pages that no cgroup knob reaches are kept, and on our kernel those of children too"
     }
 
     fn kind(&self) -> Kind {
@@ -126,7 +126,7 @@ impl Scenario for BeyondCgroups {
     }
 
     fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
-        vec![MEMORY_LOW, MEMORY_MIN, STOCK_OURS, LIMELIGHT]
+        vec![MEMORY_LOW, MEMORY_MIN, ON_DEBIAN, STOCK_OURS, LIMELIGHT]
     }
 
     fn machine(&self, _variant: &Variant) -> MachineSize {
@@ -145,7 +145,9 @@ impl Scenario for BeyondCgroups {
             )
         };
         match arm.arm {
-            Arm::MemoryLow | Arm::MemoryMin => vec![task(OTHERS_PAGES, true, Family::Single)],
+            Arm::MemoryLow | Arm::MemoryMin | Arm::LimelightOnDebian => {
+                vec![task(OTHERS_PAGES, true, Family::Single)]
+            }
             Arm::Stock => vec![task(FAMILIES[0].0, false, Family::Single)],
             _ => FAMILIES
                 .iter()
@@ -184,6 +186,12 @@ impl Scenario for BeyondCgroups {
                 task: FAMILIES[0].0,
             };
             verdicts.extend(seen.faults_gone(IDLE_OURS, STOCK_OURS, LIMELIGHT));
+            let seen = Seen {
+                task: OTHERS_PAGES,
+                ..seen
+            };
+            let library = f64::from(short(&variant.load).footprint.library_mib * 256);
+            verdicts.extend(seen.kept(ON_DEBIAN, "resident_library_pages", library, KEPT));
         }
         verdicts
     }

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Locks on mapped pages that are charged to others. Nothing of it is in the restore record: the
+//! locks are this process's, and end with it.
+
+use std::collections::BTreeSet;
+
+use limelight_core::control::{Change, Outcome};
+use limelight_core::model::snapshot::Locking;
+use limelight_core::model::App;
+use limelight_sys::cgroup::Cgroup;
+
+use super::changes::Reach;
+use super::{Actuators, Context};
+use crate::identify::open_home;
+use crate::locker::{Locked, Locker, Order};
+
+/// What people read of it in place of a file's name.
+const KNOB: &str = "mlock of mapped files";
+
+const RULE: &str =
+    "protect: what the app maps of files and is charged to others is beyond its reservation";
+
+const UNDONE_BY: &str = "another app in front, limelight focus --none, or limelightd stopping";
+
+/// Inode numbers of a cgroup and of all below it.
+fn inodes(cgroup: &Cgroup, found: &mut BTreeSet<u64>) {
+    found.insert(cgroup.id().0);
+    for child in cgroup.children().unwrap_or_default() {
+        inodes(&child, found);
+    }
+}
+
+fn change(limit: u64, locked: &Locked, context: Context<'_>) -> Change {
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    let full = match locked.full {
+        true => ", which is not all",
+        false => "",
+    };
+    Change {
+        knob: KNOB.to_owned(),
+        from: "0 MiB".to_owned(),
+        to: format!(
+            "{} MiB of {} files, at most {} MiB{full}",
+            mib(locked.bytes),
+            locked.files,
+            mib(limit)
+        ),
+        rule: RULE.to_owned(),
+        at_ms: context.now.as_millis() as u64,
+        outcome: match &locked.unable {
+            Some(why) => Outcome::Inert { why: why.clone() },
+            None => Outcome::Applied,
+        },
+        undone_by: UNDONE_BY.to_owned(),
+    }
+}
+
+impl Actuators {
+    pub(super) fn lock(&mut self, locking: &Locking, context: Context<'_>) {
+        let mut reserved = BTreeSet::new();
+        let home = context.front.filter(|app| app.own_home().is_some());
+        if let Some(cgroup) = home.and_then(|app: &App| open_home(context.doors, app)) {
+            inodes(&cgroup, &mut reserved);
+        }
+        if self.locker.is_none() {
+            match Locker::start(&context.doors.roots.proc) {
+                Ok(locker) => self.locker = Some(locker),
+                Err(error) => {
+                    let unable = Locked {
+                        unable: Some(format!("no thread for it: {error}")),
+                        ..Locked::default()
+                    };
+                    let change = change(locking.limit, &unable, context);
+                    self.changes.note(Reach::App(locking.app), change);
+                }
+            }
+        }
+        if let Some(locker) = &self.locker {
+            locker.ask(Some(Order {
+                app: locking.app,
+                members: locking.members.clone(),
+                reserved,
+                limit: locking.limit,
+            }));
+        }
+        self.in_force.locked = Some(locking.clone());
+    }
+
+    pub(super) fn unlock(&mut self) {
+        if let Some(locker) = &self.locker {
+            locker.ask(None);
+        }
+        self.in_force.locked = None;
+        self.changes.drop_knob(KNOB);
+    }
+
+    pub(super) fn plan_lock(&mut self, locking: &Locking, context: Context<'_>) {
+        let mut change = change(locking.limit, &Locked::default(), context);
+        change.outcome = Outcome::Planned;
+        self.changes.note(Reach::App(locking.app), change);
+    }
+
+    /// Bytes that are locked for the app in front, as far as is known by now.
+    pub fn locked_bytes(&self) -> u64 {
+        let locker = self
+            .locker
+            .as_ref()
+            .filter(|_| self.in_force.locked.is_some());
+        locker.map_or(0, |locker| locker.locked().bytes)
+    }
+
+    /// Says what the thread has locked since it was asked.
+    pub fn report_locks(&mut self, context: Context<'_>) {
+        let (Some(locker), Some(locking)) = (&self.locker, &self.in_force.locked) else {
+            return;
+        };
+        let locked = locker.locked();
+        if locked != Locked::default() {
+            let change = change(locking.limit, &locked, context);
+            self.changes.note(Reach::App(locking.app), change);
+        }
+    }
+}

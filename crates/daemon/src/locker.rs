@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The thread that keeps shared pages in memory: what an app maps of files and is charged to
+//! others.
+//!
+//! It looks by itself, again and again, because an app maps more while it runs; and it waits for
+//! the disk when a page has gone between the look and the lock. So the loop only tells it for whom
+//! and how much, and reads what came of it. All locks are mappings of this process: whatever
+//! becomes of the daemon, nothing is left.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use limelight_core::model::{AppKey, ProcessId};
+use limelight_sys::locked_file::LockedFile;
+use limelight_sys::maps::{FilePage, PageCgroups, ReadMapping};
+use limelight_sys::meminfo::page_bytes;
+use limelight_sys::pagecache::Range;
+use limelight_sys::proc::Proc;
+use limelight_sys::process::Process;
+use tracing::debug;
+
+/// Time between two looks at an app: short at first, while it is getting to work.
+const SOON: Duration = Duration::from_secs(1);
+const LATE: Duration = Duration::from_secs(16);
+
+/// Stack of the thread, in bytes: none of its functions is deep.
+const STACK: usize = 256 << 10;
+
+/// For whom, and how much.
+#[derive(Debug, Clone)]
+pub struct Order {
+    /// The app.
+    pub app: AppKey,
+    /// Whose mappings to look at.
+    pub members: Vec<ProcessId>,
+    /// Cgroups whose pages are kept by a reservation, by inode number.
+    pub reserved: BTreeSet<u64>,
+    /// Most that may be locked, in bytes.
+    pub limit: u64,
+}
+
+/// What is locked.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Locked {
+    /// Bytes.
+    pub bytes: u64,
+    /// Files of which something is locked.
+    pub files: usize,
+    /// There would be more, but for the limit.
+    pub full: bool,
+    /// Why nothing can be locked here at all.
+    pub unable: Option<String>,
+}
+
+/// The thread, and what it says. It lets go of everything when this is dropped.
+#[derive(Debug)]
+pub struct Locker {
+    orders: Sender<Option<Order>>,
+    locked: Arc<Mutex<Locked>>,
+}
+
+impl Locker {
+    /// Starts the thread; `proc` is the procfs to look at.
+    pub fn start(proc: &Path) -> std::io::Result<Locker> {
+        let (orders, queue) = channel();
+        let locked = Arc::new(Mutex::new(Locked::default()));
+        let shelf = Arc::clone(&locked);
+        let proc = proc.to_string_lossy().into_owned();
+        std::thread::Builder::new()
+            .name("limelight-lock".to_owned())
+            .stack_size(STACK)
+            .spawn(move || run(&proc, &queue, &shelf))?;
+        Ok(Locker { orders, locked })
+    }
+
+    /// Locks for this app from now on; `None`: for nobody.
+    pub fn ask(&self, order: Option<Order>) {
+        // The thread ends only with this value, or by a panic, after which nothing is locked.
+        if self.orders.send(order).is_err() {
+            debug!("the thread that locks pages has ended");
+        }
+    }
+
+    /// What is locked now.
+    pub fn locked(&self) -> Locked {
+        let locked = self.locked.lock();
+        locked.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn run(proc: &str, orders: &Receiver<Option<Order>>, shelf: &Mutex<Locked>) {
+    let mut order: Option<Order> = None;
+    let mut holdings = Holdings::default();
+    let mut pause = SOON;
+    loop {
+        let word = match order {
+            Some(_) => orders.recv_timeout(pause),
+            None => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match word {
+            Ok(fresh) => {
+                // Only the last word counts.
+                let fresh = orders.try_iter().last().unwrap_or(fresh);
+                let stays = matches!((&order, &fresh), (Some(old), Some(new))
+                    if old.app == new.app && old.reserved == new.reserved && holdings.bytes <= new.limit);
+                if !stays {
+                    holdings = Holdings::default();
+                    pause = SOON;
+                }
+                order = fresh;
+            }
+            Err(RecvTimeoutError::Timeout) => pause = (pause * 2).min(LATE),
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        let unable = order
+            .as_ref()
+            .and_then(|order| holdings.look(proc, order).err());
+        let now = Locked {
+            bytes: holdings.bytes,
+            files: holdings
+                .files
+                .values()
+                .filter(|file| file.bytes > 0)
+                .count(),
+            full: holdings.full,
+            unable: unable.map(|error| error.to_string()),
+        };
+        *shelf.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    }
+}
+
+/// One file, and what is known of it.
+#[derive(Debug, Default)]
+struct Holding {
+    /// `None`: it cannot be locked.
+    file: Option<LockedFile>,
+    /// Pages that were looked at: locked, or charged to a cgroup that is reserved.
+    settled: BTreeSet<u64>,
+    bytes: u64,
+}
+
+/// Everything that is locked for one app.
+#[derive(Debug, Default)]
+struct Holdings {
+    files: BTreeMap<(u64, u64), Holding>,
+    bytes: u64,
+    full: bool,
+}
+
+impl Holdings {
+    /// Looks at all processes of the app and locks what is not locked yet. `Err`: nobody's pages
+    /// can be told from others' on this machine.
+    fn look(&mut self, proc: &str, order: &Order) -> limelight_sys::Result<()> {
+        let proc = Proc::open(proc)?;
+        let mut cgroups = PageCgroups::open(&proc)?;
+        self.full = false;
+        for &member in &order.members {
+            let Ok(process) = proc.process(member.pid) else {
+                continue;
+            };
+            if !process
+                .stat()
+                .is_ok_and(|stat| stat.start_ticks == member.starttime)
+            {
+                continue;
+            }
+            // One that ends meanwhile has no mappings.
+            for mapping in process.read_mappings().unwrap_or_default() {
+                if let Err(error) = self.settle(&process, &mapping, &mut cgroups, order) {
+                    debug!("{error}");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn settle(
+        &mut self,
+        process: &Process,
+        mapping: &ReadMapping,
+        cgroups: &mut PageCgroups,
+        order: &Order,
+    ) -> limelight_sys::Result<()> {
+        let holding = self.files.entry(mapping.file).or_insert_with(|| {
+            let file = process.open_mapped(mapping);
+            let file = file.and_then(|file| LockedFile::new(&file));
+            if let Err(error) = &file {
+                debug!("{error}");
+            }
+            Holding {
+                file: file.ok(),
+                ..Holding::default()
+            }
+        });
+        let Some(file) = &holding.file else {
+            return Ok(());
+        };
+        let mut pages = process.resident(mapping)?;
+        pages.retain(|page| !holding.settled.contains(&page.index));
+        let (reserved, others): (Vec<_>, Vec<_>) = pages.into_iter().partition(|page| {
+            let inode = cgroups.of(page.frame);
+            inode.is_some_and(|inode| order.reserved.contains(&inode))
+        });
+        holding
+            .settled
+            .extend(reserved.iter().map(|page| page.index));
+        for range in runs(&others) {
+            let left = order.limit.saturating_sub(self.bytes);
+            let range = Range {
+                len: range.len.min(left / page_bytes() * page_bytes()),
+                ..range
+            };
+            if range.len == 0 {
+                self.full = true;
+                break;
+            }
+            file.hold(range)?;
+            let first = range.offset / page_bytes();
+            holding
+                .settled
+                .extend(first..first + range.len / page_bytes());
+            holding.bytes += range.len;
+            self.bytes += range.len;
+        }
+        Ok(())
+    }
+}
+
+/// Pages that lie side by side in the file, in bytes.
+fn runs(pages: &[FilePage]) -> Vec<Range> {
+    let mut runs: Vec<Range> = Vec::new();
+    for page in pages {
+        let offset = page.index * page_bytes();
+        match runs.last_mut() {
+            Some(last) if last.offset + last.len == offset => last.len += page_bytes(),
+            _ => runs.push(Range {
+                offset,
+                len: page_bytes(),
+            }),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn neighbours_are_one_range() {
+        let page = |index| FilePage { index, frame: 1 };
+        let bytes = page_bytes();
+        let range = |first, pages| Range {
+            offset: first * bytes,
+            len: pages * bytes,
+        };
+        assert_eq!(
+            runs(&[page(1), page(2), page(3), page(7), page(9), page(10)]),
+            [range(1, 3), range(7, 1), range(9, 2)]
+        );
+        assert_eq!(runs(&[]), []);
+    }
+
+    /// Waits until the thread has said something that `holds`.
+    fn wait(locker: &Locker, holds: impl Fn(&Locked) -> bool) -> Locked {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let locked = locker.locked();
+            if holds(&locked) {
+                return locked;
+            }
+            assert!(Instant::now() < deadline, "{locked:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn a_program_is_locked_within_the_limit_and_let_go() {
+        let own = Proc::open("/proc").unwrap();
+        let own = own.process(std::process::id() as i32).unwrap();
+        let member = ProcessId {
+            pid: own.pid(),
+            starttime: own.stat().unwrap().start_ticks,
+        };
+        let order = |limit| Order {
+            app: AppKey::Tree(member),
+            members: vec![member],
+            reserved: BTreeSet::new(),
+            limit,
+        };
+        let locker = Locker::start(Path::new("/proc")).unwrap();
+        let page = page_bytes();
+        locker.ask(Some(order(3 * page)));
+        let locked = wait(&locker, |locked| {
+            locked.bytes > 0 || locked.unable.is_some()
+        });
+        if locked.unable.is_some() {
+            // Not root, or a kernel that does not tell.
+            return;
+        }
+        assert_eq!(locked.bytes, 3 * page);
+        assert!(locked.full && locked.files == 1, "{locked:?}");
+        locker.ask(Some(order(20 * page)));
+        wait(&locker, |locked| locked.bytes == 20 * page);
+        locker.ask(Some(order(page)));
+        wait(&locker, |locked| locked.bytes == page);
+        locker.ask(None);
+        wait(&locker, |locked| locked.bytes == 0);
+    }
+}

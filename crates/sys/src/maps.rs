@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What a process maps of files, which pages of that are in its page tables, and to which cgroup
+//! each is charged: `/proc/PID/maps`, `/proc/PID/pagemap`, `/proc/kpagecgroup`.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+use crate::meminfo::page_bytes;
+use crate::proc::Proc;
+use crate::process::Process;
+
+/// Bits of a `pagemap` entry (Documentation/admin-guide/mm/pagemap.rst).
+const PRESENT: u64 = 1 << 63;
+const OF_FILE: u64 = 1 << 61;
+const FRAME: u64 = (1 << 55) - 1;
+
+/// Bytes of one entry of `pagemap` and of `kpagecgroup`.
+const ENTRY: usize = 8;
+
+/// Entries read with one call.
+const BATCH: usize = 4096;
+
+/// Entries of `kpagecgroup` read at once: pages of a file often lie side by side.
+const BLOCK: u64 = 32;
+
+/// Most of one mapping that is looked at, in bytes: the page table of a database's file is no
+/// place to look for a library.
+const LOOK: u64 = 1 << 30;
+
+/// A part of a file that a process maps and may not write to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadMapping {
+    /// First address.
+    pub start: u64,
+    /// Address behind the last one.
+    pub end: u64,
+    /// Where in the file it begins, in bytes.
+    pub offset: u64,
+    /// Which file: its device and inode numbers.
+    pub file: (u64, u64),
+}
+
+impl ReadMapping {
+    fn parse(line: &str) -> Option<ReadMapping> {
+        let mut fields = line.split_ascii_whitespace();
+        let (start, end) = fields.next()?.split_once('-')?;
+        let rights = fields.next()?;
+        let offset = fields.next()?;
+        let (major, minor) = fields.next()?.split_once(':')?;
+        let inode = fields.next()?.parse().ok()?;
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        let short = |text| u32::from_str_radix(text, 16).ok();
+        let readable = rights.starts_with('r') && !rights.contains('w');
+        (readable && inode != 0).then_some(())?;
+        Some(ReadMapping {
+            start: number(start)?,
+            end: number(end)?,
+            offset: number(offset)?,
+            file: (rustix::fs::makedev(short(major)?, short(minor)?), inode),
+        })
+    }
+}
+
+/// A page of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FilePage {
+    /// Which one, counted from the beginning of the file.
+    pub index: u64,
+    /// Its page frame.
+    pub frame: u64,
+}
+
+impl Process {
+    /// The files that it maps without the right to write, by address.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`] when it has ended, [`Error::Permission`] without CAP_SYS_PTRACE.
+    pub fn read_mappings(&self) -> Result<Vec<ReadMapping>> {
+        let text = self.dir().read_text("maps")?;
+        Ok(text.lines().filter_map(ReadMapping::parse).collect())
+    }
+
+    /// Opens a mapped file through its mapping, wherever it is by now, and whatever root directory
+    /// the process has. Its access time is left alone where that is allowed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`] when it is not mapped there any more, [`Error::Invalid`] when it is neither a
+    /// regular file nor a disk, [`Error::Permission`] without CAP_SYS_ADMIN.
+    pub fn open_mapped(&self, mapped: &ReadMapping) -> Result<File> {
+        let name = format!("map_files/{:x}-{:x}", mapped.start, mapped.end);
+        let path = self.dir().path().join(&name);
+        let failed = |errno| Error::new("open", &path, errno);
+        // Looked at first: to open a device can have effects.
+        let stat = rustix::fs::statat(self, name.as_str(), rustix::fs::AtFlags::empty());
+        let kind = FileType::from_raw_mode(stat.map_err(failed)?.st_mode);
+        if !matches!(kind, FileType::RegularFile | FileType::BlockDevice) {
+            return Err(failed(Errno::INVAL));
+        }
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let open = |flags| rustix::fs::openat(self, name.as_str(), flags, Mode::empty());
+        let fd = match open(flags | OFlags::NOATIME) {
+            Err(Errno::PERM) => open(flags),
+            result => result,
+        };
+        Ok(File::from(fd.map_err(failed)?))
+    }
+
+    /// The pages of a mapping that are in the process's page tables and still the file's.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`], [`Error::Permission`] as above; without CAP_SYS_ADMIN the kernel hides the
+    /// frames, which is [`Error::Permission`], too.
+    pub fn resident(&self, mapped: &ReadMapping) -> Result<Vec<FilePage>> {
+        let file = File::from(self.dir().open_at("pagemap", OFlags::RDONLY, "read")?);
+        let path = self.dir().path().join("pagemap");
+        let page = page_bytes();
+        let first = mapped.offset / page;
+        let end = mapped.end.min(mapped.start.saturating_add(LOOK));
+        let count = end.saturating_sub(mapped.start) / page;
+        let mut pages = Vec::new();
+        let mut buffer = vec![0; BATCH * ENTRY];
+        let mut done = 0;
+        while done < count {
+            let wanted = (count - done).min(BATCH as u64) as usize * ENTRY;
+            let at = (mapped.start / page + done) * ENTRY as u64;
+            let read = file.read_at(&mut buffer[..wanted], at);
+            let read = read.map_err(|error| {
+                let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+                Error::new("read", &path, errno)
+            })?;
+            if read < ENTRY {
+                // The process has ended, or given its memory up.
+                break;
+            }
+            for entry in entries(&buffer[..read]) {
+                let index = first + done;
+                done += 1;
+                if entry & (PRESENT | OF_FILE) != PRESENT | OF_FILE {
+                    continue;
+                }
+                match entry & FRAME {
+                    0 => return Err(Error::new("see the page frames in", &path, Errno::PERM)),
+                    frame => pages.push(FilePage { index, frame }),
+                }
+            }
+        }
+        Ok(pages)
+    }
+}
+
+fn entries(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    bytes
+        .chunks_exact(ENTRY)
+        .map(|entry| u64::from_ne_bytes(entry.try_into().unwrap_or_default()))
+}
+
+/// `/proc/kpagecgroup`: whom a page is charged to.
+#[derive(Debug)]
+pub struct PageCgroups {
+    file: File,
+    /// The block read last: its first frame and its entries.
+    block: (u64, Vec<u64>),
+}
+
+impl PageCgroups {
+    /// Opens it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`] on a kernel without it (CONFIG_PROC_PAGE_MONITOR, CONFIG_MEMCG),
+    /// [`Error::Permission`] for all but root.
+    pub fn open(proc: &Proc) -> Result<PageCgroups> {
+        let fd = proc.dir().open_at("kpagecgroup", OFlags::RDONLY, "read")?;
+        Ok(PageCgroups {
+            file: File::from(fd),
+            block: (u64::MAX, Vec::new()),
+        })
+    }
+
+    /// Inode number of the cgroup that a page frame is charged to, or of its nearest ancestor that
+    /// still exists; `None` when it is charged to none, or there is no such frame.
+    pub fn of(&mut self, frame: u64) -> Option<u64> {
+        let first = frame / BLOCK * BLOCK;
+        if self.block.0 != first {
+            let mut buffer = [0; BLOCK as usize * ENTRY];
+            let read = self.file.read_at(&mut buffer, first * ENTRY as u64).ok()?;
+            self.block = (first, entries(&buffer[..read]).collect());
+        }
+        let inode = self.block.1.get((frame - first) as usize).copied()?;
+        (inode != 0).then_some(inode)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn only_files_that_are_read_count() {
+        let text = "\
+7f01-7f09 r-xp 00002000 fd:01 1234   /usr/lib/libc.so.6 (deleted)
+7f09-7f0a rw-p 0000a000 fd:01 1234   /usr/lib/libc.so.6
+7f0a-7f0b r--s 00000000 00:05 9      /memfd:x y
+7f0b-7f0c rw-p 00000000 00:00 0
+7f0c-7f0d ---p 00000000 fd:01 1234   /usr/lib/libc.so.6
+7ffd-7ffe r-xp 00000000 00:00 0      [vdso]
+broken";
+        let files: Vec<_> = text.lines().filter_map(ReadMapping::parse).collect();
+        assert_eq!(files.len(), 2, "{files:?}");
+        let expected = ReadMapping {
+            start: 0x7f01,
+            end: 0x7f09,
+            offset: 0x2000,
+            file: (rustix::fs::makedev(0xfd, 1), 1234),
+        };
+        assert_eq!(files[0], expected);
+    }
+
+    #[test]
+    fn this_very_program_is_mapped_and_can_be_opened() {
+        let proc = Proc::open("/proc").unwrap();
+        let own = proc.process(std::process::id() as i32).unwrap();
+        let files = own.read_mappings().unwrap();
+        let program = std::fs::metadata("/proc/self/exe").unwrap();
+        let inode = std::os::unix::fs::MetadataExt::ino(&program);
+        let mapped: Vec<_> = files.iter().filter(|m| m.file.1 == inode).collect();
+        assert!(!mapped.is_empty());
+        match own.open_mapped(mapped[0]) {
+            Ok(file) => assert_eq!(file.metadata().unwrap().len(), program.len()),
+            // Not root.
+            Err(error) => assert!(matches!(error, Error::Permission { .. }), "{error}"),
+        }
+        let code = mapped.iter().map(|mapped| own.resident(mapped));
+        match code.collect::<Result<Vec<_>>>() {
+            Ok(pages) => assert!(!pages.concat().is_empty(), "this code runs"),
+            Err(error) => assert!(matches!(error, Error::Permission { .. }), "{error}"),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn lines_never_panic(line in any::<String>()) {
+            ReadMapping::parse(&line);
+        }
+    }
+}
