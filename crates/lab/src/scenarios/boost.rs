@@ -39,6 +39,9 @@ const SPEED_BY_NICE: f64 = 0.88;
 const SLOWER: f64 = 2.0;
 /// Percent of frames that may be missed beyond those of the idle machine.
 const MISSED: f64 = 1.0;
+/// Frames of one run. What a hundredth of the processor's weight gives to the loads they take a tick of
+/// the clock at a time, which is one frame in 109: of a hundred frames that is none, one or two.
+const FRAMES_DRAWN: u32 = 300;
 /// Microseconds in which the boost must have moved.
 const MOVED_US: f64 = 50_000.0;
 
@@ -49,6 +52,8 @@ const FRAMES: &str = "frames-loads";
 const BUILD: &str = "frames-build";
 const HELPER: &str = "helper-known";
 const UNKNOWN: &str = "helper-unknown";
+/// A frame takes a third of a second where nobody knows the helper.
+const UNKNOWN_FRAMES: u32 = 20;
 const SWITCHES: &str = "switches";
 
 fn place(variant: &Variant) -> Place {
@@ -76,10 +81,9 @@ fn tasks(place: Place, runs: u32, frames: u32) -> Vec<Task> {
         ..add.clone()
     };
     let served = |helper| Boost {
-        // A frame takes a third of a second where nobody knows the helper.
         runs: match helper {
             Helper::Known => frames,
-            Helper::Unknown => frames / 5,
+            Helper::Unknown => UNKNOWN_FRAMES,
         },
         helper: Some(helper),
         ..add.clone()
@@ -276,7 +280,7 @@ impl Scenario for Exact {
     }
 
     fn tasks(&self, variant: &Variant, _arm: ArmOn) -> Vec<Task> {
-        tasks(place(variant), 40, 100)
+        tasks(place(variant), 40, FRAMES_DRAWN)
     }
 
     fn time_limit(&self, _variant: &Variant) -> Duration {
@@ -326,7 +330,7 @@ impl Scenario for TwoProcessors {
     }
 
     fn tasks(&self, variant: &Variant, _arm: ArmOn) -> Vec<Task> {
-        tasks(place(variant), 50, 200)
+        tasks(place(variant), 50, FRAMES_DRAWN)
     }
 
     fn time_limit(&self, _variant: &Variant) -> Duration {
