@@ -2,6 +2,7 @@
 //! `kill -9 limelightd` in the middle of load: the kernel forgets at once, the successor puts
 //! everything back.
 
+use std::fs;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
@@ -13,7 +14,31 @@ use crate::cell::Stage;
 use crate::counters::Counters;
 use crate::daemon::Daemon;
 use crate::gallery::{prepare_arm, swipe, Prepared, Viewer, APP};
+use crate::machine::memory_kib;
 use crate::scenario::Gallery;
+
+/// A buffer of the daemon's own tracing instance has at most so many KiB for each processor.
+const TRACE_KIB: u64 = 128;
+
+/// Locked memory of the whole machine may differ by so many KiB without a reason: it is counted in
+/// batches.
+const LOCKED_SLACK_KIB: u64 = 512;
+
+/// The daemon must not take for its tracing what it is there to save.
+fn check_tracing(stage: &Stage) -> Result<()> {
+    let path = "/sys/kernel/tracing/instances/limelight/buffer_size_kb";
+    let Ok(text) = fs::read_to_string(path) else {
+        // A kernel without the tracepoint: the values are scanned.
+        return Ok(());
+    };
+    let kib = text.split_ascii_whitespace().next();
+    let kib: Option<u64> = kib.and_then(|kib| kib.parse().ok());
+    stage.reporter.check(
+        "limelightd's trace buffers are small",
+        kib.is_some_and(|kib| kib <= TRACE_KIB),
+        format!("{} KiB for each processor", text.trim()),
+    )
+}
 
 /// Runs the scenario; the gallery's loads go on while the daemon dies.
 pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
@@ -34,6 +59,7 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
         gallery.family,
         stage.repetition,
     )?;
+    let locked_before = memory_kib("Mlocked")?;
     let daemon =
         prepare_arm(stage.arm, &viewer)?.context("only arms with limelightd can kill it")?;
     viewer.visit()?;
@@ -48,6 +74,7 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
         !changed.is_empty(),
         changed.join("; "),
     )?;
+    check_tracing(&stage)?;
     if Path::new(DEVICE_PATH).exists() {
         let held = matches!(
             Device::open(Path::new(DEVICE_PATH)),
@@ -59,7 +86,14 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
             if held { "busy" } else { "it opened" },
         )?;
     }
+    let locked = memory_kib("Mlocked")?;
     let before = daemon.kill()?;
+    let left = memory_kib("Mlocked")?;
+    stage.reporter.check(
+        "at once after kill -9 nothing is locked that was not before",
+        left <= locked_before + LOCKED_SLACK_KIB && locked > left,
+        format!("{locked_before} KiB before limelightd, {locked} with it, {left} after it"),
+    )?;
     if Path::new(DEVICE_PATH).exists() {
         let info = Device::open(Path::new(DEVICE_PATH)).and_then(|device| device.info())?;
         stage.reporter.check(

@@ -12,6 +12,11 @@ use crate::error::{Error, Result};
 use crate::mountinfo;
 use crate::proc::Proc;
 
+/// Size of an instance's buffer for each processor, in KiB. The kernel's own is 1408, which on a
+/// small machine is a good part of what the instance is there to save (kernel/trace/trace.h:
+/// TRACE_BUF_SIZE_DEFAULT).
+const BUFFER_KIB: &str = "64";
+
 /// A mounted tracefs.
 #[derive(Debug)]
 pub struct Tracefs {
@@ -58,6 +63,10 @@ impl Tracefs {
             result => result?,
         }
         let dir = parent.open_dir(name)?;
+        match dir.write("buffer_size_kb", BUFFER_KIB) {
+            Err(error) if !error.is_gone() => return Err(error),
+            _ => {}
+        }
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
         let pipe = dir
             .open_at("trace_pipe", flags, "read")
