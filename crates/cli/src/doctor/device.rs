@@ -13,8 +13,8 @@ use super::Findings;
 pub fn examine(path: &Path, daemon: Option<&Status>, findings: &mut Findings) -> Vec<String> {
     const CHECK: &str = "kernel support";
     const STOCK: &str =
-        "run the Limelight kernel; on a stock one protect reaches only apps with a \
-                         cgroup of their own, and no page that another program brought in";
+        "run the Limelight kernel; on a stock one protect reserves only for apps with a \
+                         cgroup of their own, and locks what they share with others";
     match daemon.map(|status| &status.device) {
         Some(DeviceStatus::Open {
             abi_version,

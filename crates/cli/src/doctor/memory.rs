@@ -35,6 +35,25 @@ pub fn reclaim(sys: &Path, findings: &mut Findings) {
     }
 }
 
+/// Whether the kernel tells whom a page is charged to.
+pub fn shared_pages(proc: &Proc, findings: &mut Findings) {
+    const CHECK: &str = "shared pages";
+    if proc.dir().contains("kpagecgroup") {
+        findings.acts(
+            CHECK,
+            "/proc/kpagecgroup: where /dev/limelight is not used, libraries that the topmost app \
+             shares with others are locked in memory (with CAP_SYS_ADMIN and CAP_IPC_LOCK)",
+        );
+    } else {
+        findings.missing(
+            CHECK,
+            "/proc/kpagecgroup is not there: without /dev/limelight, libraries that others brought \
+             in are not protected",
+            "run a kernel with CONFIG_PROC_PAGE_MONITOR and CONFIG_MEMCG",
+        );
+    }
+}
+
 /// Whether the kernel says how short memory is.
 pub fn pressure(proc: &Proc, findings: &mut Findings) {
     match Pressure::read(proc.dir(), "pressure/memory") {

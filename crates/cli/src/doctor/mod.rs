@@ -65,6 +65,7 @@ pub fn examine(machine: &Machine) -> Vec<Finding> {
             let status = answer.as_deref().ok();
             boost::examine(&proc, &machine.sys, &app, status, &mut findings);
             memory::reclaim(&machine.sys, &mut findings);
+            memory::shared_pages(&proc, &mut findings);
             memory::pressure(&proc, &mut findings);
             memory::swap(&proc, &machine.sys, &mut findings);
             files::examine(&proc, &mut findings);

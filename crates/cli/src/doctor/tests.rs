@@ -18,6 +18,7 @@ impl Fake {
         let cgroup = fake.path("cgroup");
         fake.write("proc/sys/kernel/osrelease", "6.12.117-limelight\n");
         fake.write("proc/sys/fs/fanotify/max_user_groups", "128\n");
+        fake.write("proc/kpagecgroup", "");
         fake.write(
             "proc/1/mountinfo",
             &format!("1 0 0:1 / {} rw - cgroup2 none rw\n", cgroup.display()),
@@ -98,6 +99,15 @@ fn without_fanotify_starts_are_not_recorded() {
     let finding = fake.finding("opened files");
     assert!(finding.detail.contains("starts are not recorded"));
     assert!(finding.cure.unwrap().contains("CONFIG_FANOTIFY"));
+}
+
+#[test]
+fn a_kernel_that_does_not_tell_whose_pages_are_is_named() {
+    let fake = Fake::sound();
+    assert_eq!(fake.finding("shared pages").state, Verdict::Acts);
+    fs::remove_file(fake.path("proc/kpagecgroup")).unwrap();
+    let finding = fake.finding("shared pages");
+    assert!(finding.cure.unwrap().contains("CONFIG_PROC_PAGE_MONITOR"));
 }
 
 #[test]
