@@ -279,7 +279,8 @@ fn time_switches(pids: [i32; 2], reporter: &mut Reporter) -> Result<()> {
     Ok(())
 }
 
-/// Values of a process that boost may change, in words: nice value, slice and weights.
+/// Values of a process that boost may change, in words: nice value, slice, weights and I/O priority.
+/// Some disk must be scheduled by BFQ.
 pub fn standing(pid: i32, cgroup: Option<&Cgroup>) -> Result<String> {
     let cpu = limelight_sys::sched::Cpu::of(pid)?;
     let mut text = format!("nice {}, slice {} ns", cpu.nice(), cpu.slice_ns());
@@ -290,7 +291,13 @@ pub fn standing(pid: i32, cgroup: Option<&Cgroup>) -> Result<String> {
     }
     if let Some(cgroup) = cgroup {
         text.push_str(&format!(", cpu.weight {}", cgroup.number("cpu.weight")?));
+        let path = cgroup.path().join("io.bfq.weight");
+        let weight =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        text.push_str(&format!(", io.bfq.weight {}", weight.trim()));
     }
+    let io = limelight_sys::sched::IoPriority::of(pid)?;
+    text.push_str(&format!(", I/O {io}"));
     Ok(text)
 }
 

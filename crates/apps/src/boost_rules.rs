@@ -2,16 +2,19 @@
 //! What boost promises beside speed: values move with the focus and come back exactly, the user's own
 //! word counts, a dead daemon leaves nothing behind, and nobody else is touched.
 
+use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{bail, Result};
 
 use crate::boost::{renice, sleeper, standing};
 use crate::cell::Stage;
 use crate::cgroup::Cgroup;
-use crate::daemon::{focus, limelight, Daemon};
-use crate::process::Process;
+use crate::daemon::{focus, limelight, Daemon, LIMELIGHT};
+use crate::disk::Disk;
+use crate::plan::Data;
+use crate::process::{run as run_program, Process};
 
 /// Longer than the daemon takes between two looks at an app.
 const LOOK: Duration = Duration::from_millis(1500);
@@ -45,6 +48,10 @@ pub fn run(stage: Stage) -> Result<()> {
     let reporter = &stage.reporter;
     std::fs::create_dir_all("/etc/limelight")?;
     std::fs::write(crate::daemon::CONFIG, "[protect]\nadopt = \"never\"\n")?;
+    let Data::Disk(disk) = &stage.machine.data else {
+        bail!("this test needs a data disk that has a scheduler");
+    };
+    Disk::of(Path::new(disk))?.set_scheduler("bfq")?;
     let named = |name| App::start(Some(name), false);
     let (first, second) = (named("first")?, named("second")?);
     // In a session of its own, which is a group for the scheduler.
@@ -76,6 +83,22 @@ pub fn run(stage: Stage) -> Result<()> {
         "where a weight acts, nice values stay",
         &first,
         &["nice 3,"],
+    )?;
+    let ordered = ["io.bfq.weight default 1000", "I/O best-effort 0"];
+    expect(
+        "where BFQ schedules a disk, the topmost app has its weight and priority",
+        &first,
+        &ordered,
+    )?;
+    let (_, doctor) = run_program(LIMELIGHT, &["doctor"])?;
+    let live = |knob: &str| {
+        let mut lines = doctor.lines();
+        lines.any(|line| line.contains(knob) && line.starts_with("acts") && line.contains("live"))
+    };
+    reporter.check(
+        "doctor says that a disk's scheduler honours both",
+        live("boost io.weight") && live("boost ioprio"),
+        doctor.clone(),
     )?;
     focus(second.pid())?;
     expect("the boost follows the focus", &second, &boosted)?;

@@ -42,6 +42,12 @@ impl Disk {
         parse(&text).with_context(|| format!("{} holds {text:?}", path.display()))
     }
 
+    /// Gives it another scheduler; the kernel must have it, or its module must be loaded.
+    pub fn set_scheduler(&self, name: &str) -> Result<()> {
+        let path = self.0.join("queue/scheduler");
+        fs::write(&path, name).with_context(|| format!("cannot write {name} to {}", path.display()))
+    }
+
     /// How far the kernel reads ahead on it, in KiB.
     pub fn read_ahead_kib(&self) -> Result<u64> {
         let path = self.0.join("queue/read_ahead_kb");

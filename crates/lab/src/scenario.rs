@@ -233,6 +233,8 @@ pub struct MachineSize {
     pub request_nsec: u32,
     /// Requests a second that all virtio disks together serve. `None`: as many as the host does.
     pub disk_iops: Option<u32>,
+    /// The guest can have BFQ schedule its disks.
+    pub bfq: bool,
 }
 
 impl Default for MachineSize {
@@ -246,6 +248,7 @@ impl Default for MachineSize {
             rootfs_packages: Vec::new(),
             request_nsec: 0,
             disk_iops: None,
+            bfq: false,
         }
     }
 }

@@ -195,7 +195,7 @@ impl Job<'_> {
             swap,
             rootfs,
         } = disks(self.paths, &boot.variant, size, boot.mode)?;
-        let modules = self.modules(&data, &swap, !images.is_empty())?;
+        let modules = self.modules(&data, &swap, !images.is_empty(), size.bfq)?;
         let swap_in_memory_mib = match swap {
             Swap::NullBlk { mib, .. } => mib,
             Swap::None | Swap::Disk(_) | Swap::Zram(_) => 0,
@@ -242,7 +242,7 @@ impl Job<'_> {
         })
     }
 
-    fn modules(&self, data: &Data, swap: &Swap, disks: bool) -> Result<Vec<Module>> {
+    fn modules(&self, data: &Data, swap: &Swap, disks: bool, bfq: bool) -> Result<Vec<Module>> {
         let Some(tree) = self.kernel.modules() else {
             return Ok(Vec::new());
         };
@@ -260,6 +260,9 @@ impl Job<'_> {
         }
         if matches!(swap, Swap::Zram(_)) {
             wanted.push("zram");
+        }
+        if bfq {
+            wanted.push("bfq");
         }
         Modules::open(&tree)?.load_order(&wanted)
     }

@@ -368,7 +368,11 @@ impl Scenario for Rules {
     }
 
     fn machine(&self, _variant: &Variant) -> MachineSize {
-        machine(2)
+        MachineSize {
+            data_mib: 64,
+            bfq: true,
+            ..machine(2)
+        }
     }
 
     fn tasks(&self, _variant: &Variant, _arm: ArmOn) -> Vec<Task> {
