@@ -35,7 +35,7 @@ impl Daemon {
             let (id, process) = self.doors.process(pid).ok()?;
             let uid = process.owner_uid().ok()?;
             let others = self.topmost.held_by_other_user(uid);
-            match trust::may_speak(&self.doors, uid, others) {
+            match trust::may_start_apps(&self.doors, uid, others) {
                 Ok(()) => Some(Starting { id, uid, until }),
                 Err(refusal) => {
                     debug!("pid {pid} starts an app: {}", refusal.message);

@@ -36,6 +36,19 @@ pub fn may_speak(doors: &Doors, uid: u32, other_users_claim: bool) -> Result<(),
     }
 }
 
+/// Whether a program of this user that is being started can be what a person waits for. Root may say
+/// of any app that it is in front, but what the system itself runs under root's name is not.
+pub fn may_start_apps(doors: &Doors, uid: u32, other_users_claim: bool) -> Result<(), Refusal> {
+    match active_users(doors) {
+        Some(active) if uid == 0 && !active.contains(&0) => Err(Refusal::new(
+            ErrorCode::NotAllowed,
+            "root has no active session",
+            "start apps from the session that is on the screen",
+        )),
+        _ => may_speak(doors, uid, other_users_claim),
+    }
+}
+
 /// Users with an active session; `None` where no logind keeps sessions.
 fn active_users(doors: &Doors) -> Option<Vec<u32>> {
     let sessions = Dir::open(&doors.roots.sessions).ok()?;

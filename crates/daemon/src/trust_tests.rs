@@ -145,6 +145,21 @@ fn only_the_active_session_speaks_where_logind_tells() {
 }
 
 #[test]
+fn what_root_runs_is_expected_in_front_only_from_root_s_session() {
+    let Some((temp, doors)) = fixture() else {
+        return;
+    };
+    let allowed = |uid| may_start_apps(&doors, uid, false).is_ok();
+    assert!(allowed(0) && allowed(USER), "no logind: nobody tells");
+    session(temp.path(), "2", USER, true);
+    assert!(!allowed(0), "a service or a cron job");
+    assert!(allowed(USER) && !allowed(STRANGER));
+    assert!(may_speak(&doors, 0, false).is_ok());
+    session(temp.path(), "3", 0, true);
+    assert!(allowed(0));
+}
+
+#[test]
 fn a_cgroup_with_a_stranger_in_it_is_not_used_in_a_user_s_name() {
     let Some((temp, doors)) = fixture() else {
         return;
