@@ -29,7 +29,7 @@ use crate::scenario::{Access, Pattern, Reading};
 use crate::store::Extent;
 
 /// Bytes around one place that a clustered reader is interested in.
-const CLUSTER: u64 = 256 << 10;
+pub const CLUSTER: u64 = 256 << 10;
 /// Pages of it that it looks at.
 const CLUSTER_PAGES: usize = 24;
 

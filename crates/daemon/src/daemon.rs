@@ -232,6 +232,21 @@ impl Daemon {
                 warn!("what is opened cannot be waited for, starts are not recorded: {error}");
             }
         }
+        let waits = self.readahead.waits();
+        let waits = waits.map(|queue| self.reactor.add(queue, Token::Waits, once));
+        if let Some(Err(error)) = waits {
+            warn!("the app's waits cannot be waited for, neighbours are not read: {error}");
+        }
+    }
+
+    /// Once more: the queue is waited for until its first event only.
+    fn wait_for_waits(&self) {
+        let once = EventFlags::IN | EventFlags::ONESHOT;
+        let waits = self.readahead.waits();
+        if let Some(Err(error)) = waits.map(|queue| self.reactor.modify(queue, Token::Waits, once))
+        {
+            warn!("the app's waits cannot be waited for, neighbours are not read: {error}");
+        }
     }
 
     /// Once more: the queue is waited for until its first event only.
@@ -385,6 +400,7 @@ impl Daemon {
             }
             Token::Opens => self.readahead.notice_opens(now()),
             Token::Readers => self.readahead.take_answers(),
+            Token::Waits => self.readahead.notice_waits(now()),
         }
     }
 
@@ -439,7 +455,9 @@ impl Daemon {
         if self.readahead.take_opens(&self.doors, at) {
             self.wait_for_opens();
         }
-        self.readahead.pass_time(&self.doors, at);
+        if self.readahead.pass_time(&self.doors, at) {
+            self.wait_for_waits();
+        }
         self.service.pass_time(at);
     }
 

@@ -28,6 +28,8 @@ pub enum Token {
     Opens,
     /// A thread that reads ahead has something to say.
     Readers,
+    /// The topmost app waits for a file.
+    Waits,
     /// A client has something to say, or can hear again.
     Client(u64),
 }
@@ -45,6 +47,7 @@ impl Token {
             Token::Opens => 5,
             Token::Readers => 6,
             Token::Execs => 7,
+            Token::Waits => 8,
             Token::Client(id) => CLIENTS + id,
         }
     }
@@ -59,7 +62,8 @@ impl Token {
             5 => Token::Opens,
             6 => Token::Readers,
             7 => Token::Execs,
-            8..CLIENTS => return None,
+            8 => Token::Waits,
+            9..CLIENTS => return None,
             id => Token::Client(id - CLIENTS),
         })
     }
@@ -151,6 +155,7 @@ mod tests {
             Token::Execs,
             Token::Opens,
             Token::Readers,
+            Token::Waits,
             Token::Client(0),
             Token::Client(99),
         ] {

@@ -26,6 +26,7 @@ pub mod memory_lock;
 pub mod mountinfo;
 pub mod pagecache;
 pub mod peercred;
+pub mod perf;
 pub mod pidfd;
 pub mod proc;
 pub mod process;

@@ -5,10 +5,13 @@
 //! 2. *Streams*, on a kernel that cannot do that: the daemon looks where the app stands in the
 //!    files that it reads from front to back, and has the next pieces read in windows of `factor`
 //!    times the device's own. [`Stream`] decides what and when.
+//!    Files that it reads here and there have the neighbours of what it waits for read ([`places`]).
 //! 3. *Cold start*, on every kernel: [`crate::model::coldstart`].
 //!
 //! Reading ahead is a loan of memory and of the disk's time, so 2 and 3 pause while memory is
 //! short ([`room`]), and 2 has a rate limit ([`Rate`]).
+
+pub mod places;
 
 use std::time::Duration;
 
@@ -178,6 +181,11 @@ impl Stream {
     /// How long it has stood still, in looks.
     pub fn idle(&self) -> u32 {
         self.idle
+    }
+
+    /// Whether enough was read in sequence to read ahead.
+    pub fn is_proven(&self) -> bool {
+        self.run >= PROOF
     }
 
     /// Looks where the reader is now in a file of `size` bytes.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `readahead` without the kernel's help: what the topmost app reads from front to back
-//! ([`streams`]), and what it reads while it starts ([`coldstart`]).
+//! ([`streams`]), here and there ([`waits`]), and while it starts ([`coldstart`]).
 //!
 //! Nothing here changes a setting of a file or a device, so nothing has to be put back: all that it
 //! ever does is to bring pages in that were going to be read, while memory is not short.
@@ -11,6 +11,7 @@ pub mod opens;
 pub mod reader;
 pub mod replay;
 pub mod streams;
+pub mod waits;
 
 use std::path::Path;
 use std::time::Duration;
@@ -29,6 +30,7 @@ use opens::Opens;
 use reader::{Answer, Answers, Job, Reader, Reply};
 use replay::Replay;
 use streams::Streams;
+use waits::Waits;
 
 /// How often memory is looked at while streams are read: a look costs more than a stream's own.
 const MEMORY_EVERY: Duration = Duration::from_millis(20);
@@ -70,6 +72,7 @@ pub struct Readahead {
     readers: Option<Readers>,
     coldstart: ColdStart,
     streams: Streams,
+    waits: Result<Waits, String>,
     /// The topmost app's processes, ascending.
     members: Vec<ProcessId>,
     follows: bool,
@@ -94,6 +97,7 @@ impl Readahead {
             readers: None,
             coldstart: ColdStart::new(directory, now),
             streams: Streams::new(doors, settings, now),
+            waits: Err("nothing is read ahead".to_owned()),
             members: Vec::new(),
             follows: false,
             lowered_steps: 0,
@@ -104,6 +108,7 @@ impl Readahead {
             readahead.eyes = Eyes::Shut("a dry run reads nothing ahead".to_owned());
         } else if settings.enabled {
             readahead.readers = start_readers(doors);
+            readahead.waits = Waits::start(doors);
             readahead.open_eyes(doors, now);
         }
         readahead
@@ -141,6 +146,18 @@ impl Readahead {
         self.readers.as_ref().map(|readers| &readers.answers)
     }
 
+    /// The queue of the app's waits, to wait for once at a time.
+    pub fn waits(&self) -> Option<&Waits> {
+        self.waits.as_ref().ok()
+    }
+
+    /// The app waits for a file.
+    pub fn notice_waits(&mut self, now: Duration) {
+        if let Ok(waits) = &mut self.waits {
+            waits.noticed(now);
+        }
+    }
+
     /// When something is due.
     pub fn next_deadline(&self) -> Option<Duration> {
         let opens = match &self.eyes {
@@ -151,6 +168,7 @@ impl Readahead {
             opens,
             self.coldstart.next_deadline(),
             self.streams.next_deadline(),
+            self.waits().and_then(Waits::next_deadline),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -167,23 +185,31 @@ impl Readahead {
         self.follows = follows_streams(snapshot);
         let Some(topmost) = &snapshot.topmost else {
             self.members.clear();
-            self.streams.clear(queue_of(&self.eyes));
+            self.stop_following();
             return;
         };
         let new = !topmost.members.iter().any(|id| self.members.contains(id));
-        if new {
-            self.streams.clear(queue_of(&self.eyes));
+        if new || !self.follows {
+            self.stop_following();
         }
         self.members.clone_from(&topmost.members);
         if self.follows {
             self.streams.look_through(&self.members, new, now);
-        } else {
-            self.streams.clear(queue_of(&self.eyes));
+            if let Ok(waits) = &mut self.waits {
+                waits.watch(doors, &self.members);
+            }
         }
         if self.settings.cold_start {
             let app: &App = &topmost.app;
             self.coldstart
                 .topmost(app, &self.members, doors, &self.settings, now);
+        }
+    }
+
+    fn stop_following(&mut self) {
+        self.streams.clear(queue_of(&self.eyes));
+        if let Ok(waits) = &mut self.waits {
+            waits.clear();
         }
     }
 
@@ -328,10 +354,10 @@ impl Readahead {
         }
     }
 
-    /// Everything that is due by now.
-    pub fn pass_time(&mut self, doors: &Doors, now: Duration) {
+    /// Everything that is due by now. Whether the queue of waits has to be waited for again.
+    pub fn pass_time(&mut self, doors: &Doors, now: Duration) -> bool {
         let Some(readers) = &self.readers else {
-            return;
+            return false;
         };
         if let Eyes::Open(opens) = &mut self.eyes {
             opens.pass_time(doors, now);
@@ -346,17 +372,30 @@ impl Readahead {
         for recording in finished {
             readers.starts.ask(Job::Record(recording));
         }
-        if self.streams.next_deadline().is_some_and(|due| due <= now) {
-            let known = self
-                .room
-                .filter(|(_, at)| now.saturating_sub(*at) < MEMORY_EVERY);
-            let (mut left, at) =
-                known.unwrap_or_else(|| (room(&pressure::memory(doors), self.lowered_steps), now));
+        let is_due = |deadline: Option<Duration>| deadline.is_some_and(|due| due <= now);
+        let waits = self.waits.as_mut().ok();
+        let waits = waits.filter(|waits| is_due(waits.next_deadline()));
+        let streams = is_due(self.streams.next_deadline());
+        if waits.is_none() && !streams {
+            return false;
+        }
+        let known = self
+            .room
+            .filter(|(_, at)| now.saturating_sub(*at) < MEMORY_EVERY);
+        let (mut left, at) =
+            known.unwrap_or_else(|| (room(&pressure::memory(doors), self.lowered_steps), now));
+        if streams {
             let means = (&readers.streams, queue_of(&self.eyes));
             self.streams
                 .pass_time(doors, &self.settings, means, &mut left, now);
-            self.room = Some((left, at));
         }
+        let looked = waits.is_some_and(|waits| {
+            let app = (&self.settings, self.members.as_slice());
+            let means = (&mut self.streams, &readers.streams);
+            waits.pass_time(doors, app, means, &mut left, now)
+        });
+        self.room = Some((left, at));
+        looked
     }
 
     /// Whether the start of the program that a process runs is known, as a sentence.
@@ -398,8 +437,12 @@ impl Readahead {
 
     /// How streams are followed.
     pub fn streams_detail(&self) -> String {
+        let waits = match &self.waits {
+            Ok(waits) => format!("{} threads watched for waits", waits.watched()),
+            Err(why) => format!("waits are not seen: {why}"),
+        };
         format!(
-            "{} streams followed, {} of them resting, {} MiB read ahead",
+            "{} streams followed, {} of them resting, {waits}, {} MiB read ahead",
             self.streams.followed(),
             self.streams.resting(),
             self.streams.bytes() >> 20

@@ -23,7 +23,7 @@ use limelight_sys::process::Process;
 
 use tracing::debug;
 
-use super::disk::Disks;
+use super::disk::{Disk, Disks};
 use super::reader::{Job, Reader};
 use crate::doors::Doors;
 
@@ -158,6 +158,45 @@ impl Streams {
         self.next_round = now + ROUND;
         for id in members.iter().take(PROCESSES_MAX) {
             self.look_through.insert(id.pid, now);
+        }
+    }
+
+    /// Whether a file is followed, so that its next pieces are asked for anyway.
+    pub fn moves(&self, file: (u64, u64)) -> bool {
+        self.followed.iter().any(|followed| {
+            (followed.stat.id.device, followed.stat.id.inode) == file
+                && followed.stream.idle() == 0
+                && followed.stream.is_proven()
+        })
+    }
+
+    /// How a disk likes to be read.
+    pub fn disk(&mut self, device: u64) -> Disk {
+        self.disks.get(device)
+    }
+
+    /// Has a piece of a file read, within the rate and the room that is left.
+    pub fn ask(
+        &mut self,
+        reader: &Reader,
+        file: &Arc<File>,
+        range: Range,
+        room: &mut u64,
+        now: Duration,
+    ) {
+        let Ok(stat) = FileStat::of(&**file) else {
+            return;
+        };
+        let wanted = range.len.min(stat.id.size.saturating_sub(range.offset));
+        let len = self.rate.take(wanted.min(*room), now);
+        let piece = Job::Piece {
+            file: Arc::clone(file),
+            range: Range { len, ..range },
+            chunk: self.disks.get(stat.device).chunk(),
+        };
+        if len > 0 && reader.ask(piece) {
+            self.bytes += len;
+            *room -= len;
         }
     }
 

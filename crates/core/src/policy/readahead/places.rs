@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Files that are read here and there: which neighbours of a page that was waited for are worth
+//! reading.
+//!
+//! A file is looked at in regions. That the app waits in a region says nothing; that it waits there
+//! *again* says that it is interested in the place, and the rest of the region is read. A file for
+//! which that has come true for half of its regions is trusted: its regions are read at the first
+//! wait, but for every eighth, which goes on telling whether the trust is justified. An app that
+//! jumps about without coming back has nothing read.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// Device and inode number of a file.
+pub type File = (u64, u64);
+
+/// Regions that are remembered, and for how long a wait in them counts.
+const REGIONS_MAX: usize = 512;
+const FRESH: Duration = Duration::from_secs(5);
+
+/// Files whose record is kept.
+const FILES_MAX: usize = 64;
+
+/// Regions that are judged before a file is trusted, and after which older ones count half.
+const TRIED_MIN: u32 = 4;
+const TRIED_MAX: u32 = 64;
+
+/// Every so many regions of a trusted file is not read at the first wait.
+const SAMPLE: u32 = 8;
+
+/// Smallest and largest region in bytes.
+const REGION_MIN: u64 = 64 << 10;
+const REGION_MAX: u64 = 1 << 20;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Region {
+    file: File,
+    number: u64,
+    at: Duration,
+    /// Nothing more is to be learnt or read here.
+    done: bool,
+}
+
+/// How often the app came back to a region of a file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Trust {
+    tried: u32,
+    paid: u32,
+    /// Regions that were read at the first wait.
+    early: u32,
+}
+
+impl Trust {
+    fn holds(self) -> bool {
+        self.tried >= TRIED_MIN && self.paid * 2 >= self.tried
+    }
+
+    fn try_one(&mut self) {
+        if self.tried >= TRIED_MAX {
+            self.tried /= 2;
+            self.paid /= 2;
+        }
+        self.tried += 1;
+    }
+}
+
+/// Where the topmost app waited.
+#[derive(Debug, Clone, Default)]
+pub struct Places {
+    regions: VecDeque<Region>,
+    files: BTreeMap<File, Trust>,
+}
+
+/// Bytes of a region on a device that reads ahead so far, for an app that may have `factor` times as
+/// much.
+pub fn region(read_ahead: u64, factor: u8) -> u64 {
+    // A fault reads as much as the device's read-ahead around it, so there are two of them here by
+    // default: one for the wait, and one for its neighbours.
+    (read_ahead * u64::from(factor) / 4)
+        .next_power_of_two()
+        .clamp(REGION_MIN, REGION_MAX)
+}
+
+impl Places {
+    /// Nothing is known.
+    pub fn new() -> Places {
+        Places::default()
+    }
+
+    /// Another app is topmost.
+    pub fn clear(&mut self) {
+        self.regions.clear();
+        self.files.clear();
+    }
+
+    /// The app waited for `len` bytes from `offset` on, in a file that is looked at in regions of
+    /// `region` bytes. The region to read now: first byte and number; it may reach beyond the file.
+    pub fn waited(
+        &mut self,
+        file: File,
+        (offset, len): (u64, u64),
+        region: u64,
+        now: Duration,
+    ) -> Option<(u64, u64)> {
+        let region = region.max(1);
+        // The kernel reads around a fault, so that is in the middle.
+        let number = offset.saturating_add(len / 2) / region;
+        self.wanted(file, number, now)
+            .then(|| (number * region, region))
+    }
+
+    /// Whether all of a region is to be read, now that the app waited in it.
+    fn wanted(&mut self, file: File, number: u64, now: Duration) -> bool {
+        while self
+            .regions
+            .front()
+            .is_some_and(|region| now.saturating_sub(region.at) > FRESH)
+        {
+            self.regions.pop_front();
+        }
+        let mut known = self.regions.iter_mut();
+        let known = known.find(|region| region.file == file && region.number == number);
+        if let Some(region) = known {
+            let first = !std::mem::replace(&mut region.done, true);
+            if first {
+                if let Some(trust) = self.files.get_mut(&file) {
+                    trust.paid += 1;
+                }
+            }
+            return first;
+        }
+        if self.files.len() >= FILES_MAX && !self.files.contains_key(&file) {
+            self.files.pop_first();
+        }
+        let trust = self.files.entry(file).or_default();
+        let mut early = trust.holds();
+        if early {
+            trust.early += 1;
+            early = trust.early % SAMPLE != 0;
+        }
+        if !early {
+            trust.try_one();
+        }
+        if self.regions.len() >= REGIONS_MAX {
+            self.regions.pop_front();
+        }
+        self.regions.push_back(Region {
+            file,
+            number,
+            at: now,
+            done: early,
+        });
+        early
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const KIB: u64 = 1 << 10;
+    const MIB: u64 = 1 << 20;
+    const FILE: File = (8, 1);
+    const REGION: u64 = 256 * KIB;
+    const PAGE: u64 = 4 * KIB;
+
+    #[test]
+    fn who_comes_back_to_a_region_gets_the_rest_of_it_once() {
+        let mut places = Places::new();
+        let now = Duration::from_secs(1);
+        let at = |kib: u64| (kib * KIB, PAGE);
+        assert_eq!(places.waited(FILE, at(300), REGION, now), None);
+        let read = places.waited(FILE, at(500), REGION, now);
+        assert_eq!(read, Some((256 * KIB, 256 * KIB)));
+        assert_eq!(places.waited(FILE, at(400), REGION, now), None);
+        assert_eq!(places.waited((8, 2), at(400), REGION, now), None);
+    }
+
+    #[test]
+    fn who_jumps_about_has_nothing_read() {
+        let mut places = Places::new();
+        for jump in 0..200u64 {
+            let now = Duration::from_millis(jump);
+            let at = (jump * MIB % (64 * MIB) + jump / 64 * 256 * KIB, PAGE);
+            assert_eq!(places.waited(FILE, at, REGION, now), None, "{jump}");
+        }
+    }
+
+    #[test]
+    fn a_trusted_file_is_read_at_the_first_wait_until_that_does_not_pay() {
+        let mut places = Places::new();
+        let now = Duration::from_secs(1);
+        let mut next = 0;
+        let mut jump = |places: &mut Places, back: bool| {
+            next += 1;
+            let at = next * 256 * KIB;
+            let first = places.waited(FILE, (at, PAGE), REGION, now);
+            if back && first.is_none() {
+                assert!(places
+                    .waited(FILE, (at + PAGE, PAGE), REGION, now)
+                    .is_some());
+            }
+            first.is_some()
+        };
+        let early = (0..40).filter(|_| jump(&mut places, true)).count();
+        assert!((25..=36).contains(&early), "{early}");
+        // Nobody comes back any more: each eighth tells so.
+        let early: Vec<bool> = (0..200).map(|_| jump(&mut places, false)).collect();
+        assert!(early.iter().rev().take(50).all(|early| !early));
+    }
+
+    #[test]
+    fn what_lies_long_back_is_no_evidence() {
+        let mut places = Places::new();
+        assert_eq!(places.waited(FILE, (0, PAGE), REGION, Duration::ZERO), None);
+        let later = FRESH * 2;
+        assert_eq!(places.waited(FILE, (8 * KIB, PAGE), REGION, later), None);
+    }
+
+    #[test]
+    fn a_region_is_two_of_the_kernel_s_own_by_default() {
+        assert_eq!(region(128 * KIB, 8), 256 * KIB);
+        assert_eq!(region(128 * KIB, 16), 512 * KIB);
+        assert_eq!(region(8 * MIB, 8), MIB);
+        assert_eq!(region(4 * KIB, 2), 64 * KIB);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_is_where_the_app_waited(
+            waits in proptest::collection::vec((0u64..8, any::<u64>(), any::<u32>(), 0u64..4000), 1..80),
+            region in any::<u32>(),
+        ) {
+            let (mut places, mut now) = (Places::new(), Duration::ZERO);
+            for (file, offset, len, step) in waits {
+                now += Duration::from_millis(step);
+                let (offset, len) = (offset / 4, u64::from(len));
+                let read = places.waited((0, file), (offset, len), u64::from(region), now);
+                if let Some((start, bytes)) = read {
+                    let middle = offset + len / 2;
+                    prop_assert!(start <= middle && middle < start + bytes);
+                }
+                prop_assert!(places.regions.len() <= REGIONS_MAX && places.files.len() <= FILES_MAX);
+            }
+        }
+    }
+}

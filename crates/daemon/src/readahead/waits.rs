@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Files that the topmost app reads here and there, by `pread()` or through mappings, on a kernel
+//! that cannot read the neighbours for it alone.
+//!
+//! What the app waits for enters the page cache on its account, and the tracepoint of that is
+//! recorded for its threads alone ([`limelight_sys::perf`]): a page that is cached, and everybody
+//! else's, costs nothing. [`Places`] decides which neighbours are worth reading.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use limelight_core::model::ProcessId;
+use limelight_core::policy::readahead::places::{self, File, Places};
+use limelight_core::settings::ReadaheadSettings;
+use limelight_sys::dir::Dir;
+use limelight_sys::files::{FileKind, FileStat};
+use limelight_sys::meminfo::page_bytes;
+use limelight_sys::mountinfo;
+use limelight_sys::pagecache::Range;
+use limelight_sys::perf::{Tracepoint, Watch};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::Timespec;
+use tracing::debug;
+
+use super::reader::Reader;
+use super::streams::Streams;
+use crate::doors::Doors;
+
+const SYSTEM: &str = "filemap";
+const EVENT: &str = "mm_filemap_add_to_page_cache";
+
+/// Threads that are watched at once; each takes three pages of memory.
+const THREADS_MAX: usize = 32;
+
+/// Time from the first page of a request to the look at it: the request is whole then, and the disk
+/// has not answered yet.
+const AFTER: Duration = Duration::from_micros(300);
+
+/// Files that are known, and for how long one that was not found is not looked for again.
+const FILES_MAX: usize = 128;
+const FORGET: Duration = Duration::from_secs(5);
+
+/// Descriptors of a process among which a file is looked for.
+const DESCRIPTORS_MAX: usize = 256;
+
+/// Pages that came in together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Run {
+    file: File,
+    first: u64,
+    pages: u64,
+}
+
+/// The waits of the topmost app's threads.
+#[derive(Debug)]
+pub struct Waits {
+    tracepoint: Tracepoint,
+    queue: OwnedFd,
+    watches: BTreeMap<i32, Watch>,
+    files: HashMap<File, Option<Arc<std::fs::File>>>,
+    forget_at: Duration,
+    places: Places,
+    due: Option<Duration>,
+}
+
+impl Waits {
+    /// Finds the tracepoint; nobody is watched yet. Why not, else.
+    pub fn start(doors: &Doors) -> Result<Waits, String> {
+        let text = |error: limelight_sys::Error| error.to_string();
+        let point = match &doors.roots.tracefs {
+            Some(path) => path.clone(),
+            None => {
+                let mounts = doors.proc.mounts().map_err(text)?;
+                let found = mountinfo::find(&mounts, "tracefs");
+                found
+                    .map(|mount| mount.point.clone())
+                    .ok_or("tracefs is not mounted")?
+            }
+        };
+        let tracefs = Dir::open(point).map_err(text)?;
+        Ok(Waits {
+            tracepoint: Tracepoint::find(&tracefs, SYSTEM, EVENT).map_err(text)?,
+            queue: epoll::create(CreateFlags::CLOEXEC).map_err(|error| error.to_string())?,
+            watches: BTreeMap::new(),
+            files: HashMap::new(),
+            forget_at: Duration::ZERO,
+            places: Places::new(),
+            due: None,
+        })
+    }
+
+    /// How many threads are watched.
+    pub fn watched(&self) -> usize {
+        self.watches.len()
+    }
+
+    /// Another app, or none, is topmost. A look that is due stays so: the queue is waited for again
+    /// only after it.
+    pub fn clear(&mut self) {
+        self.watches.clear();
+        self.files.clear();
+        self.places.clear();
+    }
+
+    /// Watches the threads of these processes, and no others.
+    pub fn watch(&mut self, doors: &Doors, members: &[ProcessId]) {
+        let threads = members.iter().filter_map(|id| {
+            let process = doors.same_process(*id)?;
+            process.threads().ok()
+        });
+        let tids: Vec<i32> = threads.flatten().take(THREADS_MAX).collect();
+        self.watches.retain(|tid, _| tids.contains(tid));
+        for tid in tids {
+            if self.watches.contains_key(&tid) {
+                continue;
+            }
+            let opened = Watch::open(&self.tracepoint, tid).and_then(|watch| {
+                let data = EventData::new_u64(u64::from(tid.unsigned_abs()));
+                epoll::add(&self.queue, &watch, data, EventFlags::IN).map_err(|errno| {
+                    limelight_sys::Error::new("wait for", format!("/proc/{tid}"), errno)
+                })?;
+                Ok(watch)
+            });
+            match opened {
+                Ok(watch) => {
+                    self.watches.insert(tid, watch);
+                }
+                Err(error) => debug!("{error}: its waits are not seen"),
+            }
+        }
+    }
+
+    /// Some thread began to wait.
+    pub fn noticed(&mut self, now: Duration) {
+        self.due.get_or_insert(now + AFTER);
+    }
+
+    /// When the next look is due.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.due
+    }
+
+    /// Takes what is there if a look is due, and has neighbours read. `room` bytes may be read in
+    /// all. Whether there was a look, after which the queue has to be waited for again.
+    pub fn pass_time(
+        &mut self,
+        doors: &Doors,
+        (settings, members): (&ReadaheadSettings, &[ProcessId]),
+        (streams, reader): (&mut Streams, &Reader),
+        room: &mut u64,
+        now: Duration,
+    ) -> bool {
+        if self.due.is_none_or(|due| due > now) {
+            return false;
+        }
+        self.due = None;
+        if now >= self.forget_at {
+            self.forget_at = now + FORGET;
+            self.files.retain(|_, file| file.is_some());
+        }
+        for run in self.take() {
+            let region = places::region(streams.disk(run.file.0).read_ahead, settings.factor);
+            let page = page_bytes();
+            let at = (run.first * page, run.pages * page);
+            let Some((offset, len)) = self.places.waited(run.file, at, region, now) else {
+                continue;
+            };
+            if streams.moves(run.file) {
+                continue;
+            }
+            if let Some(file) = self.file(run.file, doors, members) {
+                streams.ask(reader, &file, Range { offset, len }, room, now);
+            }
+        }
+        true
+    }
+
+    /// What came in since the last look, file by file.
+    fn take(&mut self) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        // All of them: asking a watch whether it is readable makes it forget that it is, and the
+        // queue has asked.
+        for watch in self.watches.values_mut() {
+            for contents in &watch.take().events {
+                let Some(run) = run(&self.tracepoint, contents) else {
+                    continue;
+                };
+                match runs.last_mut() {
+                    Some(last) if last.file == run.file && last.first + last.pages == run.first => {
+                        last.pages += run.pages;
+                    }
+                    _ => runs.push(run),
+                }
+            }
+        }
+        self.drop_ended();
+        runs
+    }
+
+    /// Threads that have ended would be readable for ever.
+    fn drop_ended(&mut self) {
+        let mut ready = Vec::with_capacity(THREADS_MAX);
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        if let Err(error) = epoll::wait(&self.queue, spare_capacity(&mut ready), Some(&at_once)) {
+            debug!("threads that have ended cannot be told: {error}");
+        }
+        for event in &ready {
+            let flags = event.flags;
+            if let (true, Ok(tid)) = (
+                flags.contains(EventFlags::HUP),
+                i32::try_from(event.data.u64()),
+            ) {
+                self.watches.remove(&tid);
+            }
+        }
+    }
+
+    /// Opens a file that the app has open or maps, once.
+    fn file(
+        &mut self,
+        key: File,
+        doors: &Doors,
+        members: &[ProcessId],
+    ) -> Option<Arc<std::fs::File>> {
+        if let Some(known) = self.files.get(&key) {
+            return known.clone();
+        }
+        if self.files.len() >= FILES_MAX {
+            self.files.clear();
+        }
+        let found = members.iter().find_map(|id| find(key, doors, *id));
+        let found = found.map(Arc::new);
+        self.files.insert(key, found.clone());
+        found
+    }
+}
+
+impl AsFd for Waits {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.queue.as_fd()
+    }
+}
+
+/// What one event tells.
+fn run(tracepoint: &Tracepoint, contents: &[u8]) -> Option<Run> {
+    let number = |name| tracepoint.number(contents, name);
+    // MAJOR() and MINOR() of include/linux/kdev_t.h.
+    let device = u32::try_from(number("s_dev")?).ok()?;
+    let device = rustix::fs::makedev(device >> 20, device & ((1 << 20) - 1));
+    // Before Linux 6.9 there were only single pages.
+    let order = number("order").unwrap_or(0).min(20);
+    Some(Run {
+        file: (device, number("i_ino")?),
+        first: number("index")?,
+        pages: 1 << order,
+    })
+}
+
+fn find(key: File, doors: &Doors, id: ProcessId) -> Option<std::fs::File> {
+    let process = doors.same_process(id)?;
+    let is_it =
+        |stat: &FileStat| stat.kind == FileKind::Regular && (stat.id.device, stat.id.inode) == key;
+    let numbers = process.descriptors(DESCRIPTORS_MAX).unwrap_or_default();
+    let number = numbers
+        .into_iter()
+        .find(|number| process.descriptor(*number).is_ok_and(|stat| is_it(&stat)));
+    let opened = match number {
+        Some(number) => process.open_descriptor(number).ok(),
+        None => {
+            let mappings = process.read_mappings().unwrap_or_default();
+            let mapped = mappings.iter().find(|mapped| mapped.file == key)?;
+            process.open_mapped(mapped).ok()
+        }
+    };
+    // A number or an address may mean another file by now.
+    opened.filter(|file| FileStat::of(file).is_ok_and(|stat| is_it(&stat)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doors::Roots;
+
+    #[test]
+    fn an_event_names_file_and_pages() {
+        let temp = tempfile::tempdir().unwrap();
+        let event = temp.path().join(format!("events/{SYSTEM}/{EVENT}"));
+        std::fs::create_dir_all(&event).unwrap();
+        std::fs::write(event.join("id"), "600\n").unwrap();
+        let format = "\tfield:unsigned long i_ino;\toffset:16;\tsize:8;\tsigned:0;\n\
+            \tfield:unsigned long index;\toffset:24;\tsize:8;\tsigned:0;\n\
+            \tfield:dev_t s_dev;\toffset:32;\tsize:4;\tsigned:0;\n\
+            \tfield:unsigned char order;\toffset:36;\tsize:1;\tsigned:0;\n";
+        std::fs::write(event.join("format"), format).unwrap();
+        let tracefs = Dir::open(temp.path()).unwrap();
+        let tracepoint = Tracepoint::find(&tracefs, SYSTEM, EVENT).unwrap();
+        let mut contents = vec![0u8; 40];
+        contents[16..24].copy_from_slice(&12u64.to_ne_bytes());
+        contents[24..32].copy_from_slice(&7u64.to_ne_bytes());
+        contents[32..36].copy_from_slice(&((254u32 << 20) | 3).to_ne_bytes());
+        contents[36] = 2;
+        let expected = Run {
+            file: (rustix::fs::makedev(254, 3), 12),
+            first: 7,
+            pages: 4,
+        };
+        assert_eq!(run(&tracepoint, &contents), Some(expected));
+        assert_eq!(run(&tracepoint, &contents[..30]), None);
+    }
+
+    #[test]
+    fn an_open_file_and_a_mapped_one_are_found() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("data");
+        std::fs::write(&path, vec![1; 1 << 16]).unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        let stat = FileStat::of(&file).unwrap();
+        let roots = Roots {
+            cgroup: Some(temp.path().to_owned()),
+            ..Roots::default()
+        };
+        let doors = Doors::open(roots).unwrap();
+        let (own, _) = doors.process(std::process::id() as i32).unwrap();
+        let key = (stat.id.device, stat.id.inode);
+        let found = find(key, &doors, own).unwrap();
+        assert_eq!(FileStat::of(&found).unwrap(), stat);
+        drop((file, found));
+        assert!(find(key, &doors, own).is_none());
+        // The program itself is only mapped.
+        let (program, _) = doors.process(own.pid).unwrap().1.program().unwrap();
+        let key = (program.id.device, program.id.inode);
+        let found = find(key, &doors, own);
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: opening what is mapped takes root");
+            return;
+        }
+        assert_eq!(FileStat::of(found.unwrap()).unwrap(), program);
+    }
+}

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! A tracepoint of single threads, through perf: threads that nobody watches pay nothing for it.
+
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::io::Errno;
+use rustix::mm::{self, MapFlags, ProtFlags};
+
+use crate::dir::Dir;
+use crate::error::{Error, Result};
+use crate::meminfo::page_bytes;
+
+/// `struct perf_event_attr` of its first version, which every kernel takes
+/// (include/uapi/linux/perf_event.h).
+#[repr(C)]
+#[derive(Default)]
+struct Attr {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    breakpoint_kind: u32,
+    config1: u64,
+}
+
+const KIND_TRACEPOINT: u32 = 2;
+const SAMPLE_RAW: u64 = 1 << 10;
+const CLOEXEC: libc::c_ulong = 1 << 3;
+const RECORD_LOST: u32 = 2;
+const RECORD_SAMPLE: u32 = 9;
+/// Where `data_head` and `data_tail` are in the first page of a buffer.
+const HEAD: usize = 1024;
+const TAIL: usize = 1032;
+/// Pages of a buffer behind that one, a power of two.
+const DATA_PAGES: usize = 2;
+/// Bytes before the contents of a sample: the record's header, and how long the contents are.
+const SAMPLE_HEAD: usize = 12;
+
+/// A tracepoint, and where its fields are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tracepoint {
+    id: u64,
+    fields: Vec<(String, usize, usize)>,
+}
+
+impl Tracepoint {
+    /// Looks it up in a tracefs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`] when the kernel has none such, [`Error::Malformed`].
+    pub fn find(tracefs: &Dir, system: &str, event: &str) -> Result<Self> {
+        let dir = tracefs.open_dir(format!("events/{system}/{event}"))?;
+        let format = dir.read_text("format")?;
+        let parsed = Tracepoint::parse(&dir.read_text("id")?, &format);
+        parsed.ok_or_else(|| Error::malformed(dir.path().join("format"), "no fields or no id"))
+    }
+
+    fn parse(id: &str, format: &str) -> Option<Self> {
+        let field = |line: &str| {
+            // field:unsigned long index;	offset:24;	size:8;	signed:0;
+            let (declared, rest) = line.trim().strip_prefix("field:")?.split_once(';')?;
+            let name = declared.split_ascii_whitespace().last()?.to_owned();
+            let number = |key: &str| {
+                let (_, value) = rest.split_once(key)?;
+                value.split_once(';')?.0.parse().ok()
+            };
+            Some((name, number("offset:")?, number("size:")?))
+        };
+        let fields: Vec<_> = format.lines().filter_map(field).collect();
+        (!fields.is_empty()).then_some(())?;
+        Some(Tracepoint {
+            id: id.trim().parse().ok()?,
+            fields,
+        })
+    }
+
+    /// A number out of what was recorded; `None` for another field than the tracepoint has.
+    pub fn number(&self, contents: &[u8], name: &str) -> Option<u64> {
+        let (_, offset, size) = self.fields.iter().find(|(field, _, _)| field == name)?;
+        let bytes = contents.get(*offset..offset.checked_add(*size)?)?;
+        let mut number = [0; 8];
+        number.get_mut(..*size)?.copy_from_slice(bytes);
+        // All that Linux runs on here is little-endian or as wide as the field.
+        Some(match cfg!(target_endian = "little") {
+            true => u64::from_le_bytes(number),
+            false => u64::from_be_bytes(number) >> (64 - 8 * *size),
+        })
+    }
+}
+
+/// What a thread has recorded since the last look.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// Contents of each event, oldest first.
+    pub events: Vec<Vec<u8>>,
+    /// Events are missing: the buffer was full.
+    pub lost: bool,
+}
+
+/// A tracepoint that is recorded for one thread, readable (`EPOLLIN`) when there is something.
+#[derive(Debug)]
+pub struct Watch {
+    fd: OwnedFd,
+    buffer: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the buffer belongs to this value alone and is tied to no thread of ours.
+unsafe impl Send for Watch {}
+
+impl Watch {
+    /// Records from now on until it is dropped or the thread ends.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`] when the thread has ended, [`Error::Permission`] without CAP_PERFMON or
+    /// CAP_SYS_ADMIN, [`Error::Unsupported`] on a kernel without perf.
+    pub fn open(tracepoint: &Tracepoint, tid: i32) -> Result<Self> {
+        let attr = Attr {
+            kind: KIND_TRACEPOINT,
+            size: std::mem::size_of::<Attr>() as u32,
+            config: tracepoint.id,
+            sample_period: 1,
+            sample_type: SAMPLE_RAW,
+            wakeup_events: 1,
+            ..Attr::default()
+        };
+        let failed = |errno| Error::new("watch a thread", format!("/proc/{tid}"), errno);
+        // SAFETY: `attr` is as long as it says; the other arguments are plain numbers: this thread
+        // on any processor, no group.
+        let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &attr, tid, -1, -1, CLOEXEC) };
+        if fd < 0 {
+            let error = std::io::Error::last_os_error();
+            return Err(failed(Errno::from_io_error(&error).unwrap_or(Errno::IO)));
+        }
+        // SAFETY: the kernel has just given it to us.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        let bytes = (1 + DATA_PAGES) * page_bytes() as usize;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let buffer = unsafe {
+            mm::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                &fd,
+                0,
+            )
+        };
+        let buffer = NonNull::new(buffer.map_err(failed)?.cast()).ok_or(failed(Errno::FAULT))?;
+        Ok(Watch { fd, buffer, bytes })
+    }
+
+    fn counter(&self, at: usize) -> &AtomicU64 {
+        // SAFETY: both counters are aligned words of the first page, which lives as long as `self`
+        // and which the kernel accesses by single loads and stores.
+        unsafe { &*self.buffer.as_ptr().add(at).cast::<AtomicU64>() }
+    }
+
+    /// Takes what was recorded.
+    pub fn take(&mut self) -> Batch {
+        let (head, tail) = (
+            self.counter(HEAD).load(Ordering::Acquire),
+            self.counter(TAIL).load(Ordering::Relaxed),
+        );
+        let page = page_bytes() as usize;
+        let size = self.bytes - page;
+        let length = (head.wrapping_sub(tail) as usize).min(size);
+        let copy = (0..length).map(|at| {
+            let at = (tail as usize).wrapping_add(at) % size;
+            // SAFETY: inside the data pages; the kernel does not write between tail and head.
+            unsafe { self.buffer.as_ptr().add(page + at).read_volatile() }
+        });
+        let records: Vec<u8> = copy.collect();
+        self.counter(TAIL).store(head, Ordering::Release);
+        parse(&records)
+    }
+}
+
+/// Splits a piece of a buffer into its records.
+fn parse(mut records: &[u8]) -> Batch {
+    let mut batch = Batch::default();
+    while let Some((head, _)) = records.split_at_checked(8) {
+        let kind = u32::from_ne_bytes([head[0], head[1], head[2], head[3]]);
+        let size = usize::from(u16::from_ne_bytes([head[6], head[7]]));
+        let Some((record, rest)) = records.split_at_checked(size.max(8)) else {
+            break;
+        };
+        match kind {
+            RECORD_SAMPLE => batch
+                .events
+                .extend(record.get(SAMPLE_HEAD..).map(<[u8]>::to_vec)),
+            RECORD_LOST => batch.lost = true,
+            _ => {}
+        }
+        records = rest;
+    }
+    batch
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, whole, and nobody holds a reference into it.
+        let _ = unsafe { mm::munmap(self.buffer.as_ptr().cast(), self.bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const FORMAT: &str = "name: mm_filemap_add_to_page_cache\nID: 600\nformat:\n\
+        \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+        \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
+        \tfield:unsigned long pfn;\toffset:8;\tsize:8;\tsigned:0;\n\
+        \tfield:unsigned long index;\toffset:24;\tsize:8;\tsigned:0;\n\
+        \tfield:dev_t s_dev;\toffset:32;\tsize:4;\tsigned:0;\n\n\
+        print fmt: \"dev %d:%d\"\n";
+
+    fn record(kind: u32, contents: &[u8]) -> Vec<u8> {
+        let mut record = kind.to_ne_bytes().to_vec();
+        record.extend(0u16.to_ne_bytes());
+        record.extend((SAMPLE_HEAD as u16 + contents.len() as u16).to_ne_bytes());
+        record.extend((contents.len() as u32).to_ne_bytes());
+        record.extend(contents);
+        record
+    }
+
+    #[test]
+    fn fields_are_found_by_name() {
+        let point = Tracepoint::parse("600\n", FORMAT).unwrap();
+        let mut contents = vec![0u8; 40];
+        contents[24..32].copy_from_slice(&77u64.to_ne_bytes());
+        contents[32..36].copy_from_slice(&9u32.to_ne_bytes());
+        assert_eq!(point.number(&contents, "index"), Some(77));
+        assert_eq!(point.number(&contents, "s_dev"), Some(9));
+        assert_eq!(point.number(&contents, "i_ino"), None);
+        assert_eq!(point.number(&contents[..30], "index"), None);
+        assert_eq!(Tracepoint::parse("x", FORMAT), None);
+        assert_eq!(Tracepoint::parse("1", "nothing"), None);
+    }
+
+    #[test]
+    fn samples_and_losses_are_told_from_other_records() {
+        let mut all = record(RECORD_SAMPLE, &[1, 2, 3, 4]);
+        all.extend(record(5, &[9, 9, 9, 9]));
+        all.extend(record(RECORD_SAMPLE, &[5, 6, 7, 8]));
+        let batch = parse(&all);
+        assert_eq!(batch.events, [vec![1, 2, 3, 4], vec![5, 6, 7, 8]]);
+        assert!(!batch.lost);
+        all.extend(record(RECORD_LOST, &[0; 12]));
+        assert!(parse(&all).lost);
+    }
+
+    proptest! {
+        #[test]
+        fn any_buffer_is_survived(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let batch = parse(&bytes);
+            prop_assert!(batch.events.len() <= bytes.len() / 8 + 1);
+        }
+    }
+
+    /// Needs the rights and a tracefs; where they are missing, so is the feature.
+    #[test]
+    fn a_thread_s_own_events_arrive() {
+        let Ok(tracefs) = Dir::open("/sys/kernel/tracing") else {
+            eprintln!("SKIPPED: no tracefs");
+            return;
+        };
+        let Ok(point) = Tracepoint::find(&tracefs, "filemap", "mm_filemap_add_to_page_cache")
+        else {
+            eprintln!("SKIPPED: no such tracepoint");
+            return;
+        };
+        let tid = rustix::thread::gettid().as_raw_nonzero().get();
+        let mut watch = match Watch::open(&point, tid) {
+            Ok(watch) => watch,
+            Err(error) if error.is_permission() || error.is_unsupported() => {
+                eprintln!("SKIPPED: {error}");
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("data");
+        std::fs::write(&path, vec![7; 3 * page_bytes() as usize]).unwrap();
+        let stat = rustix::fs::stat(&path).unwrap();
+        let batch = watch.take();
+        let of_file = batch
+            .events
+            .iter()
+            .filter(|event| point.number(event, "i_ino") == Some(stat.st_ino));
+        let pages: Vec<_> = of_file
+            .filter_map(|event| point.number(event, "index"))
+            .collect();
+        assert_eq!(pages.first(), Some(&0), "{batch:?}");
+        assert_eq!(watch.take(), Batch::default());
+    }
+}
