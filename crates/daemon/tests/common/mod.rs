@@ -56,6 +56,8 @@ impl Machine {
             "MemTotal: 1024000 kB\nMemAvailable: 900000 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n",
         );
         machine.write("proc/vmstat", "oom_kill 0\n");
+        // A kernel that could tell whose pages are: whether it does is seen a moment later.
+        machine.write("proc/kpagecgroup", "");
         machine.write("proc/pressure/memory", "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n");
         machine.write("sys/kernel/mm/lru_gen/enabled", "0x0007\n");
         machine.write("limelight.toml", "[protect]\ninterval_ms = 100\n[sources]\nscan_interval_ms = 100\n[topmost]\ngap_ms = 60000\n[boost]\nenabled = false\n");
