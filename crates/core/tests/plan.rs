@@ -269,23 +269,29 @@ proptest! {
         prop_assert!(rest.is_empty(), "{:?}", rest);
     }
 
-    /// With each step of pressure less is locked, with the last one nothing; and what is locked
-    /// is not reserved as well.
+    /// With each step of pressure less is locked, with the last one nothing; never more than what
+    /// the app's own memory leaves of the budget; and what is locked takes nothing from the
+    /// reservation.
     #[test]
-    fn locks_give_way_and_count(steps in 0..STEPS, locked in 0..150 * MIB) {
-        let limit = |steps: u8| {
-            let snapshot = viewer(Usage::default(), steps);
-            plan(&Event::Topmost, &snapshot).into_iter().find_map(|action| match action {
+    fn locks_give_way_and_come_second(
+        steps in 0..STEPS,
+        held in 0..700 * MIB,
+        locked in 0..150 * MIB,
+    ) {
+        let with = |held: u64, steps: u8| viewer(Usage { current: held, ..Usage::default() }, steps);
+        let limit = |snapshot: &Snapshot| {
+            plan(&Event::Topmost, snapshot).into_iter().find_map(|action| match action {
                 Action::Protect(Step::Lock { locking }) => Some(locking.limit),
                 _ => None,
             })
         };
-        prop_assert!(limit(steps + 1) < limit(steps));
-        prop_assert_eq!(limit(STEPS), None);
-        let mut snapshot = viewer(Usage { current: 900 * MIB, ..Usage::default() }, 0);
-        snapshot.locked_bytes = locked;
-        let reserved = reserve_of(&plan(&Event::Topmost, &snapshot));
-        prop_assert!(reserved + locked <= snapshot.budget());
+        prop_assert!(limit(&with(0, steps + 1)) < limit(&with(0, steps)));
+        prop_assert_eq!(limit(&with(0, STEPS)), None);
+        let budget = with(held, 0).budget();
+        prop_assert!(limit(&with(held, 0)).unwrap_or(0) <= budget.saturating_sub(held));
+        let before = reserve_of(&plan(&Event::Topmost, &with(held, 0)));
+        let after = Snapshot { locked_bytes: locked, ..with(held, 0) };
+        prop_assert_eq!(reserve_of(&plan(&Event::Topmost, &after)), before);
     }
 
     /// A larger app never gets less, and each step of pressure never gives more.

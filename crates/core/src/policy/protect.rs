@@ -236,7 +236,7 @@ struct Size {
 impl Size {
     fn of(footprint: &Footprint, snapshot: &Snapshot) -> Size {
         let usage = &footprint.usage;
-        let budget = snapshot.budget().saturating_sub(snapshot.locked_bytes);
+        let budget = snapshot.budget();
         let steps = snapshot.lowered_steps.min(STEPS);
         let left = u64::from(STEPS - steps);
         let held = usage.held();

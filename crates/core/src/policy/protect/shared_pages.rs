@@ -7,8 +7,9 @@
 //! on any other the daemon can only lock them (`mlock2(2)`): that holds for a page whoever it is
 //! charged to, needs no file of the system to be changed, and ends with the daemon.
 //!
-//! A lock does not give way by itself, so it is small: a quarter of the budget at the most, less
-//! with every step that the pressure model asks for, and the reservation has that much less.
+//! A lock does not give way by itself, so it is small: a quarter of the budget at the most, no more
+//! than the app's own memory leaves of the budget, and less with every step that the pressure
+//! model asks for. The reservation comes first: nothing is taken from it.
 
 use crate::model::pressure::STEPS;
 use crate::model::snapshot::{Locking, Measured, Snapshot};
@@ -25,7 +26,12 @@ const SLACK: u64 = 5;
 /// What should be locked for this app.
 pub(super) fn wanted(snapshot: &Snapshot, topmost: &Measured) -> Option<Locking> {
     let left = u64::from(STEPS - snapshot.lowered_steps.min(STEPS));
-    let most = snapshot.budget() / SHARE;
+    let budget = snapshot.budget();
+    let own = topmost.footprint.map_or(0, |footprint| {
+        let usage = &footprint.usage;
+        usage.held().saturating_add(usage.cached_reads())
+    });
+    let most = (budget / SHARE).min(budget.saturating_sub(own));
     let limit = round(most / u64::from(STEPS) * left);
     let wanted = snapshot.settings.protect.lock_shared && !snapshot.device;
     (wanted && limit > 0 && !topmost.members.is_empty()).then(|| Locking {
