@@ -22,8 +22,9 @@ use limelight_sys::proc::Proc;
 use limelight_sys::process::Process;
 use tracing::debug;
 
-/// Time between two looks at an app: short at first, while it is getting to work.
-const SOON: Duration = Duration::from_secs(1);
+/// Time between two looks at an app: short at first, while it is getting to work. What had gone
+/// before it became topmost comes back as it is needed, and goes again unless it is locked.
+const SOON: Duration = Duration::from_millis(125);
 const LATE: Duration = Duration::from_secs(16);
 
 /// Stack of the thread, in bytes: none of its functions is deep.

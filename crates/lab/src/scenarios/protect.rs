@@ -129,8 +129,16 @@ impl Scenario for BeyondCgroups {
         vec![MEMORY_LOW, MEMORY_MIN, ON_DEBIAN, STOCK_OURS, LIMELIGHT]
     }
 
-    fn machine(&self, _variant: &Variant) -> MachineSize {
-        gallery::machine(256)
+    fn machine(&self, variant: &Variant) -> MachineSize {
+        MachineSize {
+            memory_mib: match variant.lru {
+                // A read load evicts no library in the larger one.
+                Lru::TwoList => 160,
+                // So large that the budget has room for the library's locks as well.
+                Lru::Mglru => 192,
+            },
+            ..gallery::machine(256)
+        }
     }
 
     fn tasks(&self, variant: &Variant, arm: ArmOn) -> Vec<Task> {
@@ -192,6 +200,9 @@ impl Scenario for BeyondCgroups {
             };
             let library = f64::from(short(&variant.load).footprint.library_mib * 256);
             verdicts.extend(seen.kept(ON_DEBIAN, "resident_library_pages", library, KEPT));
+            if variant.lru == Lru::Mglru {
+                verdicts.extend(seen.library_faults_gone(MEMORY_MIN, ON_DEBIAN));
+            }
         }
         verdicts
     }

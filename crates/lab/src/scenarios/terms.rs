@@ -54,7 +54,7 @@ impl Seen<'_> {
 
     /// At least 95 % of the faults that the load causes on `stock` are gone on `arm`; `idle` has no
     /// load. On the distribution's kernel only pages charged to the app's cgroup can be promised:
-    /// its knobs do not reach a library that another cgroup is charged for.
+    /// a library that another cgroup is charged for is locked, as far as the budget has room.
     pub fn faults_gone(&self, idle: ArmOn, stock: ArmOn, arm: ArmOn) -> Option<Verdict> {
         let name = match arm.kernel {
             Kernel::Debian => "own_major_faults",
@@ -69,6 +69,24 @@ impl Seen<'_> {
                 self.variant, self.task
             ),
             left <= caused * FAULTS_LEFT,
+            format!("{left} of {caused}"),
+        ))
+    }
+
+    /// At least 95 % of the major faults in the library, which another cgroup is charged for, that
+    /// a reservation on `knob` leaves are gone on `arm`.
+    pub fn library_faults_gone(&self, knob: ArmOn, arm: ArmOn) -> Option<Verdict> {
+        let library = |arm| {
+            let own = self.median(arm, "own_major_faults")?;
+            Some(self.median(arm, "major_faults")? - own)
+        };
+        let (caused, left) = (library(knob)?, library(arm)?);
+        Some(Verdict::new(
+            format!(
+                "{} {}: {arm} loses at most 5 % of the library's major faults of {knob}",
+                self.variant, self.task
+            ),
+            caused > 0.0 && left <= caused * FAULTS_LEFT,
             format!("{left} of {caused}"),
         ))
     }
