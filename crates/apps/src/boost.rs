@@ -232,6 +232,8 @@ fn report(done: &Done, spin: Spin, reporter: &mut Reporter) {
     let mut runs = us(&done.runs_ns);
     let mean = runs.iter().sum::<f64>() / runs.len().max(1) as f64;
     reporter.value("run_us", mean);
+    let spent = done.runs_ns.iter().sum::<u64>().max(1) as f64;
+    reporter.value("cpu_percent", done.cpu_ns as f64 * 100.0 / spent);
     reporter.value("run_median_us", median(&mut runs));
     if spin == Spin::Linpack {
         reporter.value("mflops", linpack_flops() / mean);

@@ -46,6 +46,8 @@ pub struct Spec {
 pub struct Done {
     /// How long each run took, in nanoseconds.
     pub runs_ns: Vec<u64>,
+    /// Processor time of all runs, in nanoseconds.
+    pub cpu_ns: u64,
     /// From the moment a frame was due to the moment its drawing began, in nanoseconds.
     pub wake_ns: Vec<u64>,
     /// From the moment a frame was due to the moment it was drawn, in nanoseconds.
@@ -104,11 +106,13 @@ fn once(spin: Spin) {
 
 fn timed(runs: usize, spin: Spin) -> Done {
     let mut done = Done::default();
+    let spent = thread_cpu_ns();
     for _ in 0..runs {
         let start = now_ns();
         once(spin);
         done.runs_ns.push(now_ns() - start);
     }
+    done.cpu_ns = thread_cpu_ns() - spent;
     done
 }
 
@@ -139,6 +143,11 @@ fn frames(count: usize) -> Done {
         due += (passed + 1) * FRAME_NS;
     }
     done
+}
+
+fn thread_cpu_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 fn sleep_until(at_ns: u64) {
