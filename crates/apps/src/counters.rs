@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 
@@ -69,6 +70,15 @@ impl Counters {
         );
         Ok(())
     }
+}
+
+/// One line of a file of names and numbers.
+pub fn keyed(path: &Path, name: &str) -> Result<u64> {
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    text.lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+        .with_context(|| format!("{} has no {name}", path.display()))
 }
 
 fn parse_vmstat(text: &str) -> BTreeMap<String, u64> {

@@ -6,13 +6,12 @@
 use std::fs::{self, File};
 use std::io::{self, BufRead};
 use std::os::unix::fs::FileExt;
-use std::ptr;
 
 use anyhow::{bail, Context, Result};
 use limelight_sys::meminfo::MemInfo;
 use serde::{Deserialize, Serialize};
 
-use crate::memory::{MIB, PAGE};
+use crate::memory::{Mapping, MIB, PAGE};
 use crate::pages::PageSetting;
 use crate::process::{Conversation, Start};
 use crate::scenario::Pages;
@@ -38,69 +37,34 @@ pub struct Spec {
     pub free_mib: u32,
 }
 
-/// Our own anonymous memory, for as long as the process lives.
-#[derive(Clone, Copy)]
-struct Area {
-    start: *mut u8,
-    bytes: usize,
+/// Pages that are not there stay so; those that are cannot be moved out of the way.
+fn lock(area: &Mapping) -> Result<()> {
+    // SAFETY: the range is our own mapping.
+    if unsafe {
+        libc::syscall(
+            libc::SYS_mlock2,
+            area.address(),
+            area.pages() * PAGE,
+            ONFAULT,
+        )
+    } != 0
+    {
+        return Err(io::Error::last_os_error()).context("cannot lock memory");
+    }
+    Ok(())
 }
 
-impl Area {
-    fn map(bytes: usize) -> Result<Area> {
-        // SAFETY: a new private mapping at an address of the kernel's choice aliases nothing.
-        let start = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error()).context("cannot map the machine's memory");
-        }
-        Ok(Area {
-            start: start.cast(),
-            bytes,
-        })
-    }
-
-    fn touch(self, at: usize) {
-        assert!(at < self.bytes);
-        // SAFETY: the byte lies inside the mapping, which is writable and only ours.
-        unsafe { ptr::write_volatile(self.start.add(at), 1) };
-    }
-
-    /// Gives a page back.
-    fn give(self, at: usize) {
-        assert!(at < self.bytes);
-        // SAFETY: the page lies inside the mapping, and nobody reads it again.
-        unsafe { libc::madvise(self.start.add(at).cast(), PAGE, libc::MADV_DONTNEED) };
-    }
-
-    /// Pages that are not there stay so; those that are cannot be moved out of the way.
-    fn lock(self) -> Result<()> {
-        // SAFETY: the range is our own mapping.
-        if unsafe { libc::syscall(libc::SYS_mlock2, self.start, self.bytes, ONFAULT) } != 0 {
-            return Err(io::Error::last_os_error()).context("cannot lock memory");
-        }
-        Ok(())
-    }
-
-    /// Number of the physical page at each page of the range.
-    fn frames(self) -> Result<Vec<u64>> {
-        let map = File::open("/proc/self/pagemap").context("cannot open /proc/self/pagemap")?;
-        let mut entries = vec![0; self.bytes / PAGE * 8];
-        map.read_exact_at(&mut entries, (self.start as usize / PAGE * 8) as u64)
-            .context("cannot read /proc/self/pagemap")?;
-        let frame = |entry: &[u8]| {
-            let word: [u8; 8] = entry.try_into().unwrap_or_default();
-            u64::from_le_bytes(word) & ((1 << 55) - 1)
-        };
-        Ok(entries.chunks_exact(8).map(frame).collect())
-    }
+/// Number of the physical page at each page of the range.
+fn frames(area: &Mapping) -> Result<Vec<u64>> {
+    let map = File::open("/proc/self/pagemap").context("cannot open /proc/self/pagemap")?;
+    let mut entries = vec![0; area.pages() * 8];
+    map.read_exact_at(&mut entries, (area.address() as usize / PAGE * 8) as u64)
+        .context("cannot read /proc/self/pagemap")?;
+    let frame = |entry: &[u8]| {
+        let word: [u8; 8] = entry.try_into().unwrap_or_default();
+        u64::from_le_bytes(word) & ((1 << 55) - 1)
+    };
+    Ok(entries.chunks_exact(8).map(frame).collect())
 }
 
 /// Bytes of free memory in blocks that a large folio can be made of.
@@ -141,14 +105,16 @@ pub fn fragmenter(spec: &Spec) -> Result<()> {
     let pages = (free.saturating_sub(LEFT) / PAGE as u64) as usize;
 
     large_folios(false);
-    let area = Area::map(pages * PAGE)?;
-    (0..pages).for_each(|page| area.touch(page * PAGE));
+    let mut area = Mapping::anonymous(pages * PAGE)?;
+    (0..pages).for_each(|page| area.dirty_page(page, 1));
     // No two neighbours that could become one block: only those with even numbers.
-    let frames = area.frames()?;
+    let frames = frames(&area)?;
     let even = (0..pages).filter(|page| frames.get(*page).is_some_and(|frame| frame % 2 == 0));
     let given: Vec<usize> = even.take(spec.free_mib as usize * (MIB / PAGE)).collect();
-    given.iter().for_each(|page| area.give(page * PAGE));
-    area.lock()?;
+    for page in given {
+        area.discard_page(page)?;
+    }
+    lock(&area)?;
 
     // What was left or has come back meanwhile. A folio is as large as there is a block for, so
     // this takes no single pages until there is nothing else.
@@ -157,14 +123,14 @@ pub fn fragmenter(spec: &Spec) -> Result<()> {
     for kib in [32, 16] {
         setting.add(Pages::Mthp { kib })?;
     }
-    let chunks = Area::map(CHUNKS_BYTES)?;
-    let mut at = chunks.start.align_offset(CHUNK);
-    while large_left()? > LARGE_LEFT && at < chunks.bytes {
-        chunks.touch(at);
+    let mut chunks = Mapping::anonymous(CHUNKS_BYTES)?;
+    let mut at = chunks.address().align_offset(CHUNK);
+    while large_left()? > LARGE_LEFT && at < CHUNKS_BYTES {
+        chunks.dirty_page(at / PAGE, 1);
         at += CHUNK;
     }
     drop(setting);
-    chunks.lock()?;
+    lock(&chunks)?;
     let left = large_left()?;
     if left > 2 * LARGE_LEFT {
         bail!("{left} bytes of free memory are in large blocks still");

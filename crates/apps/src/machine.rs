@@ -124,7 +124,7 @@ pub fn memory_kib(name: &str) -> Result<u64> {
 }
 
 /// Locks as much memory as it takes to leave `free_mib` MiB free.
-fn ballast(free_mib: u32) -> Result<Mapping> {
+pub fn ballast(free_mib: u32) -> Result<Mapping> {
     let free_kib = memory_kib("MemFree")? as usize;
     let surplus = (free_kib << 10).saturating_sub(free_mib as usize * MIB) / PAGE * PAGE;
     if surplus == 0 {

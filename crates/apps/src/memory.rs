@@ -104,6 +104,25 @@ impl Mapping {
         unsafe { ptr::write_volatile(self.address.add(page * PAGE).cast::<u64>(), word) }
     }
 
+    /// Gives a page of anonymous memory back.
+    pub fn discard_page(&mut self, page: usize) -> Result<()> {
+        assert!(page < self.pages());
+        // SAFETY: the page lies inside the mapping, and `&mut self` excludes every other access.
+        let done = unsafe {
+            let start = self.address.add(page * PAGE);
+            libc::madvise(start.cast(), PAGE, libc::MADV_DONTNEED)
+        };
+        if done != 0 {
+            return Err(io::Error::last_os_error()).context("cannot give a page back");
+        }
+        Ok(())
+    }
+
+    /// Where it begins.
+    pub fn address(&self) -> *const u8 {
+        self.address
+    }
+
     /// Fills half of a page of anonymous memory with noise, so that zram can halve it and no more.
     pub fn fill_page(&mut self, page: usize, random: &mut Random) {
         assert!(page < self.pages());

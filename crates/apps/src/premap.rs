@@ -13,7 +13,6 @@ use crate::cell::Stage;
 use crate::cgroup::Cgroup;
 use crate::counters::Counters;
 use crate::daemon::{focus, Daemon};
-use crate::faults::Faults;
 use crate::fragment::fragment;
 use crate::gallery::APP;
 use crate::heap::{Round, Spec};
@@ -25,6 +24,7 @@ use crate::process::{Process, Start};
 use crate::random::seed;
 use crate::response::median;
 use crate::scenario::{Growth, Heap};
+use limelight_sys::perf::PageFaults;
 
 /// Time before anything is measured.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -88,7 +88,7 @@ fn rounds(stage: &mut Stage, work: &Heap, cgroup: &Cgroup) -> Result<()> {
     // The counter takes time in each fault, and more where there are more.
     let mut faults = match work.timed {
         true => None,
-        false => Some(Faults::of(app.process.pid())?),
+        false => Some(PageFaults::of(app.process.pid())?),
     };
     let counters = Counters::now()?;
     let mut times = Vec::new();
@@ -128,7 +128,7 @@ fn program(stage: &mut Stage, cgroup: &Cgroup) -> Result<()> {
     let mut program = start_program(cgroup)?;
     let daemon = prepare(stage, program.pid())?;
     sleep(SETTLE);
-    let mut faults = Faults::of(program.pid())?;
+    let faults = PageFaults::of(program.pid())?;
     let counters = Counters::now()?;
     let start_ns = now_ns();
     go(&mut program)?;

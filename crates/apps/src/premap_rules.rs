@@ -10,12 +10,13 @@ use std::path::Path;
 use std::ptr;
 
 use anyhow::{bail, Context, Result};
+use limelight_sys::perf::PageFaults;
 use serde::{Deserialize, Serialize};
 
 use crate::cell::Stage;
 use crate::cgroup::Cgroup;
+use crate::counters::keyed;
 use crate::daemon::{focus, Daemon};
-use crate::faults::Faults;
 use crate::gallery::APP;
 use crate::memory::PAGE;
 use crate::plan::Arm;
@@ -193,7 +194,7 @@ fn check(result: i32, what: &str) -> Result<()> {
 
 fn sequential() -> Result<Seen> {
     let area = Area::new(2048, 0)?;
-    let mut faults = Faults::of(0)?;
+    let faults = PageFaults::of(0)?;
     for page in 0..area.pages {
         area.write(page, 1);
     }
@@ -528,15 +529,6 @@ pub fn run(stage: Stage) -> Result<()> {
     drop(app);
     Daemon::start_after(before)?.stop(&stage.reporter)?;
     stage.reporter.finish()
-}
-
-/// One line of a file of names and numbers.
-fn keyed(path: &Path, name: &str) -> Result<u64> {
-    let text =
-        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    text.lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
-        .with_context(|| format!("{} has no {name}", path.display()))
 }
 
 fn name(case: Case) -> &'static str {

@@ -21,6 +21,7 @@ use crate::disk::Disk;
 use crate::machine::drop_caches;
 use crate::memory::{cached_pages, MIB, PAGE};
 use crate::process::{Process, Start};
+use crate::readahead_bounds;
 use crate::reading;
 use crate::record::Reporter;
 use crate::scenario::{Access, Pattern};
@@ -120,6 +121,7 @@ pub fn run(stage: Stage) -> Result<()> {
         background == places_alone,
         format!("{background} pages, without Limelight {places_alone}"),
     )?;
+    readahead_bounds::check(&front, CLUSTERS, &stage.reporter)?;
     daemon.stop(&stage.reporter)?;
     stage.reporter.finish()
 }
@@ -291,7 +293,7 @@ fn records() -> Vec<PathBuf> {
 }
 
 /// Requests for reading a file, in front or not.
-fn read(file: &Extent, pattern: Pattern, front: bool) -> Result<u64> {
+pub fn read(file: &Extent, pattern: Pattern, front: bool) -> Result<u64> {
     drop_caches()?;
     let spec = reading::Spec {
         file: file.clone(),
@@ -322,7 +324,7 @@ fn whole(file: &Extent) -> u64 {
 }
 
 /// Waits until something holds; whether it ever did.
-fn wait(mut holds: impl FnMut() -> Result<bool>) -> Result<bool> {
+pub fn wait(mut holds: impl FnMut() -> Result<bool>) -> Result<bool> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if holds()? {

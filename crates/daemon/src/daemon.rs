@@ -2,6 +2,7 @@
 //! The daemon: sources, model, policy and actuators around one epoll loop.
 
 use std::collections::BTreeSet;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use limelight_core::model::footprint::Footprint;
@@ -53,6 +54,10 @@ const OWN_SCORE: i16 = -900;
 /// next tick.
 const OWN_NICE: i32 = -20;
 const OWN_SLICE_NS: u64 = 100_000;
+
+/// What is lost when a queue cannot be waited for.
+const NO_OPENS: &str = "what is opened cannot be waited for, starts are not recorded";
+const NO_WAITS: &str = "the app's waits cannot be waited for, neighbours are not read";
 
 /// How the daemon is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -229,33 +234,21 @@ impl Daemon {
         let answers = answers.map(|all| self.reactor.add(all, Token::Readers, EventFlags::IN));
         for added in execs.into_iter().chain(opens).chain(answers) {
             if let Err(error) = added {
-                warn!("what is opened cannot be waited for, starts are not recorded: {error}");
+                warn!("{NO_OPENS}: {error}");
             }
         }
         let waits = self.readahead.waits();
         let waits = waits.map(|queue| self.reactor.add(queue, Token::Waits, once));
         if let Some(Err(error)) = waits {
-            warn!("the app's waits cannot be waited for, neighbours are not read: {error}");
+            warn!("{NO_WAITS}: {error}");
         }
     }
 
-    /// Once more: the queue is waited for until its first event only.
-    fn wait_for_waits(&self) {
+    /// Once more: these queues are waited for until their first event only.
+    fn wait_again(&self, queue: Option<impl AsFd>, token: Token, lost: &str) {
         let once = EventFlags::IN | EventFlags::ONESHOT;
-        let waits = self.readahead.waits();
-        if let Some(Err(error)) = waits.map(|queue| self.reactor.modify(queue, Token::Waits, once))
-        {
-            warn!("the app's waits cannot be waited for, neighbours are not read: {error}");
-        }
-    }
-
-    /// Once more: the queue is waited for until its first event only.
-    fn wait_for_opens(&self) {
-        let once = EventFlags::IN | EventFlags::ONESHOT;
-        let opens = self.readahead.opens();
-        if let Some(Err(error)) = opens.map(|queue| self.reactor.modify(queue, Token::Opens, once))
-        {
-            warn!("what is opened cannot be waited for, starts are not recorded: {error}");
+        if let Some(Err(error)) = queue.map(|queue| self.reactor.modify(queue, token, once)) {
+            warn!("{lost}: {error}");
         }
     }
 
@@ -453,10 +446,10 @@ impl Daemon {
             self.next_tick = now() + interval;
         }
         if self.readahead.take_opens(&self.doors, at) {
-            self.wait_for_opens();
+            self.wait_again(self.readahead.opens(), Token::Opens, NO_OPENS);
         }
         if self.readahead.pass_time(&self.doors, at) {
-            self.wait_for_waits();
+            self.wait_again(self.readahead.waits(), Token::Waits, NO_WAITS);
         }
         self.service.pass_time(at);
     }

@@ -8,6 +8,7 @@ use limelight_core::model::ProcessId;
 use limelight_sys::cgroup::{CgroupPath, Hierarchy};
 use limelight_sys::device::DEVICE_PATH;
 use limelight_sys::dir::Dir;
+use limelight_sys::mountinfo;
 use limelight_sys::proc::Proc;
 use limelight_sys::process::Process;
 
@@ -88,15 +89,12 @@ impl Doors {
 
     /// Opens a process and says which one it is.
     pub fn process(&self, pid: i32) -> limelight_sys::Result<(ProcessId, Process)> {
-        let process = self.proc.process(pid)?;
-        let starttime = process.stat()?.start_ticks;
-        Ok((ProcessId { pid, starttime }, process))
+        identify(&self.proc, pid)
     }
 
     /// Opens this very process, if it still lives.
     pub fn same_process(&self, id: ProcessId) -> Option<Process> {
-        let (found, process) = self.process(id.pid).ok()?;
-        (found == id).then_some(process)
+        same_process(&self.proc, id)
     }
 
     /// Identifies processes; those that ended are left out. Ascending.
@@ -131,8 +129,31 @@ impl Doors {
         full.to_string_lossy().into_owned()
     }
 
+    /// Where tracefs is, or why it is nowhere.
+    pub fn tracefs(&self) -> Result<PathBuf, String> {
+        if let Some(path) = &self.roots.tracefs {
+            return Ok(path.clone());
+        }
+        let mounts = self.proc.mounts().map_err(|error| error.to_string())?;
+        let found = mountinfo::find(&mounts, "tracefs");
+        let point = found.map(|mount| mount.point.clone());
+        point.ok_or_else(|| "tracefs is not mounted".to_owned())
+    }
+
     /// The path of a tracefs instance of ours.
     pub fn trace_instance(&self, tracefs: &Path, name: &str) -> PathBuf {
         tracefs.join("instances").join(name)
     }
+}
+
+fn identify(proc: &Proc, pid: i32) -> limelight_sys::Result<(ProcessId, Process)> {
+    let process = proc.process(pid)?;
+    let starttime = process.stat()?.start_ticks;
+    Ok((ProcessId { pid, starttime }, process))
+}
+
+/// Opens this very process, if it still lives.
+pub fn same_process(proc: &Proc, id: ProcessId) -> Option<Process> {
+    let (found, process) = identify(proc, id.pid).ok()?;
+    (found == id).then_some(process)
 }

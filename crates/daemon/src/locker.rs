@@ -15,12 +15,14 @@ use std::time::Duration;
 
 use limelight_core::model::{AppKey, ProcessId};
 use limelight_sys::locked_file::LockedFile;
-use limelight_sys::maps::{FilePage, PageCgroups, ReadMapping};
+use limelight_sys::maps::{PageCgroups, ReadMapping};
 use limelight_sys::meminfo::page_bytes;
-use limelight_sys::pagecache::Range;
+use limelight_sys::pagecache::{ranges, Range};
 use limelight_sys::proc::Proc;
 use limelight_sys::process::Process;
 use tracing::debug;
+
+use crate::doors::same_process;
 
 /// Time between two looks at an app: short at first, while it is getting to work. What had gone
 /// before it became topmost comes back as it is needed, and goes again unless it is locked.
@@ -159,15 +161,9 @@ impl Holdings {
         let mut cgroups = PageCgroups::open(&proc)?;
         self.full = false;
         for &member in &order.members {
-            let Ok(process) = proc.process(member.pid) else {
+            let Some(process) = same_process(&proc, member) else {
                 continue;
             };
-            if !process
-                .stat()
-                .is_ok_and(|stat| stat.start_ticks == member.starttime)
-            {
-                continue;
-            }
             // One that ends meanwhile has no mappings.
             for mapping in process.read_mappings().unwrap_or_default() {
                 if let Err(error) = self.settle(&process, &mapping, &mut cgroups, order) {
@@ -208,7 +204,7 @@ impl Holdings {
         holding
             .settled
             .extend(reserved.iter().map(|page| page.index));
-        for range in runs(&others) {
+        for range in ranges(others.iter().map(|page| page.index)) {
             let left = order.limit.saturating_sub(self.bytes);
             let range = Range {
                 len: range.len.min(left / page_bytes() * page_bytes()),
@@ -230,41 +226,10 @@ impl Holdings {
     }
 }
 
-/// Pages that lie side by side in the file, in bytes.
-fn runs(pages: &[FilePage]) -> Vec<Range> {
-    let mut runs: Vec<Range> = Vec::new();
-    for page in pages {
-        let offset = page.index * page_bytes();
-        match runs.last_mut() {
-            Some(last) if last.offset + last.len == offset => last.len += page_bytes(),
-            _ => runs.push(Range {
-                offset,
-                len: page_bytes(),
-            }),
-        }
-    }
-    runs
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::time::Instant;
-
-    #[test]
-    fn neighbours_are_one_range() {
-        let page = |index| FilePage { index, frame: 1 };
-        let bytes = page_bytes();
-        let range = |first, pages| Range {
-            offset: first * bytes,
-            len: pages * bytes,
-        };
-        assert_eq!(
-            runs(&[page(1), page(2), page(3), page(7), page(9), page(10)]),
-            [range(1, 3), range(7, 1), range(9, 2)]
-        );
-        assert_eq!(runs(&[]), []);
-    }
 
     /// Waits until the thread has said something that `holds`.
     fn wait(locker: &Locker, holds: impl Fn(&Locked) -> bool) -> Locked {

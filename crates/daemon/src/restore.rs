@@ -223,12 +223,12 @@ impl Entry {
     /// The process of an entry that is about one.
     pub fn process(&self) -> Option<ProcessId> {
         match self {
-            Entry::OomScoreAdj { pid, starttime, .. } | Entry::Threads { pid, starttime, .. } => {
-                Some(ProcessId {
-                    pid: *pid,
-                    starttime: *starttime,
-                })
-            }
+            Entry::OomScoreAdj { pid, starttime, .. }
+            | Entry::Threads { pid, starttime, .. }
+            | Entry::Autogroup { pid, starttime, .. } => Some(ProcessId {
+                pid: *pid,
+                starttime: *starttime,
+            }),
             _ => None,
         }
     }

@@ -116,18 +116,11 @@ fn undo_one(doors: &Doors, entry: &Entry) -> Undone {
             ours,
         } => undo_weight(doors, cgroup, knob, *original, *ours),
         Entry::Autogroup {
-            pid,
-            starttime,
             number,
             original,
             ours,
-        } => {
-            let id = ProcessId {
-                pid: *pid,
-                starttime: *starttime,
-            };
-            undo_autogroup(doors, id, *number, *original, *ours)
-        }
+            ..
+        } => undo_autogroup(doors, entry, *number, *original, *ours),
         Entry::OomScoreAdj { .. } | Entry::Threads { .. } => Undone::Gone,
         Entry::Slice { path } => remove_cgroup(doors, path),
         Entry::Scope { path, .. } => empty_scope(doors, entry, path),
@@ -199,12 +192,12 @@ fn undo_weight(doors: &Doors, place: &Place, knob: &str, original: u32, ours: u3
 }
 
 /// Any process of the session will do, if the one that was written down has left it.
-fn undo_autogroup(doors: &Doors, id: ProcessId, number: u64, original: i32, ours: i32) -> Undone {
+fn undo_autogroup(doors: &Doors, entry: &Entry, number: u64, original: i32, ours: i32) -> Undone {
     let group_of = |process: &Process| {
         let group = process.autogroup().ok().flatten();
         group.filter(|group| group.number == number)
     };
-    let first = doors.same_process(id);
+    let first = entry.process().and_then(|id| doors.same_process(id));
     let first = first.and_then(|process| Some((group_of(&process)?, process)));
     let found = first.or_else(|| {
         let tree = doors.proc.tree().unwrap_or_default();
@@ -329,17 +322,10 @@ pub fn heirs(doors: &Doors, entries: &[Entry]) -> Vec<(ProcessId, i16)> {
         .filter_map(|entry| match entry {
             Entry::OomScoreAdj {
                 pid,
-                starttime,
                 original,
                 ours,
                 ..
-            } => {
-                let id = ProcessId {
-                    pid: *pid,
-                    starttime: *starttime,
-                };
-                Some((*pid, (id, *original, *ours)))
-            }
+            } => Some((*pid, (entry.process()?, *original, *ours))),
             _ => None,
         })
         .collect();

@@ -27,22 +27,35 @@ const LOOK: u64 = 1 << 30;
 /// no page is marked as used. Since 5.2 the kernel tells only those who might write to the file,
 /// or own it; to others every page is in memory.
 pub fn cached(file: impl AsFd, size: u64) -> Result<Vec<Range>> {
-    let page = page_bytes();
-    let mut ranges: Vec<Range> = Vec::new();
+    let mut ranges = Vec::new();
     for start in (0..size).step_by(LOOK as usize) {
         let len = (size - start).min(LOOK);
-        for (number, present) in look(&file, start, len)?.into_iter().enumerate() {
-            if present & 1 == 0 {
-                continue;
-            }
-            let offset = start + number as u64 * page;
-            match ranges.last_mut() {
-                Some(last) if last.offset + last.len == offset => last.len += page,
-                _ => ranges.push(Range { offset, len: page }),
-            }
-        }
+        let present = look(&file, start, len)?;
+        let first = start / page_bytes();
+        let pages = (first..).zip(present);
+        append(
+            &mut ranges,
+            pages.filter_map(|(page, bits)| (bits & 1 != 0).then_some(page)),
+        );
     }
     Ok(ranges)
+}
+
+/// Pages, counted from the beginning of the file and ascending, as the ranges that they make up.
+pub fn ranges(pages: impl IntoIterator<Item = u64>) -> Vec<Range> {
+    let mut ranges = Vec::new();
+    append(&mut ranges, pages);
+    ranges
+}
+
+fn append(ranges: &mut Vec<Range>, pages: impl IntoIterator<Item = u64>) {
+    let len = page_bytes();
+    for offset in pages.into_iter().map(|page| page * len) {
+        match ranges.last_mut() {
+            Some(last) if last.offset + last.len == offset => last.len += len,
+            _ => ranges.push(Range { offset, len }),
+        }
+    }
 }
 
 fn look(file: impl AsFd, start: u64, len: u64) -> Result<Vec<u8>> {
@@ -135,6 +148,20 @@ mod tests {
         };
         assert_eq!(ranges, [expected]);
         assert_eq!(cached(&file, 0).unwrap(), []);
+    }
+
+    #[test]
+    fn neighbours_are_one_range() {
+        let bytes = page_bytes();
+        let range = |first, pages| Range {
+            offset: first * bytes,
+            len: pages * bytes,
+        };
+        assert_eq!(
+            ranges([1, 2, 3, 7, 9, 10]),
+            [range(1, 3), range(7, 1), range(9, 2)]
+        );
+        assert_eq!(ranges([]), []);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A tracepoint of single threads, through perf: threads that nobody watches pay nothing for it.
+//! Events of single threads, through perf: threads that nobody watches pay nothing for it.
 
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -29,7 +29,11 @@ struct Attr {
     config1: u64,
 }
 
+const KIND_SOFTWARE: u32 = 1;
 const KIND_TRACEPOINT: u32 = 2;
+const PAGE_FAULTS: u64 = 2;
+/// Of `flags`: threads and children that are created later count too.
+const INHERIT: u64 = 1 << 1;
 const SAMPLE_RAW: u64 = 1 << 10;
 const CLOEXEC: libc::c_ulong = 1 << 3;
 const RECORD_LOST: u32 = 2;
@@ -41,6 +45,58 @@ const TAIL: usize = 1032;
 const DATA_PAGES: usize = 2;
 /// Bytes before the contents of a sample: the record's header, and how long the contents are.
 const SAMPLE_HEAD: usize = 12;
+
+impl Attr {
+    /// Opens the event for a thread, on any processor.
+    fn open(&self, tid: i32) -> std::result::Result<OwnedFd, Errno> {
+        // SAFETY: `self` is as long as it says; the other arguments are plain numbers: no group.
+        let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, self, tid, -1, -1, CLOEXEC) };
+        if fd < 0 {
+            let error = std::io::Error::last_os_error();
+            return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+        }
+        // SAFETY: the kernel has just given it to us.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    }
+}
+
+/// The page faults of a process as the processor raises them. `ru_minflt` and `pgfault` also count
+/// pages that the kernel maps on its own account, which is what `premap` does; this does not.
+#[derive(Debug)]
+pub struct PageFaults(OwnedFd);
+
+impl PageFaults {
+    /// Counts from now on, in this thread and all that it starts.
+    ///
+    /// # Errors
+    ///
+    /// As [`Watch::open`].
+    pub fn of(tid: i32) -> Result<Self> {
+        let attr = Attr {
+            kind: KIND_SOFTWARE,
+            size: std::mem::size_of::<Attr>() as u32,
+            config: PAGE_FAULTS,
+            flags: INHERIT,
+            ..Attr::default()
+        };
+        let failed = |errno| Error::new("count page faults of", format!("/proc/{tid}"), errno);
+        attr.open(tid).map(PageFaults).map_err(failed)
+    }
+
+    /// So many so far; after its end, in all.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] when the kernel gives no number.
+    pub fn count(&self) -> Result<u64> {
+        let mut count = [0; 8];
+        let failed = |errno| Error::new("read", "a count of page faults", errno);
+        match rustix::io::read(&self.0, &mut count).map_err(failed)? {
+            8 => Ok(u64::from_ne_bytes(count)),
+            _ => Err(failed(Errno::IO)),
+        }
+    }
+}
 
 /// A tracepoint, and where its fields are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,15 +189,7 @@ impl Watch {
             ..Attr::default()
         };
         let failed = |errno| Error::new("watch a thread", format!("/proc/{tid}"), errno);
-        // SAFETY: `attr` is as long as it says; the other arguments are plain numbers: this thread
-        // on any processor, no group.
-        let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &attr, tid, -1, -1, CLOEXEC) };
-        if fd < 0 {
-            let error = std::io::Error::last_os_error();
-            return Err(failed(Errno::from_io_error(&error).unwrap_or(Errno::IO)));
-        }
-        // SAFETY: the kernel has just given it to us.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        let fd = attr.open(tid).map_err(failed)?;
         let bytes = (1 + DATA_PAGES) * page_bytes() as usize;
         // SAFETY: a new mapping at an address of the kernel's choice.
         let buffer = unsafe {
@@ -272,6 +320,26 @@ mod tests {
             let batch = parse(&bytes);
             prop_assert!(batch.events.len() <= bytes.len() / 8 + 1);
         }
+    }
+
+    #[test]
+    fn faults_of_this_thread_are_counted() {
+        let tid = rustix::thread::gettid().as_raw_nonzero().get();
+        let faults = match PageFaults::of(tid) {
+            Ok(faults) => faults,
+            Err(error) if error.is_permission() || error.is_unsupported() => {
+                eprintln!("SKIPPED: {error}");
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let before = faults.count().unwrap();
+        let page = page_bytes() as usize;
+        let mut fresh = vec![0u8; 1000 * page];
+        (0..1000).for_each(|at| fresh[at * page] = 1);
+        assert!(std::hint::black_box(&fresh)[0] == 1);
+        let seen = faults.count().unwrap() - before;
+        assert!(seen > 0, "a thousand pages were touched");
     }
 
     /// Needs the rights and a tracefs; where they are missing, so is the feature.

@@ -17,7 +17,6 @@ use limelight_core::settings::ReadaheadSettings;
 use limelight_sys::dir::Dir;
 use limelight_sys::files::{FileKind, FileStat};
 use limelight_sys::meminfo::page_bytes;
-use limelight_sys::mountinfo;
 use limelight_sys::pagecache::Range;
 use limelight_sys::perf::{Tracepoint, Watch};
 use rustix::buffer::spare_capacity;
@@ -70,17 +69,7 @@ impl Waits {
     /// Finds the tracepoint; nobody is watched yet. Why not, else.
     pub fn start(doors: &Doors) -> Result<Waits, String> {
         let text = |error: limelight_sys::Error| error.to_string();
-        let point = match &doors.roots.tracefs {
-            Some(path) => path.clone(),
-            None => {
-                let mounts = doors.proc.mounts().map_err(text)?;
-                let found = mountinfo::find(&mounts, "tracefs");
-                found
-                    .map(|mount| mount.point.clone())
-                    .ok_or("tracefs is not mounted")?
-            }
-        };
-        let tracefs = Dir::open(point).map_err(text)?;
+        let tracefs = Dir::open(doors.tracefs()?).map_err(text)?;
         Ok(Waits {
             tracepoint: Tracepoint::find(&tracefs, SYSTEM, EVENT).map_err(text)?,
             queue: epoll::create(CreateFlags::CLOEXEC).map_err(|error| error.to_string())?,

@@ -261,16 +261,7 @@ fn without_us(lowered: &[Lowered], id: ProcessId, value: i16) -> i16 {
 
 fn trace(doors: &Doors, ledger: &mut Ledger) -> Result<Way, String> {
     let text = |error: limelight_sys::Error| error.to_string();
-    let point = match &doors.roots.tracefs {
-        Some(path) => path.clone(),
-        None => {
-            let mounts = doors.proc.mounts().map_err(text)?;
-            let found = limelight_sys::mountinfo::find(&mounts, "tracefs");
-            found
-                .map(|mount| mount.point.clone())
-                .ok_or("tracefs is not mounted")?
-        }
-    };
+    let point = doors.tracefs()?;
     let tracefs = Tracefs::at(&point).map_err(text)?;
     if !tracefs.has_event(SYSTEM, EVENT) {
         return Err(format!("this kernel has no tracepoint {SYSTEM}:{EVENT}"));

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What bounds our kernel's read-ahead for the topmost app: free memory, and how much of it was in
+//! vain.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use limelight_sys::device::DEVICE_PATH;
+
+use crate::counters::keyed;
+use crate::daemon::limelight;
+use crate::machine::{ballast, drop_caches, memory_kib};
+use crate::memory::PAGE;
+use crate::readahead_rules::{read, wait};
+use crate::record::Reporter;
+use crate::scenario::{Access, Pattern};
+use crate::store::Extent;
+
+/// Distance of the watermarks from each other, in ten thousandths of memory.
+const SCALE: &str = "/proc/sys/vm/watermark_scale_factor";
+/// The high watermark is at a fifth of memory then.
+const FAR: &str = "1000";
+/// Percent of that which is free: more than `kswapd` wakes up for.
+const FREE_PERCENT: u64 = 80;
+const NEIGHBOURS: &str = "/sys/kernel/mm/limelight/readahead/neighbours_factor";
+
+/// Runs both checks with a file of nobody else's; there is nothing to check on another kernel.
+pub fn check(file: &Extent, clusters: u32, reporter: &Reporter) -> Result<()> {
+    if !Path::new(DEVICE_PATH).exists() {
+        return Ok(());
+    }
+    low_memory(file, reporter)?;
+    waste(file, clusters, reporter)
+}
+
+fn low_memory(file: &Extent, reporter: &Reporter) -> Result<()> {
+    let stream = Pattern::Sequential { bytes: 4096 };
+    let larger = || -> Result<u64> {
+        let before = vmstat("limelight_readahead_boosted")?;
+        read(file, stream, true)?;
+        Ok(vmstat("limelight_readahead_boosted")? - before)
+    };
+    let usual = fs::read_to_string(SCALE).with_context(|| format!("cannot read {SCALE}"))?;
+    let scale = |text: &str| {
+        fs::write(SCALE, text).with_context(|| format!("cannot write {text} to {SCALE}"))
+    };
+
+    let plenty = larger()?;
+    drop_caches()?;
+    scale(FAR)?;
+    let free = high_watermark()? / 100 * FREE_PERCENT;
+    let filled = ballast((free >> 20) as u32)?;
+    let short = larger()?;
+    let left_kib = memory_kib("MemFree")?;
+    drop(filled);
+    scale(usual.trim())?;
+    reporter.check(
+        "below the high watermark the topmost app's read-ahead is everybody's",
+        plenty > 0 && short == 0,
+        format!("{short} larger requests with {left_kib} KiB free, {plenty} with plenty"),
+    )
+}
+
+fn waste(file: &Extent, clusters: u32, reporter: &Reporter) -> Result<()> {
+    let factor = || -> Result<u32> {
+        let text = fs::read_to_string(NEIGHBOURS);
+        let text = text.with_context(|| format!("cannot read {NEIGHBOURS}"))?;
+        Ok(text.trim().parse()?)
+    };
+    let (wasted, full) = (vmstat("limelight_readahead_wasted")?, factor()?);
+    let access = Access::Read;
+    read(file, Pattern::Clusters { access, clusters }, true)?;
+    limelight(&["focus", "--none"])?;
+    // Evicts what the reader never looked at; that it finds no more in the end is no error here.
+    let all = (memory_kib("Cached")? << 10).to_string();
+    let lowered = wait(|| {
+        let _ = fs::write("/sys/fs/cgroup/memory.reclaim", &all);
+        Ok(factor()? < full)
+    })?;
+    let wasted = vmstat("limelight_readahead_wasted")? - wasted;
+    reporter.check(
+        "read-ahead in vain is counted and lowers the factor",
+        lowered && wasted > 0,
+        format!(
+            "{wasted} pages in vain, factor {full} before, {} after",
+            factor()?
+        ),
+    )
+}
+
+fn vmstat(name: &str) -> Result<u64> {
+    keyed(Path::new("/proc/vmstat"), name)
+}
+
+/// Sum of the zones' high watermarks, in bytes.
+fn high_watermark() -> Result<u64> {
+    let text = fs::read_to_string("/proc/zoneinfo").context("cannot read /proc/zoneinfo")?;
+    Ok(sum_of_high(&text) * PAGE as u64)
+}
+
+fn sum_of_high(zoneinfo: &str) -> u64 {
+    let highs = zoneinfo.lines().filter_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        // "high: 6" is a list of some processor's.
+        (words.next()? == "high").then(|| words.next()?.parse::<u64>().ok())?
+    });
+    highs.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sum_of_high;
+
+    #[test]
+    fn lists_of_processors_are_no_watermarks() {
+        let text = "Node 0, zone      DMA\n  pages free     3840\n        high     66\n\
+                    pagesets\n    cpu: 0\n              high:  6\n\
+                    Node 0, zone    DMA32\n        high     1200\n";
+        assert_eq!(sum_of_high(text), 1266);
+    }
+}
