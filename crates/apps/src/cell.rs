@@ -8,9 +8,9 @@ use crate::plan::{Arm, Record};
 use crate::record::{write, Reporter};
 use crate::scenario::Work;
 use crate::{
-    boost, boost_rules, cgroup, cold_start, daemon_killed, focus_move, gallery, gallery_real,
-    machine, overhead, premap, premap_rules, process, readahead_rules, reading, self_hog, soak,
-    startup,
+    boost, boost_rules, cache_model, cgroup, cold_start, daemon_killed, focus_move, gallery,
+    gallery_real, machine, overhead, premap, premap_rules, process, readahead_rules, reading,
+    self_hog, soak, startup,
 };
 
 /// What every scenario gets.
@@ -19,6 +19,8 @@ pub struct Stage {
     pub arm: Arm,
     /// Which repetition this is: it seeds every random choice.
     pub repetition: u32,
+    /// Position of the cell in the plan, from 0.
+    pub index: usize,
     /// The cell's records.
     pub reporter: Reporter,
     /// The machine of this boot.
@@ -36,6 +38,7 @@ pub fn run(index: usize) -> Result<i32> {
     let stage = Stage {
         arm: cell.arm,
         repetition: cell.repetition,
+        index,
         reporter: Reporter::new(&cell.id),
         machine: plan.machine,
     };
@@ -69,6 +72,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::Heap(work) => premap::run(stage, &work),
         Work::PremapRules => premap_rules::run(stage),
         Work::Overhead(work) => overhead::run(stage, &work),
+        Work::CacheModel(pattern) => cache_model::run(stage, pattern),
     }
 }
 

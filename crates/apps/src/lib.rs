@@ -6,6 +6,7 @@
 
 pub mod boost;
 pub mod boost_rules;
+pub mod cache_model;
 pub mod cell;
 pub mod cgroup;
 pub mod cold_start;

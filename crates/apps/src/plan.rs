@@ -100,6 +100,8 @@ pub enum Arm {
     MemoryMin,
     /// The best that stock knobs give for this LRU without Limelight (the scenario names them).
     BestStock,
+    /// The kernel zeroes pages when they are freed (`init_on_free=1` on its command line).
+    InitOnFree,
     /// `limelightd` on the distribution's kernel.
     LimelightOnDebian,
     /// `limelightd` on our kernel.

@@ -45,6 +45,8 @@ pub enum Work {
     PremapRules,
     /// Page faults and reclaim without Limelight's device being open.
     Overhead(Overhead),
+    /// Accesses whose cache misses are known.
+    CacheModel(CachePattern),
 }
 
 /// The viewer's memory, by kind of page.
@@ -317,6 +319,30 @@ pub struct Overhead {
     pub mib: u32,
     /// Repetitions of each phase; the median is reported.
     pub rounds: u32,
+}
+
+/// An access pattern by which the cache model is tested.
+///
+/// Values: `cache_report`, to which the lab adds the model's counters (`cache_*`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(tag = "pattern", rename_all = "kebab-case")]
+pub enum CachePattern {
+    /// 16 KiB, walked 100 times.
+    InsideL1,
+    /// 4 MiB, walked 8 times.
+    InsideLlc,
+    /// 32 MiB, walked 3 times.
+    BeyondLlc,
+    /// Fresh pages, one word of each written.
+    Zeroing {
+        /// How many.
+        pages: u32,
+    },
+    /// 6 MiB of a background program, walked again after an app has had fresh pages.
+    Displaced {
+        /// How many.
+        pages: u32,
+    },
 }
 
 /// How a reader reads.

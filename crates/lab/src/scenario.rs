@@ -206,6 +206,7 @@ pub fn arm_name(arm: Arm) -> &'static str {
         Arm::MemoryLow => "memory-low",
         Arm::MemoryMin => "memory-min",
         Arm::BestStock => "best-stock",
+        Arm::InitOnFree => "init-on-free",
         Arm::LimelightOnDebian => "limelight-on-debian",
         Arm::Limelight => "limelight",
     }
@@ -235,6 +236,12 @@ pub struct MachineSize {
     pub disk_iops: Option<u32>,
     /// The guest can have BFQ schedule its disks.
     pub bfq: bool,
+    /// Caches are modelled and their misses counted by who caused them; only in exact mode, and on a
+    /// kernel that the lab builds.
+    pub cache_model: bool,
+    /// The processor has ERMS and FSRM, with which the kernel clears pages by `rep stosb`. TCG executes that
+    /// a byte at a time, which makes it look many times dearer than it is.
+    pub fast_strings: bool,
 }
 
 impl Default for MachineSize {
@@ -249,6 +256,8 @@ impl Default for MachineSize {
             request_nsec: 0,
             disk_iops: None,
             bfq: false,
+            cache_model: false,
+            fast_strings: false,
         }
     }
 }
@@ -406,8 +415,8 @@ pub trait Scenario: Sync {
         Mode::Fast
     }
 
-    /// Words added to the kernel's command line.
-    fn kernel_parameters(&self, _variant: &Variant, _kernel: Kernel) -> Vec<String> {
+    /// Words added to the kernel's command line. Arms whose words differ share no boot.
+    fn kernel_parameters(&self, _variant: &Variant, _arm: ArmOn) -> Vec<String> {
         Vec::new()
     }
 

@@ -96,6 +96,8 @@ fn bare_machine(paths: &Paths, runner: &mut Runner, dir: &Path, mode: Mode) -> R
         mode,
         accelerator,
         parameters: vec!["ignore_loglevel".into()],
+        fast_strings: false,
+        plugin: None,
         seed: 1,
     })
 }

@@ -55,6 +55,10 @@ pub struct Machine {
     pub accelerator: Accelerator,
     /// Words added to the kernel's command line.
     pub parameters: Vec<String>,
+    /// The processor has ERMS and FSRM.
+    pub fast_strings: bool,
+    /// What QEMU's translator has to do beside translating, as `-plugin` takes it.
+    pub plugin: Option<String>,
     /// Seed of what QEMU makes up for the guest in exact mode: the same seed, the same boot.
     pub seed: u32,
 }
@@ -63,13 +67,15 @@ impl Machine {
     /// The processor model given to QEMU.
     ///
     /// TCG executes `rep stosb` an iteration at a time, which makes clearing pages look many times
-    /// dearer than it is: the bits that let the kernel use it are masked. Exact mode masks random
-    /// numbers too.
+    /// dearer than it is: the bits that let the kernel use it are masked, unless that is what is
+    /// asked for. Exact mode masks random numbers too.
     pub fn cpu(&self) -> &'static str {
-        match (self.mode, self.accelerator) {
-            (Mode::Exact, _) => "max,-erms,-fsrm,-rdrand,-rdseed",
-            (Mode::Fast, Accelerator::Tcg) => "max,-erms,-fsrm",
-            (Mode::Fast, Accelerator::Kvm) => "host",
+        match (self.mode, self.accelerator, self.fast_strings) {
+            (Mode::Exact, _, false) => "max,-erms,-fsrm,-rdrand,-rdseed",
+            (Mode::Exact, _, true) => "max,+erms,+fsrm,-rdrand,-rdseed",
+            (Mode::Fast, Accelerator::Tcg, false) => "max,-erms,-fsrm",
+            (Mode::Fast, Accelerator::Tcg, true) => "max,+erms,+fsrm",
+            (Mode::Fast, Accelerator::Kvm, _) => "host",
         }
     }
 
@@ -165,6 +171,9 @@ impl Machine {
                 &format!("isa-serial,chardev={name},index={index}"),
             ]);
         }
+        if let Some(plugin) = &self.plugin {
+            qemu.args(["-plugin", plugin]);
+        }
         // One group: they are partitions of one slow disk.
         let throttle = self.disk_iops.map_or(String::new(), |iops| {
             format!(",throttling.group=disk,throttling.iops-total={iops}")
@@ -185,7 +194,7 @@ impl Machine {
 }
 
 /// QEMU doubles a comma that is part of a value.
-fn comma_safe(path: &Path) -> String {
+pub(super) fn comma_safe(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }
 
@@ -211,6 +220,8 @@ mod tests {
             mode,
             accelerator,
             parameters: vec!["x=1".into()],
+            fast_strings: false,
+            plugin: None,
             seed: 7,
         }
     }

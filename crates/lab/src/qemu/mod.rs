@@ -4,6 +4,7 @@
 pub mod command;
 pub mod console;
 pub mod guest;
+pub mod plugin;
 pub mod probe;
 mod tsc;
 

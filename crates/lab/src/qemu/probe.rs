@@ -100,6 +100,8 @@ fn boots(paths: &Paths, kernel: &Bootable) -> Result<()> {
         mode: Mode::Fast,
         accelerator: Accelerator::Kvm,
         parameters: Vec::new(),
+        fast_strings: false,
+        plugin: None,
         seed: 1,
     };
     let booted = guest::run(&machine, &dir, LIMIT).map(drop);

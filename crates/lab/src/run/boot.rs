@@ -14,7 +14,8 @@ use crate::image::{disk, initramfs, rootfs};
 use crate::kernel::modules::{Module, Modules};
 use crate::kernel::Bootable;
 use crate::paths::{self, Paths};
-use crate::qemu::{console, Accelerator, Ended, Guest, Machine};
+use crate::qemu::plugin::Report;
+use crate::qemu::{console, plugin, Accelerator, Ended, Guest, Machine};
 use crate::results::{Context, Outcome, Row};
 use crate::scenario::{MachineSize, Mode, SwapKind, Variant};
 
@@ -24,6 +25,10 @@ const BOOT_S: u64 = 180;
 const EXACT_FACTOR: u64 = 20;
 /// How often a machine is booted at the most before a fault of the emulator counts as a failure.
 const BOOTS: u32 = 3;
+/// Where the cache model writes, in the run directory.
+const CACHE_REPORTS: &str = "cache.jsonl";
+/// The value by which a cell says which of the cache model's reports is about it.
+const CACHE_REPORT: &str = "cache_report";
 /// Completion time of a request of exact mode's disk.
 const EXACT_DISK_NSEC: u32 = 100_000;
 
@@ -115,6 +120,9 @@ impl Job<'_> {
             }
         };
         drop(guest);
+        if self.boot.size.cache_model {
+            collected.add_reports(&plugin::reports(&dir.join(CACHE_REPORTS))?);
+        }
         let cells_failed = collected.failed();
         if failure.is_none() && cells_failed == 0 && !self.keep {
             paths::remove_tree(&dir)?;
@@ -227,17 +235,29 @@ impl Job<'_> {
         if fs::hard_link(self.kernel.image(), &image).is_err() {
             paths::copy_file(&self.kernel.image(), &image)?;
         }
+        let memory_mib = size.memory_mib + swap_in_memory_mib;
+        let plugin = match size.cache_model {
+            true => Some(plugin::cache_model(
+                self.paths,
+                self.kernel,
+                memory_mib,
+                &dir.join(CACHE_REPORTS),
+            )?),
+            false => None,
+        };
         Ok(Machine {
             kernel: boot.kernel,
             image,
             initramfs: initial,
-            memory_mib: size.memory_mib + swap_in_memory_mib,
+            memory_mib,
             vcpus: size.vcpus,
             disks: images,
             disk_iops: size.disk_iops,
             mode: boot.mode,
             accelerator: self.accelerator,
             parameters: boot.parameters.clone(),
+            fast_strings: size.fast_strings,
+            plugin,
             seed: boot.seed(),
         })
     }
@@ -387,6 +407,27 @@ impl<'a> Collected<'a> {
         Some(text)
     }
 
+    /// Adds what the cache model counted to the cells that it is about. A cell without its report is
+    /// not whole.
+    fn add_reports(&mut self, reports: &BTreeMap<u32, Report>) {
+        for (_, outcome) in &mut self.outcomes {
+            let Outcome::Result { values, .. } = outcome else {
+                continue;
+            };
+            let Some(number) = values.get(CACHE_REPORT).copied() else {
+                continue;
+            };
+            match reports.get(&(number as u32)) {
+                Some(report) => values.extend(report.values.clone()),
+                None => {
+                    *outcome = Outcome::Failed {
+                        why: format!("the cache model has no report {number}"),
+                    };
+                }
+            }
+        }
+    }
+
     /// How many checks and cells failed.
     fn failed(&self) -> usize {
         let bad = |outcome: &Outcome| {
@@ -469,6 +510,37 @@ mod tests {
             collected.outcomes.last().unwrap().1,
             Outcome::Failed { .. }
         ));
+    }
+
+    #[test]
+    fn a_cell_gets_the_report_that_it_names_and_fails_without_it() {
+        let cells = [scheduled("a"), scheduled("b"), scheduled("c")];
+        let mut collected = Collected::new(&cells);
+        let result = |cell: &str, report: Option<f64>| Record::Result {
+            cell: cell.into(),
+            values: report
+                .map(|n| (CACHE_REPORT.into(), n))
+                .into_iter()
+                .collect(),
+            series: BTreeMap::new(),
+        };
+        collected.take(result("a", Some(0.0)));
+        collected.take(result("b", Some(1.0)));
+        collected.take(result("c", None));
+        let report = Report {
+            report: 1,
+            values: [("cache_tasks".into(), 3.0)].into(),
+        };
+        collected.add_reports(&[(1, report)].into());
+        let tasks: Vec<Option<f64>> = collected
+            .outcomes
+            .iter()
+            .map(|(_, outcome)| match outcome {
+                Outcome::Result { values, .. } => values.get("cache_tasks").copied(),
+                _ => Some(-1.0),
+            })
+            .collect();
+        assert_eq!(tasks, [Some(-1.0), Some(3.0), None]);
     }
 
     #[test]

@@ -86,9 +86,12 @@ impl Boot {
 
 /// Whether `mode` can have the machine: exact mode has no disk that is not in the guest's memory,
 /// and a root file system does not fit there. A machine with a slow disk takes from it what it
-/// needs before anything is measured.
+/// needs before anything is measured. Fast mode has no cache model.
 pub fn possible(mode: Mode, size: &MachineSize) -> bool {
-    mode == Mode::Fast || size.rootfs_packages.is_empty() || size.request_nsec > 0
+    match mode {
+        Mode::Fast => !size.cache_model,
+        Mode::Exact => size.rootfs_packages.is_empty() || size.request_nsec > 0,
+    }
 }
 
 /// The boots of `scenario`, in the order in which they are done.
@@ -111,19 +114,20 @@ fn variant_boots(
     all: &mut Vec<Boot>,
 ) {
     let repetitions = selection.repetitions.unwrap_or(scenario.repetitions());
-    let mut groups: Vec<(Kernel, Vec<ArmOn>)> = Vec::new();
+    let mut groups: Vec<(Kernel, Vec<String>, Vec<ArmOn>)> = Vec::new();
     let mut arms = scenario.arms(variant);
     if !selection.arms.is_empty() {
         arms.extend(scenario.further_arms(variant));
     }
     for arm in arms.into_iter().filter(|arm| selection.takes_arm(*arm)) {
         let shared = !scenario.boot_per_arm() && mode == Mode::Fast;
+        let parameters = scenario.kernel_parameters(variant, arm);
         match groups
             .iter_mut()
-            .find(|(kernel, _)| shared && *kernel == arm.kernel)
+            .find(|(kernel, words, _)| shared && *kernel == arm.kernel && *words == parameters)
         {
-            Some((_, arms)) => arms.push(arm),
-            None => groups.push((arm.kernel, vec![arm])),
+            Some((_, _, arms)) => arms.push(arm),
+            None => groups.push((arm.kernel, parameters, vec![arm])),
         }
     }
     let limit = scenario.time_limit(variant).as_secs().max(1);
@@ -131,7 +135,7 @@ fn variant_boots(
     for (round, first) in (0..repetitions).step_by(per_boot as usize).enumerate() {
         let last = (first + per_boot).min(repetitions);
         let turn = round % groups.len().max(1);
-        for (kernel, arms) in groups[turn..].iter().chain(&groups[..turn]) {
+        for (kernel, parameters, arms) in groups[turn..].iter().chain(&groups[..turn]) {
             let mut cells = Vec::new();
             for repetition in first..last {
                 let turn = repetition as usize % arms.len();
@@ -145,7 +149,7 @@ fn variant_boots(
                 kernel: *kernel,
                 size: scenario.machine(variant),
                 mode,
-                parameters: scenario.kernel_parameters(variant, *kernel),
+                parameters: parameters.clone(),
                 cells,
                 limit_s: turns * limit,
             });

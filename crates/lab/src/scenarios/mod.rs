@@ -3,6 +3,7 @@
 
 mod boost;
 mod boot;
+mod cache_model;
 mod fallback;
 mod focus;
 mod gallery;
@@ -32,6 +33,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &readahead::Readahead,
         &restore::Restore,
         &boost::Rules,
+        &cache_model::CacheModel,
         &soak::ShortSoak,
         &gallery_synthetic::FAST,
         &gallery_synthetic::THINKING,

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The cache model: a plugin of QEMU's translator (`crates/lab/plugins/`), built with gcc, told where
+//! in the kernel pages are zeroed and tasks are switched.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{bail, Context, Result};
+use serde::Deserialize;
+
+use super::command::comma_safe;
+use crate::cache::Inputs;
+use crate::kernel::Bootable;
+use crate::paths::{self, Paths};
+use crate::shell;
+
+/// A level: bytes, and ways.
+type Level = (u64, u32);
+
+/// The caches of PREZERO's machine, an i7-6700K: 32 KiB in 8 ways and 256 KiB in 4 ways for each
+/// core, 8 MiB in 16 ways for all, which includes the others; lines of 64 bytes (Intel 64 and IA-32
+/// Architectures Optimization Reference Manual, "Cache Parameters of the Skylake Microarchitecture").
+/// Its replacement is not documented; the model's is LRU.
+const CACHES: [(&str, Level); 3] = [
+    ("l1", (32 << 10, 8)),
+    ("l2", (256 << 10, 4)),
+    ("llc", (8 << 20, 16)),
+];
+
+/// Functions of which every load and store zeroes a page.
+const ZEROING: [&str; 3] = ["clear_page_rep", "clear_page_orig", "clear_page_erms"];
+/// Functions that only the kernel's zeroing thread executes. Kernels without the mechanism have none.
+const PREZERO_THREAD: [&str; 1] = ["limelight_prezero_thread"];
+/// Where the next task's stack is loaded, and where a new task begins.
+const SWITCH: &str = "__switch_to_asm";
+const FORK: &str = "ret_from_fork_asm";
+
+const SOURCES: [&str; 2] = ["cache_model.c", "cache.h"];
+const FLAGS: [&str; 6] = ["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"];
+
+/// The counters of one stretch of work, as the plugin writes them.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Report {
+    /// What the guest called it.
+    pub report: u32,
+    /// Counters by name.
+    pub values: BTreeMap<String, f64>,
+}
+
+/// The value of QEMU's `-plugin` for a guest of `kernel` with `memory_mib` MiB; reports go to `out`.
+pub fn cache_model(
+    paths: &Paths,
+    kernel: &Bootable,
+    memory_mib: u32,
+    out: &Path,
+) -> Result<String> {
+    let map = kernel.dir.join("System.map");
+    if !map.is_file() {
+        bail!(
+            "the cache model needs the kernel's symbols, and kernel {} has no System.map: take one \
+             that the lab builds",
+            kernel.kernel
+        );
+    }
+    let symbols = Symbols::parse(&paths::read_lossy(&map)?);
+    let plugin = build(paths)?;
+    let mut argument = format!(
+        "{},out={},memory={}",
+        comma_safe(&plugin),
+        comma_safe(out),
+        u64::from(memory_mib) << 20
+    );
+    for (name, (bytes, ways)) in CACHES {
+        argument.push_str(&format!(",{name}={bytes}:{ways}"));
+    }
+    for (name, symbol) in [("switch", SWITCH), ("fork", FORK)] {
+        let range = symbols.get(symbol);
+        let (from, _) = range.with_context(|| format!("{} has no {symbol}", map.display()))?;
+        argument.push_str(&format!(",{name}={from:x}"));
+    }
+    for (name, group) in [("zeroing", &ZEROING[..]), ("prezero", &PREZERO_THREAD[..])] {
+        for (from, to) in group.iter().filter_map(|symbol| symbols.get(symbol)) {
+            argument.push_str(&format!(",{name}={from:x}-{to:x}"));
+        }
+    }
+    Ok(argument)
+}
+
+/// Reads the reports in `file`; a number that was used twice has its last report. A machine that did
+/// not even start has none.
+pub fn reports(file: &Path) -> Result<BTreeMap<u32, Report>> {
+    if !file.exists() {
+        return Ok(BTreeMap::new());
+    }
+    let text = paths::read_lossy(file)?;
+    text.lines()
+        .map(|line| {
+            let report: Report = serde_json::from_str(line)
+                .with_context(|| format!("{} holds {line:?}", file.display()))?;
+            Ok((report.report, report))
+        })
+        .collect()
+}
+
+/// Compiles the plugin, unless that has been done.
+fn build(paths: &Paths) -> Result<PathBuf> {
+    let sources = paths.root.join("crates/lab/plugins");
+    let mut inputs = Inputs::new();
+    for source in SOURCES {
+        inputs.file(source, &sources.join(source))?;
+    }
+    let compiler = shell::output(Command::new("gcc").arg("--version"))?;
+    let key = inputs
+        .text("compiler", compiler.lines().next().unwrap_or_default())
+        .text("flags", FLAGS.join(" "))
+        .key();
+    let dir = paths.lab.join("plugins");
+    let plugin = dir.join(format!("cache_model-{key}.so"));
+    if !plugin.exists() {
+        fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        let part = dir.join(format!("cache_model-{}.part", std::process::id()));
+        let mut gcc = Command::new("gcc");
+        gcc.args(FLAGS)
+            .arg("-fvisibility=hidden")
+            .arg("-o")
+            .arg(&part);
+        shell::run(gcc.arg(sources.join(SOURCES[0])))?;
+        paths::publish(&part, &plugin)?;
+    }
+    Ok(plugin)
+}
+
+/// Where the kernel's functions are.
+struct Symbols(Vec<(u64, String)>);
+
+impl Symbols {
+    /// Reads a `System.map`: address, kind, name.
+    fn parse(text: &str) -> Self {
+        let mut symbols: Vec<(u64, String)> = text
+            .lines()
+            .filter_map(|line| {
+                let mut words = line.split(' ');
+                let address = u64::from_str_radix(words.next()?, 16).ok()?;
+                let kind = words.next()?;
+                let function = matches!(kind, "T" | "t" | "W" | "w");
+                function.then_some((address, words.next()?.to_owned()))
+            })
+            .collect();
+        symbols.sort();
+        Symbols(symbols)
+    }
+
+    /// From the function's first byte to the next function's.
+    fn get(&self, name: &str) -> Option<(u64, u64)> {
+        let (from, _) = self.0.iter().find(|(_, symbol)| symbol == name)?;
+        let next = self.0.iter().find(|(address, _)| address > from)?;
+        Some((*from, next.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sources() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("plugins")
+    }
+
+    #[test]
+    fn the_model_counts_what_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("check");
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"])
+            .arg(&program)
+            .arg(sources().join("cache_check.c"));
+        shell::run(&mut gcc).unwrap();
+        shell::run(&mut Command::new(program)).unwrap();
+    }
+
+    #[test]
+    fn a_function_ends_where_the_next_begins() {
+        let symbols = Symbols::parse(
+            "0000000000001000 D cpu_debug_store\n\
+             ffffffff8176a820 T clear_page_orig\n\
+             ffffffff8176a810 T clear_page_rep\n\
+             ffffffff8176a818 d clear_page_table\n\
+             ffffffff8176a860 T clear_page_erms\n",
+        );
+        let rep = (0xffff_ffff_8176_a810, 0xffff_ffff_8176_a820);
+        assert_eq!(symbols.get("clear_page_rep"), Some(rep));
+        assert_eq!(symbols.get("limelight_prezero_thread"), None);
+    }
+
+    #[test]
+    fn reports_are_found_by_their_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("cache.jsonl");
+        fs::write(
+            &file,
+            "{\"report\":3,\"values\":{\"cache_tasks\":1}}\n{\"report\":3,\"values\":{\"cache_tasks\":2}}\n",
+        )
+        .unwrap();
+        let reports = reports(&file).unwrap();
+        assert_eq!(reports.len(), 1);
+        assert_eq!(reports[&3].values["cache_tasks"], 2.0);
+    }
+}
