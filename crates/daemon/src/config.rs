@@ -30,6 +30,18 @@ pub enum OomScoreAdjSource {
     Off,
 }
 
+/// Whether input devices are listened to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EvdevSource {
+    /// While an app is topmost and nobody else tells of input.
+    #[default]
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
 /// Whether apps without a cgroup of their own are moved into one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Adopt {
@@ -63,6 +75,8 @@ pub struct Config {
     pub oom_score_adj: OomScoreAdjSource,
     /// `[sources] scan_interval_ms`.
     pub scan_interval: Duration,
+    /// `[sources] evdev`.
+    pub evdev: EvdevSource,
     /// `[protect] adopt`.
     pub adopt: Adopt,
     /// `[kernel] device`.
@@ -80,6 +94,7 @@ impl Default for Config {
             settings: Settings::default(),
             oom_score_adj: OomScoreAdjSource::default(),
             scan_interval: Duration::from_millis(500),
+            evdev: EvdevSource::default(),
             adopt: Adopt::default(),
             device: UseDevice::default(),
             cold_start_directory: COLD_START_DIRECTORY.into(),
@@ -160,6 +175,13 @@ const KEYS: &[Key] = &[
         section: "sources",
         name: "scan_interval_ms",
         kind: Kind::Integer(100, 60_000, |c, v| c.scan_interval = ms(v)),
+    },
+    Key {
+        section: "sources",
+        name: "evdev",
+        kind: Kind::Word(&["auto", "on", "off"], |c, at| {
+            c.evdev = pick(&[EvdevSource::Auto, EvdevSource::On, EvdevSource::Off], at);
+        }),
     },
     Key {
         section: "protect",

@@ -107,6 +107,7 @@ fn every_key_reaches_the_configuration() {
         [sources]
         oom_score_adj = \"scan\"
         scan_interval_ms = 0x100
+        evdev = \"on\"
         [protect]
         enabled = false
         budget_percent = 40
@@ -148,6 +149,7 @@ fn every_key_reaches_the_configuration() {
     assert_eq!(config.settings.topmost.gap, ms(3000));
     assert_eq!(config.oom_score_adj, OomScoreAdjSource::Scan);
     assert_eq!(config.scan_interval, ms(256));
+    assert_eq!(config.evdev, EvdevSource::On);
     assert!(!config.settings.protect.enabled);
     assert_eq!(config.settings.protect.budget_percent, 40);
     assert_eq!(config.settings.protect.interval, ms(250));

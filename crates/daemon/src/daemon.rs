@@ -394,6 +394,7 @@ impl Daemon {
             Token::Opens => self.readahead.notice_opens(now()),
             Token::Readers => self.readahead.take_answers(),
             Token::Waits => self.readahead.notice_waits(now()),
+            Token::Input | Token::Plugged | Token::Frames => self.window_source(ready.token),
         }
     }
 
@@ -424,6 +425,7 @@ impl Daemon {
     fn pass_time(&mut self) {
         let at = now();
         self.windows.pass_time(at);
+        self.tend_window_sources();
         let shift = self.topmost.tick(at);
         self.after(shift);
         let lowered: Vec<_> = self.actuators.lowered_scores().collect();
@@ -522,6 +524,7 @@ impl Daemon {
         self.service.stopping();
         self.refresh(Event::Stop);
         self.oom_score_adj.stop(&mut self.actuators.ledger);
+        self.windows.stop(&mut self.actuators.ledger);
         let failed = if self.options.dry_run {
             0
         } else {

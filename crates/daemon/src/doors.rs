@@ -30,6 +30,8 @@ pub struct Roots {
     pub tracefs: Option<PathBuf>,
     /// The device.
     pub device: PathBuf,
+    /// Input devices.
+    pub input: PathBuf,
     /// logind's session files.
     pub sessions: PathBuf,
     /// Exists where systemd is the init.
@@ -46,6 +48,7 @@ impl Default for Roots {
             cgroup: None,
             tracefs: None,
             device: DEVICE_PATH.into(),
+            input: "/dev/input".into(),
             sessions: "/run/systemd/sessions".into(),
             systemd: "/run/systemd/system".into(),
             runtime: RUNTIME_DIR.into(),

@@ -26,6 +26,12 @@ pub enum Token {
     Execs,
     /// Files were opened.
     Opens,
+    /// Something was pressed on an input device.
+    Input,
+    /// Input devices were plugged in.
+    Plugged,
+    /// The display showed a frame.
+    Frames,
     /// A thread that reads ahead has something to say.
     Readers,
     /// The topmost app waits for a file.
@@ -48,6 +54,9 @@ impl Token {
             Token::Readers => 6,
             Token::Execs => 7,
             Token::Waits => 8,
+            Token::Input => 9,
+            Token::Plugged => 10,
+            Token::Frames => 11,
             Token::Client(id) => CLIENTS + id,
         }
     }
@@ -63,7 +72,10 @@ impl Token {
             6 => Token::Readers,
             7 => Token::Execs,
             8 => Token::Waits,
-            9..CLIENTS => return None,
+            9 => Token::Input,
+            10 => Token::Plugged,
+            11 => Token::Frames,
+            12..CLIENTS => return None,
             id => Token::Client(id - CLIENTS),
         })
     }
@@ -153,6 +165,9 @@ mod tests {
             Token::Trace,
             Token::Front,
             Token::Execs,
+            Token::Input,
+            Token::Plugged,
+            Token::Frames,
             Token::Opens,
             Token::Readers,
             Token::Waits,

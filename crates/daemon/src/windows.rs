@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Response windows: what the sources tell, what the model makes of it, and what people see of it.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use limelight_core::control::{
@@ -14,11 +14,15 @@ use limelight_core::settings::WindowSettings;
 use limelight_sys::clock;
 use tracing::debug;
 
+use crate::config::EvdevSource;
 use crate::daemon::Daemon;
 use crate::doors::now;
 use crate::identify::{self, Refusal};
+use crate::reactor::Token;
 use crate::requests::check_source;
+use crate::restore::Ledger;
 use crate::sources::control::Word;
+use crate::sources::evdev::Evdev;
 use crate::trust;
 
 /// How long a user's right to speak of the topmost app is taken for granted: looking it up takes
@@ -38,8 +42,10 @@ struct Pass {
 pub struct ResponseWindows {
     model: Windows,
     pass: Option<Pass>,
-    /// Connections over which windows were told, for as long as they last.
-    reporters: BTreeSet<u64>,
+    /// Connections over which windows were told, for as long as they last, and how often.
+    reporters: BTreeMap<u64, u64>,
+    /// Input devices and the display's frames, while nobody else tells.
+    evdev: Evdev,
     /// Who told last over the control socket, and when.
     last_told: Option<(String, Duration)>,
 }
@@ -50,7 +56,8 @@ impl ResponseWindows {
         ResponseWindows {
             model: Windows::new(settings),
             pass: None,
-            reporters: BTreeSet::new(),
+            reporters: BTreeMap::new(),
+            evdev: Evdev::default(),
             last_told: None,
         }
     }
@@ -68,6 +75,24 @@ impl ResponseWindows {
     /// A connection was closed.
     pub fn release(&mut self, client: u64) {
         self.reporters.remove(&client);
+    }
+
+    /// Whether somebody tells of windows as a matter of course. Who has one word to say and leaves
+    /// does not.
+    fn is_reported(&self) -> bool {
+        self.reporters.values().any(|&times| times > 1)
+    }
+
+    fn told_by(&mut self, source: &str, at: Duration) {
+        match &mut self.last_told {
+            Some((by, when)) if by == source => *when = at,
+            last => *last = Some((source.to_owned(), at)),
+        }
+    }
+
+    /// Listens no longer.
+    pub fn stop(&mut self, ledger: &mut Ledger) {
+        self.evdev.stop(ledger);
     }
 
     /// Ends what is due.
@@ -105,11 +130,8 @@ impl Daemon {
             ));
         };
         self.may_tell(word.peer.uid, &front, at)?;
-        self.windows.reporters.insert(word.client);
-        match &mut self.windows.last_told {
-            Some((by, when)) if by == source => *when = at,
-            last => *last = Some((source.to_owned(), at)),
-        }
+        *self.windows.reporters.entry(word.client).or_default() += 1;
+        self.windows.told_by(source, at);
         let other = match pid {
             Some(pid) if !self.is_of_front(&front, pid) => {
                 Some(identify::app_of_pid(&self.doors, pid)?).filter(|app| app.key != front.key)
@@ -128,6 +150,54 @@ impl Daemon {
         };
         debug!("window of {}: {message} (by {source})", front.name);
         Ok(Response::Ok { message })
+    }
+
+    /// Opens and closes the daemon's own sources as they are wanted.
+    pub(crate) fn tend_window_sources(&mut self) {
+        let wanted = self.config.settings.window.enabled
+            && match self.config.evdev {
+                EvdevSource::On => true,
+                EvdevSource::Off => false,
+                EvdevSource::Auto => self.topmost.front().is_some() && !self.windows.is_reported(),
+            };
+        let ledger = &mut self.actuators.ledger;
+        let evdev = &mut self.windows.evdev;
+        match (wanted, evdev.is_on()) {
+            (true, false) => evdev.start(&self.doors, ledger, &self.reactor),
+            (false, true) => evdev.stop(ledger),
+            _ => {}
+        }
+        let open = self.windows.model.open().is_some();
+        evdev.await_frames(open, &self.reactor);
+    }
+
+    /// Something happened at one of the daemon's own sources.
+    pub(crate) fn window_source(&mut self, token: Token) {
+        let at = now();
+        // Event times are of another clock, which stops while the machine sleeps.
+        let offset = at.saturating_sub(clock::monotonic());
+        match token {
+            Token::Plugged => self.windows.evdev.open_devices(&self.doors, &self.reactor),
+            Token::Input => {
+                let times = self.windows.evdev.take_input();
+                for happened in times.into_iter().map(|time| (time + offset).min(at)) {
+                    match self.topmost.front() {
+                        Some(front) => {
+                            let _ = self.windows.model.input(&front.app, happened, at);
+                        }
+                        None => self.windows.model.input_elsewhere(),
+                    }
+                    self.windows.told_by("evdev", at);
+                }
+            }
+            _ => {
+                let since = self.windows.model.open().map(|window| window.since);
+                let since = since.map(|since| since.saturating_sub(offset));
+                for shown in self.windows.evdev.take_frames(since) {
+                    self.windows.model.frame(None, (shown + offset).min(at));
+                }
+            }
+        }
     }
 
     /// Whether this user may speak of the app in front.
@@ -228,14 +298,35 @@ impl Daemon {
 
     fn window_sources(&self) -> Vec<SourceStatus> {
         let reporters = self.windows.reporters.len();
-        vec![SourceStatus {
+        let mut sources = vec![SourceStatus {
             name: "control socket".to_owned(),
             state: match reporters {
                 0 => State::Idle,
                 _ => State::Active,
             },
             detail: format!("{reporters} session agents or compositors tell of input and frames"),
-        }]
+        }];
+        let [input, frames] = self.windows.evdev.details();
+        for (name, (works, how)) in [("evdev", input), ("display frames", frames)] {
+            let (state, detail) = match (self.config.evdev, self.windows.evdev.is_on(), works) {
+                (EvdevSource::Off, ..) => {
+                    let why = "switched off by the configuration ([sources] evdev)";
+                    (State::Off, why)
+                }
+                (_, false, _) if self.windows.is_reported() => {
+                    (State::Idle, "not needed: others tell")
+                }
+                (_, false, _) => (State::Idle, "not needed: nothing is topmost"),
+                (_, true, true) => (State::Active, how),
+                (_, true, false) => (State::Unavailable, how),
+            };
+            sources.push(SourceStatus {
+                name: name.to_owned(),
+                state,
+                detail: detail.to_owned(),
+            });
+        }
+        sources
     }
 
     /// What `explain` says of the app in front.

@@ -14,6 +14,7 @@ pub mod clock;
 pub mod device;
 pub mod dir;
 pub mod error;
+pub mod evdev;
 pub mod fanotify;
 pub mod files;
 pub mod inotify;

@@ -129,6 +129,16 @@ impl Instance {
             .map_err(unsupported)
     }
 
+    /// Stamps events with this clock (`mono`: `CLOCK_MONOTONIC`) instead of the processor's own.
+    pub fn set_clock(&self, clock: &str) -> Result<()> {
+        self.dir.write("trace_clock", clock)
+    }
+
+    /// Sets the size of the buffer of each processor.
+    pub fn set_buffer_kib(&self, kib: u32) -> Result<()> {
+        self.dir.write("buffer_size_kb", &kib.to_string())
+    }
+
     /// Takes all whole lines that wait, without blocking; none is not an error.
     pub fn lines(&mut self) -> Result<Vec<String>> {
         let mut buffer = [0u8; 8192];

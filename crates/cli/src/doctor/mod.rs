@@ -11,6 +11,7 @@ mod findings;
 mod kernel;
 mod memory;
 mod premap;
+mod windows;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,6 +32,7 @@ pub struct Machine {
     proc: PathBuf,
     sys: PathBuf,
     device: PathBuf,
+    input: PathBuf,
     socket: PathBuf,
     patience: Duration,
     pid: Option<i32>,
@@ -45,6 +47,7 @@ impl Machine {
             proc: "/proc".into(),
             sys: "/sys".into(),
             device: DEVICE_PATH.into(),
+            input: "/dev/input".into(),
             socket: socket.to_owned(),
             patience,
             pid,
@@ -69,6 +72,7 @@ pub fn examine(machine: &Machine) -> Vec<Finding> {
             memory::pressure(&proc, &mut findings);
             memory::swap(&proc, &machine.sys, &mut findings);
             files::examine(&proc, &mut findings);
+            windows::examine(&proc, &machine.input, &mut findings);
         }
         Err(error) => findings.missing("procfs", error, "mount it: mount -t proc proc /proc"),
     }

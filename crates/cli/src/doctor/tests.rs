@@ -62,6 +62,7 @@ impl Fake {
             proc: self.path("proc"),
             sys: self.path("sys"),
             device: self.path("limelight"),
+            input: self.path("input"),
             socket: self.path("control.sock"),
             patience: std::time::Duration::from_secs(5),
             pid: Some(pid),
@@ -99,6 +100,31 @@ fn without_fanotify_starts_are_not_recorded() {
     let finding = fake.finding("opened files");
     assert!(finding.detail.contains("starts are not recorded"));
     assert!(finding.cure.unwrap().contains("CONFIG_FANOTIFY"));
+}
+
+#[test]
+fn what_windows_can_be_learnt_from_is_listed_and_not_missed() {
+    let fake = Fake::sound();
+    for check in ["input devices", "display frames"] {
+        let finding = fake.finding(check);
+        assert_eq!(finding.state, Verdict::Note, "{finding:?}");
+        assert!(finding.detail.contains("has to tell"), "{finding:?}");
+    }
+    fake.write("input/event0", "");
+    fake.write("input/mice", "");
+    let finding = fake.finding("input devices");
+    assert_eq!(finding.state, Verdict::Acts);
+    assert!(finding.detail.starts_with("1 in "), "{finding:?}");
+    let tracing = fake.path("tracing");
+    let mounts = fs::read_to_string(fake.path("proc/1/mountinfo")).unwrap();
+    let mount = format!("2 0 0:2 / {} rw - tracefs none rw\n", tracing.display());
+    fake.write("proc/1/mountinfo", &(mounts + &mount));
+    fake.write(
+        "tracing/events/drm/drm_vblank_event_delivered/enable",
+        "0\n",
+    );
+    let finding = fake.finding("display frames");
+    assert_eq!(finding.state, Verdict::Acts, "{finding:?}");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 pub mod app;
 pub mod boost;
 pub mod coldstart;
+pub mod flips;
 pub mod footprint;
 pub mod latency;
 pub mod pressure;

@@ -3,5 +3,6 @@
 //! nothing else.
 
 pub mod control;
+pub mod evdev;
 pub mod oom_score_adj;
 pub mod pressure;

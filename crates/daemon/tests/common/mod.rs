@@ -165,6 +165,7 @@ impl Machine {
                 cgroup: Some(self.path("cgroup")),
                 tracefs: None,
                 device: self.path("dev-limelight"),
+                input: self.path("dev-input"),
                 sessions: self.path("no-sessions"),
                 systemd: self.path(""),
                 runtime: self.path("run"),

@@ -152,3 +152,56 @@ fn switched_off_nothing_opens_and_status_says_so() {
     assert_eq!(daemon.status().window.tallies.opened, 1);
     daemon.stop();
 }
+
+#[test]
+fn where_nobody_tells_devices_are_asked_and_their_lack_is_named() {
+    let (machine, a, _b) = two_apps();
+    let mut daemon = machine.start();
+    let source = |daemon: &mut Running, name: &str| {
+        let sources = daemon.status().window.sources;
+        let found = sources.into_iter().find(|source| source.name == name);
+        let source = found.expect(name);
+        (source.state, source.detail)
+    };
+    let (state, why) = source(&mut daemon, "evdev");
+    assert_eq!(state, State::Idle);
+    assert!(why.contains("nothing is topmost"), "{why}");
+    daemon.focus(a.pid);
+    for (name, lack) in [("evdev", "dev-input"), ("display frames", "mountinfo")] {
+        let (state, why) = source(&mut daemon, name);
+        assert_eq!(state, State::Unavailable);
+        assert!(why.contains(lack), "{name}: {why}");
+    }
+    // Somebody who tells again and again makes them superfluous, until he leaves.
+    let mut agent = daemon.connect();
+    for event in ["open", "close"] {
+        message(daemon.ask_over(&mut agent, &line(event, ago(0), a.pid)));
+    }
+    let (state, why) = source(&mut daemon, "evdev");
+    assert_eq!(state, State::Idle);
+    assert!(why.contains("others tell"), "{why}");
+    drop(agent);
+    let mut left = State::Idle;
+    for _ in 0..50 {
+        left = source(&mut daemon, "evdev").0;
+        if left == State::Unavailable {
+            break;
+        }
+    }
+    assert_eq!(left, State::Unavailable);
+    daemon.stop();
+}
+
+#[test]
+fn devices_are_left_alone_where_the_configuration_says_so() {
+    let (machine, a, _b) = two_apps();
+    machine.write("limelight.toml", "[sources]\nevdev = \"off\"\n");
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    let sources = daemon.status().window.sources;
+    for source in &sources[1..] {
+        assert_eq!(source.state, State::Off, "{source:?}");
+        assert!(source.detail.contains("[sources] evdev"), "{source:?}");
+    }
+    daemon.stop();
+}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Input devices and the display's frames, for sessions that nobody else tells of.
+//!
+//! *Input* is that something was pressed on a device in `/dev/input`, and when; what it was does not
+//! get further than the door ([`limelight_sys::evdev`]). *Frames* are those of the display as a whole, by
+//! the tracepoint `drm:drm_vblank_event_delivered`: any program may have drawn them.
+//!
+//! Devices are open and the tracepoint is on only while they are wanted.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use limelight_core::model::flips::Flips;
+use limelight_sys::dir::Dir;
+use limelight_sys::evdev::InputDevice;
+use limelight_sys::inotify::Inotify;
+use limelight_sys::tracefs::{Instance, Line, Tracefs};
+use rustix::event::epoll::EventFlags;
+use rustix::fs::inotify::WatchFlags;
+use tracing::{debug, info, warn};
+
+use crate::doors::Doors;
+use crate::reactor::{Reactor, Token};
+use crate::restore::{Entry, Ledger};
+
+/// Most devices that are opened.
+const DEVICES_MAX: usize = 64;
+
+const SYSTEM: &str = "drm";
+const EVENT: &str = "drm_vblank_event_delivered";
+const INSTANCE: &str = "limelight-frames";
+
+/// Buffer of each processor: what is in it when a window opens is read then, and the frames of the
+/// last second are plenty.
+const BUFFER_KIB: u32 = 8;
+
+/// The display's frames, as the kernel traces them.
+#[derive(Debug)]
+struct Frames {
+    instance: Instance,
+    path: PathBuf,
+    flips: Flips,
+    /// The loop waits for them: only while a window is open.
+    awaited: bool,
+}
+
+/// The source.
+#[derive(Debug, Default)]
+pub struct Evdev {
+    devices: BTreeMap<String, InputDevice>,
+    /// Tells of devices that are plugged in.
+    plugged: Option<Inotify>,
+    frames: Option<Frames>,
+    on: bool,
+    input_detail: String,
+    frames_detail: String,
+}
+
+impl Evdev {
+    /// Whether devices are listened to.
+    pub fn is_on(&self) -> bool {
+        self.on
+    }
+
+    /// Whether input can be heard, and how, or why not; the same for frames.
+    pub fn details(&self) -> [(bool, &str); 2] {
+        [
+            (!self.devices.is_empty(), &self.input_detail),
+            (self.frames.is_some(), &self.frames_detail),
+        ]
+    }
+
+    /// Begins to listen.
+    pub fn start(&mut self, doors: &Doors, ledger: &mut Ledger, reactor: &Reactor) {
+        self.on = true;
+        self.plugged = Inotify::new()
+            .and_then(|queue| {
+                // A node is made first and gets its permissions afterwards.
+                let kinds = WatchFlags::CREATE | WatchFlags::ATTRIB;
+                queue.watch(&doors.roots.input, kinds)?;
+                Ok(queue)
+            })
+            .ok();
+        if let Some(queue) = &self.plugged {
+            if let Err(error) = reactor.add(queue, Token::Plugged, EventFlags::IN) {
+                warn!("input devices that are plugged in later are not noticed: {error}");
+            }
+        }
+        self.open_devices(doors, reactor);
+        match frames(doors, ledger) {
+            Ok(frames) => {
+                self.frames_detail = format!("tracepoint {SYSTEM}:{EVENT}");
+                self.frames = Some(frames);
+            }
+            Err(why) => {
+                info!("no frames of the display: {why}");
+                self.frames_detail = why;
+            }
+        }
+    }
+
+    /// Stops to listen; nothing stays open.
+    pub fn stop(&mut self, ledger: &mut Ledger) {
+        if let Some(Frames { instance, path, .. }) = self.frames.take() {
+            drop(instance);
+            if !path.exists() {
+                ledger.forget(&Entry::TraceInstance { path });
+            }
+        }
+        // Closed descriptors leave the epoll set by themselves.
+        *self = Evdev::default();
+    }
+
+    /// Opens what there is and is not open yet.
+    pub fn open_devices(&mut self, doors: &Doors, reactor: &Reactor) {
+        if let Some(queue) = &self.plugged {
+            if let Err(error) = queue.events() {
+                debug!("{error}");
+            }
+        }
+        let directory = &doors.roots.input;
+        let (dir, names) = match Dir::open(directory).and_then(|dir| {
+            let names = dir.names()?;
+            Ok((dir, names))
+        }) {
+            Ok(found) => found,
+            Err(error) => {
+                self.input_detail = error.to_string();
+                return;
+            }
+        };
+        let mut refused = None;
+        for name in names.iter().filter(|name| name.starts_with("event")) {
+            if self.devices.contains_key(name) || self.devices.len() >= DEVICES_MAX {
+                continue;
+            }
+            let opened = InputDevice::open(&dir, name).map(|device| {
+                device.filter(|device| {
+                    let added = reactor.add(device, Token::Input, EventFlags::IN);
+                    added.inspect_err(|error| warn!("{name}: {error}")).is_ok()
+                })
+            });
+            match opened {
+                Ok(Some(device)) => drop(self.devices.insert(name.clone(), device)),
+                Ok(None) => {}
+                Err(error) => refused = Some(error),
+            }
+        }
+        self.input_detail = match (self.devices.len(), refused) {
+            (0, Some(error)) => error.to_string(),
+            (0, None) => format!("{} has no device with keys", directory.display()),
+            (count, _) => format!(
+                "{count} devices in {}; codes are never kept",
+                directory.display()
+            ),
+        };
+    }
+
+    /// When something was pressed, on `CLOCK_MONOTONIC`, oldest first.
+    pub fn take_input(&mut self) -> Vec<Duration> {
+        let mut times = Vec::new();
+        self.devices.retain(|name, device| match device.take() {
+            Ok(taken) => {
+                times.extend(taken);
+                true
+            }
+            Err(error) => {
+                debug!("input device {name} is given up: {error}");
+                false
+            }
+        });
+        times.sort_unstable();
+        times
+    }
+
+    /// Waits for frames, or no longer.
+    pub fn await_frames(&mut self, wanted: bool, reactor: &Reactor) {
+        let Some(frames) = self
+            .frames
+            .as_mut()
+            .filter(|frames| frames.awaited != wanted)
+        else {
+            return;
+        };
+        frames.awaited = wanted;
+        if !wanted {
+            return reactor.remove(&frames.instance);
+        }
+        if let Err(error) = reactor.add(&frames.instance, Token::Frames, EventFlags::IN) {
+            warn!("frames cannot be waited for: {error}");
+        }
+    }
+
+    /// Frames that may answer the input that came at `since`, on `CLOCK_MONOTONIC`, oldest first.
+    pub fn take_frames(&mut self, since: Option<Duration>) -> Vec<Duration> {
+        let Some(frames) = &mut self.frames else {
+            return Vec::new();
+        };
+        let lines = frames.instance.lines().unwrap_or_else(|error| {
+            debug!("{error}");
+            Vec::new()
+        });
+        let times = lines.iter().filter_map(|line| match Line::parse(line) {
+            Some(Line::Event(event)) if event.name == EVENT => {
+                Duration::try_from_secs_f64(event.seconds).ok()
+            }
+            _ => None,
+        });
+        // Buffers of several processors are not read in order.
+        let mut times: Vec<Duration> = times.collect();
+        times.sort_unstable();
+        times.retain(|&at| frames.flips.shown(at, since.filter(|&since| since <= at)));
+        times
+    }
+}
+
+fn frames(doors: &Doors, ledger: &mut Ledger) -> Result<Frames, String> {
+    let text = |error: limelight_sys::Error| error.to_string();
+    let point = doors.tracefs()?;
+    let tracefs = Tracefs::at(&point).map_err(text)?;
+    if !tracefs.has_event(SYSTEM, EVENT) {
+        return Err(format!(
+            "this kernel has no tracepoint {SYSTEM}:{EVENT}: no display driver is loaded"
+        ));
+    }
+    let path = doors.trace_instance(&point, INSTANCE);
+    ledger
+        .intend([Entry::TraceInstance { path: path.clone() }])
+        .map_err(|error| error.to_string())?;
+    let started = tracefs.create_instance(INSTANCE).and_then(|instance| {
+        instance.set_clock("mono")?;
+        instance.set_buffer_kib(BUFFER_KIB)?;
+        instance.enable_event(SYSTEM, EVENT)?;
+        Ok(instance)
+    });
+    match started {
+        Ok(instance) => Ok(Frames {
+            instance,
+            path,
+            flips: Flips::default(),
+            awaited: false,
+        }),
+        Err(error) => {
+            ledger.forget(&Entry::TraceInstance { path });
+            Err(error.to_string())
+        }
+    }
+}

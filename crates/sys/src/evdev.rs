@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Input devices: that something was pressed, and when. Never what.
+//!
+//! The kernel is told to hand us nothing but keys and buttons, and no modifiers, which ask for nothing
+//! by themselves. Of each event only its time and whether it is a press are looked at; the code of the
+//! key is overwritten together with the buffer before [`InputDevice::take`] returns, and nothing
+//! that is returned or stored depends on it.
+
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use crate::dir::Dir;
+use crate::error::{Error, Result};
+
+/// The kernel's `struct input_event` on 64-bit machines: seconds, microseconds, type, code, value.
+const EVENT_BYTES: usize = 24;
+const _: () = assert!(size_of::<libc::input_event>() == EVENT_BYTES);
+
+/// Events that are read at once.
+const EVENTS: usize = 64;
+
+const EV_SYN: u32 = 0;
+const EV_KEY: u32 = 1;
+const KEY_CNT: usize = 0x300;
+const EV_CNT: usize = 0x20;
+const BTN_LEFT: usize = 0x110;
+const BTN_TOUCH: usize = 0x14a;
+/// A tool that comes near is not a touch.
+const BTN_TOOLS: std::ops::Range<usize> = 0x140..0x150;
+
+/// Keys that are only held: Ctrl, Shift, Alt, Meta, Fn and the three locks.
+const MODIFIERS: [usize; 12] = [29, 42, 54, 56, 58, 69, 70, 97, 100, 125, 126, 0x1d0];
+
+/// The kernel's `_IOC()` of `asm-generic/ioctl.h`, with evdev's letter.
+const fn ioc(direction: u32, number: u32, size: usize) -> libc::c_ulong {
+    (direction << 30 | (size as u32) << 16 | 0x45 << 8 | number) as libc::c_ulong
+}
+
+const EVIOCSMASK: libc::c_ulong = ioc(1, 0x93, size_of::<Mask>());
+const EVIOCSCLOCKID: libc::c_ulong = ioc(1, 0xa0, size_of::<libc::c_int>());
+const EVIOCGBIT_KEY: libc::c_ulong = ioc(2, 0x20 + EV_KEY, KEY_CNT / 8);
+
+/// `struct input_mask`.
+#[repr(C)]
+struct Mask {
+    kind: u32,
+    bytes: u32,
+    codes: u64,
+}
+
+/// An open input device that has keys or buttons. Readable (`EPOLLIN`) when something was pressed.
+#[derive(Debug)]
+pub struct InputDevice {
+    fd: OwnedFd,
+    name: String,
+    /// It has buttons, which act when they are released.
+    has_buttons: bool,
+}
+
+impl InputDevice {
+    /// Opens a device; `None` when it has neither keys nor buttons (a lid switch, a sensor).
+    pub fn open(dir: &Dir, name: &str) -> Result<Option<InputDevice>> {
+        let fd = dir.open_at(name, OFlags::RDONLY | OFlags::NONBLOCK, "open")?;
+        let failed = |action, errno| Error::new(action, dir.path().join(name), errno);
+        let mut keys = [0u8; KEY_CNT / 8];
+        // SAFETY: the request number carries the size of the buffer, which is valid.
+        ioctl(&fd, EVIOCGBIT_KEY, unsafe { as_pointer(&mut keys) })
+            .map_err(|errno| failed("ask the keys of", errno))?;
+        let has = |code: usize| keys[code / 8] >> (code % 8) & 1 == 1;
+        if keys.iter().all(|&byte| byte == 0) {
+            return Ok(None);
+        }
+        let has_buttons = has(BTN_LEFT) || has(BTN_TOUCH);
+        let mut clock: libc::c_int = libc::CLOCK_MONOTONIC;
+        // SAFETY: as above.
+        ioctl(&fd, EVIOCSCLOCKID, unsafe { as_pointer(&mut clock) })
+            .map_err(|errno| failed("set the clock of", errno))?;
+        for (kind, mut codes) in [
+            (EV_SYN, wanted_types().to_vec()),
+            (EV_KEY, wanted_keys().to_vec()),
+        ] {
+            let mut mask = Mask {
+                kind,
+                bytes: codes.len() as u32,
+                codes: codes.as_mut_ptr() as u64,
+            };
+            // SAFETY: as above; `codes` outlives the call.
+            ioctl(&fd, EVIOCSMASK, unsafe { as_pointer(&mut mask) })
+                .map_err(|errno| failed("mask the events of", errno))?;
+        }
+        Ok(Some(InputDevice {
+            fd,
+            name: name.to_owned(),
+            has_buttons,
+        }))
+    }
+
+    /// Its name in the directory.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// When something was pressed, or a button released, since the last call, on `CLOCK_MONOTONIC`.
+    /// [`Error::Gone`] when the device was unplugged.
+    pub fn take(&self) -> Result<Vec<Duration>> {
+        let mut buffer = [0u8; EVENTS * EVENT_BYTES];
+        let mut times = Vec::new();
+        let end = loop {
+            match rustix::io::read(&self.fd, &mut buffer) {
+                Ok(0) | Err(Errno::AGAIN) => break Ok(()),
+                Ok(count) => times.extend(presses(&buffer[..count], self.has_buttons)),
+                Err(Errno::INTR) => {}
+                Err(errno) => break Err(Error::new("read", self.name.as_str(), errno)),
+            }
+        };
+        for byte in &mut buffer {
+            // SAFETY: `byte` is valid. Volatile, so that it is not left out as useless.
+            unsafe { std::ptr::write_volatile(byte, 0) };
+        }
+        end.map(|()| times)
+    }
+}
+
+impl AsFd for InputDevice {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// When something was pressed (again and again while it is held), or a button was released.
+fn presses(events: &[u8], has_buttons: bool) -> impl Iterator<Item = Duration> + '_ {
+    events.chunks_exact(EVENT_BYTES).filter_map(move |event| {
+        let (seconds, rest) = event.split_first_chunk::<8>()?;
+        let (micros, rest) = rest.split_first_chunk::<8>()?;
+        let (kind, rest) = rest.split_first_chunk::<2>()?;
+        // The code lies in between.
+        let value = i32::from_ne_bytes(rest.get(2..6)?.try_into().ok()?);
+        let key = u32::from(u16::from_ne_bytes(*kind)) == EV_KEY;
+        let counts = value != 0 || has_buttons;
+        let seconds = u64::try_from(i64::from_ne_bytes(*seconds)).ok()?;
+        let micros = u64::try_from(i64::from_ne_bytes(*micros)).ok()?;
+        let time = Duration::from_secs(seconds).checked_add(Duration::from_micros(micros));
+        time.filter(|_| key && counts)
+    })
+}
+
+/// Of all types of events only keys and buttons.
+fn wanted_types() -> [u8; EV_CNT / 8] {
+    let mut bits = [0; EV_CNT / 8];
+    bits[0] = 1 << EV_KEY;
+    bits
+}
+
+/// All keys but those that are only held.
+fn wanted_keys() -> [u8; KEY_CNT / 8] {
+    let mut bits = [0xff; KEY_CNT / 8];
+    let tools = BTN_TOOLS.filter(|&code| code != BTN_TOUCH);
+    for code in MODIFIERS.into_iter().chain(tools) {
+        bits[code / 8] &= !(1 << (code % 8));
+    }
+    bits
+}
+
+/// A pointer for [`ioctl`].
+///
+/// # Safety
+/// The request that it is given with must not expect more than a `T` there.
+unsafe fn as_pointer<T>(value: &mut T) -> *mut libc::c_void {
+    std::ptr::from_mut(value).cast()
+}
+
+fn ioctl(
+    fd: &OwnedFd,
+    request: libc::c_ulong,
+    argument: *mut libc::c_void,
+) -> std::result::Result<(), Errno> {
+    // SAFETY: the argument is as large as the request says, which as_pointer()'s callers ensure.
+    match unsafe { libc::ioctl(fd.as_raw_fd(), request as _, argument) } {
+        -1 => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn event(us: i64, kind: u16, code: u16, value: i32) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        bytes.extend((us / 1_000_000).to_ne_bytes());
+        bytes.extend((us % 1_000_000).to_ne_bytes());
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(code.to_ne_bytes());
+        bytes.extend(value.to_ne_bytes());
+        bytes
+    }
+
+    fn times(events: &[Vec<u8>], has_buttons: bool) -> Vec<u128> {
+        let bytes = events.concat();
+        presses(&bytes, has_buttons)
+            .map(|at| at.as_micros())
+            .collect()
+    }
+
+    #[test]
+    fn a_key_counts_when_it_goes_down_a_button_both_ways() {
+        let events = [
+            event(3_000_010, 1, 30, 1),
+            event(3_000_010, 0, 0, 0),
+            event(3_500_000, 1, 30, 2),
+            event(3_600_000, 1, 30, 0),
+            event(3_700_000, 2, 0, 5),
+        ];
+        assert_eq!(times(&events, false), [3_000_010, 3_500_000]);
+        assert_eq!(times(&events, true), [3_000_010, 3_500_000, 3_600_000]);
+    }
+
+    #[test]
+    fn modifiers_and_hovering_tools_are_masked_and_nothing_else() {
+        let keys = wanted_keys();
+        let wanted = |code: usize| keys[code / 8] >> (code % 8) & 1 == 1;
+        for code in [29, 42, 125, 0x1d0, 0x140, 0x145, 0x14f] {
+            assert!(!wanted(code), "{code}");
+        }
+        for code in [30, 28, 57, BTN_LEFT, BTN_TOUCH, 0x150, 0x2ff] {
+            assert!(wanted(code), "{code}");
+        }
+        assert_eq!((0..KEY_CNT).filter(|&code| !wanted(code)).count(), 12 + 15);
+        assert_eq!(wanted_types(), [2, 0, 0, 0]);
+    }
+
+    proptest! {
+        /// Which key it was makes no difference to anything that is returned.
+        #[test]
+        fn the_code_makes_no_difference(
+            us in 0..i64::MAX / 2, code in any::<u16>(), other in any::<u16>(),
+            value in 0..3i32, buttons in any::<bool>(),
+        ) {
+            let one = times(&[event(us, 1, code, value)], buttons);
+            prop_assert_eq!(one, times(&[event(us, 1, other, value)], buttons));
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_a_panic(
+            bytes in prop::collection::vec(any::<u8>(), 0..200), buttons in any::<bool>(),
+        ) {
+            prop_assert!(presses(&bytes, buttons).count() <= bytes.len() / EVENT_BYTES);
+        }
+    }
+}
