@@ -10,7 +10,7 @@ use crate::scenario::Work;
 use crate::{
     boost, boost_rules, cache_model, cgroup, cold_start, daemon_killed, focus_move, gallery,
     gallery_real, machine, overhead, premap, premap_rules, process, readahead_rules, reading,
-    self_hog, soak, startup,
+    self_hog, soak, startup, windows,
 };
 
 /// What every scenario gets.
@@ -73,6 +73,9 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::PremapRules => premap_rules::run(stage),
         Work::Overhead(work) => overhead::run(stage, &work),
         Work::CacheModel(pattern) => cache_model::run(stage, pattern),
+        Work::WindowRules => windows::rules(stage),
+        Work::WindowOracle(work) => windows::oracle(stage, &work),
+        Work::WindowCost => windows::cost(stage),
     }
 }
 

@@ -45,9 +45,9 @@ const ATTEMPTS: u32 = 3;
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// The running session; the viewer goes first, the server last.
-struct Session {
-    user: User,
-    viewer: Process,
+pub(crate) struct Session {
+    pub(crate) user: User,
+    pub(crate) viewer: Process,
     _manager: Process,
     server: Process,
     cgroup: Option<Cgroup>,
@@ -112,7 +112,7 @@ pub fn run(mut stage: Stage, gallery: &RealGallery) -> Result<()> {
 }
 
 /// Writes the photos that are not there yet; their paths in the viewer's order.
-fn photos(data: &Path, count: u32) -> Result<Vec<PathBuf>> {
+pub(crate) fn photos(data: &Path, count: u32) -> Result<Vec<PathBuf>> {
     let directory = data.join("photos");
     fs::create_dir_all(&directory)?;
     (0..count)
@@ -130,7 +130,7 @@ fn photos(data: &Path, count: u32) -> Result<Vec<PathBuf>> {
 impl Session {
     /// Starts the session, again when the viewer shows no window: after a cold boot of an emulated
     /// machine openbox was seen to wait for ever with its first window unmapped.
-    fn start(app_cgroup: bool) -> Result<Self> {
+    pub(crate) fn start(app_cgroup: bool) -> Result<Self> {
         let mut attempt = 1;
         loop {
             match Session::start_once(app_cgroup) {
@@ -252,12 +252,7 @@ fn prepare_arm(arm: Arm, session: &Session) -> Result<Option<(Daemon, Process)>>
     match arm {
         Arm::LimelightOnDebian | Arm::Limelight => {
             let daemon = Daemon::start(&[session.viewer.pid()])?;
-            let mut command = Command::new("/bin/limelight-agent");
-            command
-                .args(["--display", DISPLAY])
-                .stdin(Stdio::null())
-                .stdout(Stdio::null());
-            let agent = Start::PLAIN.program(command, "limelight-agent")?;
+            let agent = start_agent()?;
             wait_for_focus(session.viewer.pid())?;
             Ok(Some((daemon, agent)))
         }
@@ -265,8 +260,18 @@ fn prepare_arm(arm: Arm, session: &Session) -> Result<Option<(Daemon, Process)>>
     }
 }
 
+/// Starts the agent of the session.
+pub(crate) fn start_agent() -> Result<Process> {
+    let mut command = Command::new("/bin/limelight-agent");
+    command
+        .args(["--display", DISPLAY])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    Start::PLAIN.program(command, "limelight-agent")
+}
+
 /// Waits until the daemon says that `pid` belongs to the topmost app.
-fn wait_for_focus(pid: i32) -> Result<()> {
+pub(crate) fn wait_for_focus(pid: i32) -> Result<()> {
     let deadline = Instant::now() + FOCUS_LIMIT;
     loop {
         let (code, text) = run_program(LIMELIGHT, &["status", "--json"])?;

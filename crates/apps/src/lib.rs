@@ -45,4 +45,5 @@ pub mod spin;
 pub mod startup;
 pub mod store;
 pub mod viewer;
+pub mod windows;
 pub mod x11;

@@ -47,6 +47,13 @@ pub enum Work {
     Overhead(Overhead),
     /// Accesses whose cache misses are known.
     CacheModel(CachePattern),
+    /// What response windows promise, checked one by one.
+    WindowRules,
+    /// The daemon's response times beside those that somebody else sees.
+    WindowOracle(WindowOracle),
+    /// What a response window costs the daemon. Values: `daemon_us_per_window`, its processor time for
+    /// opening and closing one; `elapsed_us_per_window`, both ways over the socket included.
+    WindowCost,
 }
 
 /// The viewer's memory, by kind of page.
@@ -453,4 +460,20 @@ pub struct ColdStart {
     pub loads: u32,
     /// Whether the daemon has seen the program start before.
     pub record: bool,
+}
+
+/// Parameters of `window-oracle`.
+///
+/// Values: `keys`, `windows_opened`, `daemon_answers`; for `p50`, `p95` and `max`: `daemon_<x>_us` by the
+/// daemon, `oracle_<x>_us` by the oracle, `off_<x>_us` the daemon's figure less the oracle's. The oracle
+/// of an X server counts from the key event to the last damage of the window before it stays unchanged,
+/// and also gives `first_damage_<x>_us` to the first one. Series: `oracle_us`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WindowOracle {
+    /// How many keys are pressed.
+    pub keys: u32,
+    /// Pause before each key.
+    pub pause_ms: u32,
+    /// Loops of additions beside it.
+    pub loads: u32,
 }

@@ -31,6 +31,15 @@ const START_LIMIT: Duration = Duration::from_secs(45);
 /// Who asks for a window to be activated, in EWMH's terms: the user, through a pager or task bar.
 const PAGER: u32 = 2;
 
+/// When a window answered a key, from the key event on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer {
+    /// The first damage.
+    pub first: Duration,
+    /// The last one before it stayed unchanged.
+    pub last: Duration,
+}
+
 /// A connection to the display, and the window that the user looks at.
 pub struct User {
     connection: RustConnection,
@@ -144,28 +153,44 @@ impl User {
     /// Presses and releases a key, and waits for the window's answer: its response time, or none
     /// when the window stays as it is for `ANSWER_LIMIT`.
     pub fn press(&self, keysym: u32) -> Result<Option<Duration>> {
+        Ok(self.answer(keysym)?.map(|answer| answer.last))
+    }
+
+    /// As [`User::press`], with the time of the first damage too.
+    pub fn answer(&self, keysym: u32) -> Result<Option<Answer>> {
         let key = self.keycode(keysym)?;
         while self.connection.poll_for_event()?.is_some() {}
         let start = Instant::now();
-        for kind in [KEY_PRESS_EVENT, KEY_RELEASE_EVENT] {
-            self.connection
-                .xtest_fake_input(kind, key, 0, self.root, 0, 0, 0)?;
-        }
-        self.connection.flush()?;
-        let mut last = None;
+        self.strike(key)?;
+        let mut answer: Option<Answer> = None;
         loop {
-            let limit = match last {
+            let limit = match answer {
                 None => ANSWER_LIMIT.saturating_sub(start.elapsed()),
                 Some(_) => QUIET,
             };
             match self.next_event(limit)? {
                 Some(Event::DamageNotify(event)) if event.drawable == self.window => {
-                    last = Some(start.elapsed());
+                    let last = start.elapsed();
+                    let first = answer.map_or(last, |answer| answer.first);
+                    answer = Some(Answer { first, last });
                 }
                 Some(_) => {}
-                None => return Ok(last),
+                None => return Ok(answer),
             }
         }
+    }
+
+    /// Presses and releases a key, and waits for nothing.
+    pub fn tap(&self, keysym: u32) -> Result<()> {
+        self.strike(self.keycode(keysym)?)
+    }
+
+    fn strike(&self, key: Keycode) -> Result<()> {
+        for kind in [KEY_PRESS_EVENT, KEY_RELEASE_EVENT] {
+            self.connection
+                .xtest_fake_input(kind, key, 0, self.root, 0, 0, 0)?;
+        }
+        Ok(self.connection.flush()?)
     }
 
     /// Waits until the window has stayed unchanged for [`QUIET`].

@@ -17,6 +17,7 @@ mod restore;
 mod soak;
 mod startup;
 mod terms;
+mod windows;
 
 use crate::scenario::Scenario;
 
@@ -34,6 +35,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &restore::Restore,
         &boost::Rules,
         &cache_model::CacheModel,
+        &windows::Rules,
         &soak::ShortSoak,
         &gallery_synthetic::FAST,
         &gallery_synthetic::THINKING,
@@ -46,6 +48,8 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &readahead::ColdStart,
         &premap::Premap,
         &premap::PremapTime,
+        &windows::Oracle,
+        &windows::Cost,
         &overhead::Overhead,
         &soak::Soak,
     ]

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Response windows: what they promise with real programs, how far the daemon's response times are from
+//! an independent observer's, and what a window costs.
+
+use std::time::Duration;
+
+use limelight_apps::scenario::{WindowOracle, Work};
+
+use super::gallery_real::rootfs_packages;
+use super::terms::{LIMELIGHT, ON_DEBIAN};
+use crate::results::Aggregates;
+use crate::scenario::{
+    ArmOn, Better, Kind, Lru, MachineSize, Metric, Mode, Scenario, SwapKind, Task, Variant, Verdict,
+};
+
+/// The promises, one by one.
+pub struct Rules;
+
+/// The daemon's figures beside those of a second client of the X server.
+pub struct Oracle;
+
+/// Processor time for each window, in exact mode.
+pub struct Cost;
+
+const ALONE: &str = "alone";
+const LOOPS: &str = "4-add-loops";
+const TASK: &str = "windows";
+/// Keys whose answers are compared.
+const KEYS: u32 = 40;
+/// How far the daemon's figure may be from the oracle's: a part of it, and microseconds that two clients
+/// of one server may differ by.
+const OFF: f64 = 0.05;
+const OFF_US: f64 = 3_000.0;
+/// Most that a window may cost the daemon, in microseconds.
+const COST_US: f64 = 200.0;
+
+fn machine() -> MachineSize {
+    MachineSize {
+        memory_mib: 384,
+        vcpus: 2,
+        data_mib: 64,
+        rootfs_packages: rootfs_packages(),
+        ..MachineSize::default()
+    }
+}
+
+impl Scenario for Rules {
+    fn name(&self) -> &'static str {
+        "windows"
+    }
+
+    fn about(&self) -> &'static str {
+        "real keys open response windows, the frames of a real app close them, and nothing else does"
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Test
+    }
+
+    fn variants(&self) -> Vec<Variant> {
+        vec![Variant::new(Lru::Mglru, SwapKind::None, "rules")]
+    }
+
+    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
+        vec![LIMELIGHT]
+    }
+
+    fn machine(&self, _variant: &Variant) -> MachineSize {
+        machine()
+    }
+
+    fn tasks(&self, _variant: &Variant, _arm: ArmOn) -> Vec<Task> {
+        vec![Task::new("x11", Work::WindowRules)]
+    }
+
+    fn time_limit(&self, _variant: &Variant) -> Duration {
+        Duration::from_secs(300)
+    }
+
+    /// The guest's checks say everything.
+    fn must_hold(&self, _aggregates: &Aggregates) -> Vec<Verdict> {
+        Vec::new()
+    }
+}
+
+impl Scenario for Oracle {
+    fn name(&self) -> &'static str {
+        "window-oracle"
+    }
+
+    fn about(&self) -> &'static str {
+        "the daemon's response times beside what a second X client sees"
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Benchmark
+    }
+
+    fn variants(&self) -> Vec<Variant> {
+        Variant::product(&[Lru::Mglru], &[SwapKind::None], &[ALONE, LOOPS])
+    }
+
+    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
+        vec![ON_DEBIAN, LIMELIGHT]
+    }
+
+    fn machine(&self, _variant: &Variant) -> MachineSize {
+        machine()
+    }
+
+    fn tasks(&self, variant: &Variant, _arm: ArmOn) -> Vec<Task> {
+        let work = WindowOracle {
+            keys: KEYS,
+            pause_ms: 400,
+            loads: if variant.load == LOOPS { 4 } else { 0 },
+        };
+        vec![Task::new(TASK, Work::WindowOracle(work))]
+    }
+
+    fn time_limit(&self, _variant: &Variant) -> Duration {
+        Duration::from_secs(400)
+    }
+
+    fn repetitions(&self) -> u32 {
+        1
+    }
+
+    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
+        let mut verdicts = Vec::new();
+        for variant in aggregates.variants() {
+            for arm in [ON_DEBIAN, LIMELIGHT] {
+                let median = |name: &str| aggregates.median(&variant, arm, TASK, name);
+                if let (Some(keys), Some(answers)) = (median("keys"), median("daemon_answers")) {
+                    verdicts.push(Verdict::new(
+                        format!("{variant}: {arm} has one answer for each key"),
+                        keys == answers,
+                        format!("{answers} of {keys}"),
+                    ));
+                }
+                for name in ["p50", "p95"] {
+                    let figures = (
+                        median(&format!("daemon_{name}_us")),
+                        median(&format!("oracle_{name}_us")),
+                    );
+                    if let (Some(told), Some(truth)) = figures {
+                        verdicts.push(Verdict::new(
+                            format!(
+                                "{variant}: {arm} is within 5 % and 3 ms of the oracle's {name}"
+                            ),
+                            (told - truth).abs() <= truth * OFF + OFF_US,
+                            format!("{told:.0} us, oracle {truth:.0} us"),
+                        ));
+                    }
+                }
+            }
+        }
+        verdicts
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let metric = |name, label| Metric {
+            name,
+            label,
+            better: Better::Neutral,
+        };
+        vec![
+            metric("daemon_p50_us", "p50 by limelight latency"),
+            metric("oracle_p50_us", "p50 by the oracle"),
+            metric("daemon_p95_us", "p95 by limelight latency"),
+            metric("oracle_p95_us", "p95 by the oracle"),
+            metric("daemon_max_us", "longest by limelight latency"),
+            metric("oracle_max_us", "longest by the oracle"),
+        ]
+    }
+}
+
+impl Scenario for Cost {
+    fn name(&self) -> &'static str {
+        "window-cost"
+    }
+
+    fn about(&self) -> &'static str {
+        "instructions that a response window costs the daemon"
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Benchmark
+    }
+
+    fn variants(&self) -> Vec<Variant> {
+        vec![Variant::new(Lru::Mglru, SwapKind::None, "socket")]
+    }
+
+    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
+        vec![ON_DEBIAN, LIMELIGHT]
+    }
+
+    fn machine(&self, _variant: &Variant) -> MachineSize {
+        MachineSize::default()
+    }
+
+    fn tasks(&self, _variant: &Variant, _arm: ArmOn) -> Vec<Task> {
+        vec![Task::new("cost", Work::WindowCost)]
+    }
+
+    fn time_limit(&self, _variant: &Variant) -> Duration {
+        Duration::from_secs(120)
+    }
+
+    fn repetitions(&self) -> u32 {
+        1
+    }
+
+    fn mode(&self) -> Mode {
+        Mode::Exact
+    }
+
+    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
+        let mut verdicts = Vec::new();
+        for variant in aggregates.variants() {
+            for arm in [ON_DEBIAN, LIMELIGHT] {
+                let cost = aggregates.median(&variant, arm, "cost", "daemon_us_per_window");
+                verdicts.extend(cost.map(|cost| {
+                    Verdict::new(
+                        format!("{variant}: {arm} spends at most {COST_US} us on a window"),
+                        cost <= COST_US,
+                        format!("{cost:.1} us"),
+                    )
+                }));
+            }
+        }
+        verdicts
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let metric = |name, label| Metric {
+            name,
+            label,
+            better: Better::Lower,
+        };
+        vec![
+            metric(
+                "daemon_us_per_window",
+                "daemon's processor time for a window",
+            ),
+            metric("elapsed_us_per_window", "window there and back"),
+        ]
+    }
+}
