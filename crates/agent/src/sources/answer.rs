@@ -45,6 +45,8 @@ pub enum Answer {
         first: Duration,
         /// Its last one so far.
         last: Duration,
+        /// When that was heard of.
+        heard: Duration,
     },
 }
 
@@ -59,17 +61,25 @@ impl Answer {
         before.into_iter().chain([News::Input(at)])
     }
 
-    /// Something was drawn.
-    pub fn drawn(&mut self, at: Duration) {
+    /// Something was drawn at `at`, which was `heard` of now. On a busy machine that may be a while
+    /// later, and whether more is drawn cannot be known before.
+    pub fn drawn(&mut self, at: Duration, heard: Duration) {
         match self {
             Answer::Idle => {}
-            Answer::Waiting { .. } => {
+            Answer::Waiting { since } => {
+                let at = at.max(*since);
                 *self = Answer::Drawing {
                     first: at,
                     last: at,
+                    heard,
                 };
             }
-            Answer::Drawing { last, .. } => *last = at,
+            Answer::Drawing {
+                last, heard: when, ..
+            } => {
+                *last = at.max(*last);
+                *when = heard;
+            }
         }
     }
 
@@ -107,7 +117,7 @@ impl Answer {
         match *self {
             Answer::Idle => None,
             Answer::Waiting { since } => Some(since + WAIT_MAX),
-            Answer::Drawing { first, last } => Some((last + SETTLE).min(first + DRAWING_MAX)),
+            Answer::Drawing { first, heard, .. } => Some((heard + SETTLE).min(first + DRAWING_MAX)),
         }
     }
 }
@@ -128,7 +138,7 @@ mod tests {
         let mut answer = Answer::default();
         assert_eq!(input(&mut answer, 100), [News::Input(MS(100))]);
         for ms in [120, 121, 127] {
-            answer.drawn(MS(ms));
+            answer.drawn(MS(ms), MS(ms));
             assert_eq!(answer.pass_time(MS(ms + 7)), None);
         }
         assert_eq!(answer.deadline(), Some(MS(135)));
@@ -144,7 +154,7 @@ mod tests {
         assert_eq!(answer.shown(MS(116)), Some(News::Frame(MS(116))));
         assert_eq!(answer.shown(MS(132)), None);
         input(&mut answer, 200);
-        answer.drawn(MS(215));
+        answer.drawn(MS(215), MS(215));
         assert_eq!(answer.shown(MS(216)), Some(News::Frame(MS(216))));
     }
 
@@ -152,7 +162,7 @@ mod tests {
     fn animations_are_not_told() {
         let mut answer = Answer::default();
         for ms in 0..100 {
-            answer.drawn(MS(ms * 16));
+            answer.drawn(MS(ms * 16), MS(ms * 16));
             assert_eq!(answer.pass_time(MS(ms * 16 + 15)), None);
         }
         assert_eq!(answer.deadline(), None);
@@ -164,20 +174,35 @@ mod tests {
         input(&mut answer, 0);
         let mut told = Vec::new();
         for ms in 10..300 {
-            answer.drawn(MS(ms));
+            answer.drawn(MS(ms), MS(ms));
             told.extend(answer.pass_time(MS(ms)));
         }
         assert_eq!(told, [News::Frame(MS(110))]);
     }
 
     #[test]
+    fn what_is_heard_late_was_drawn_when_the_server_says_and_is_waited_out_from_now() {
+        let mut answer = Answer::default();
+        input(&mut answer, 100);
+        answer.drawn(MS(120), MS(150));
+        assert_eq!(answer.pass_time(MS(157)), None);
+        answer.drawn(MS(155), MS(157));
+        // Of another clock: not before what was drawn already.
+        answer.drawn(MS(90), MS(158));
+        assert_eq!(answer.pass_time(MS(166)), Some(News::Frame(MS(155))));
+        input(&mut answer, 200);
+        answer.drawn(MS(190), MS(201));
+        assert_eq!(answer.pass_time(MS(209)), Some(News::Frame(MS(200))));
+    }
+
+    #[test]
     fn input_ends_the_frame_that_was_being_drawn() {
         let mut answer = Answer::default();
         input(&mut answer, 0);
-        answer.drawn(MS(20));
+        answer.drawn(MS(20), MS(20));
         let told = input(&mut answer, 24);
         assert_eq!(told, [News::Frame(MS(20)), News::Input(MS(24))]);
-        answer.drawn(MS(40));
+        answer.drawn(MS(40), MS(40));
         assert_eq!(answer.pass_time(MS(48)), Some(News::Frame(MS(40))));
     }
 
@@ -201,7 +226,7 @@ mod tests {
                 now += MS(pause);
                 let told: Vec<News> = match kind {
                     0 => answer.input(now).collect(),
-                    1 => { answer.drawn(now); Vec::new() }
+                    1 => { answer.drawn(now - MS(pause), now); Vec::new() }
                     2 => answer.shown(now).into_iter().collect(),
                     _ => answer.pass_time(now).into_iter().collect(),
                 };

@@ -278,7 +278,7 @@ impl Responses {
             Event::XinputRawTouchBegin(event) | Event::XinputRawTouchEnd(event) => {
                 self.input(event.time, at, news)?;
             }
-            Event::DamageNotify(event) => self.damaged(event.damage, event.sequence, at)?,
+            Event::DamageNotify(event) => self.damaged(&event, at)?,
             Event::PresentCompleteNotify(event)
                 if event.kind == present::CompleteKind::PIXMAP
                     && event.mode != present::CompleteMode::SKIP =>
@@ -286,7 +286,7 @@ impl Responses {
                 news.extend(self.answer.shown(presented(event.ust, at)));
             }
             Event::MapNotify(event) if event.override_redirect && self.is_popup(event.window) => {
-                self.answer.drawn(at);
+                self.answer.drawn(at, at);
                 self.watch_popup(event.window)?;
             }
             Event::UnmapNotify(event) => self.forget(event.window)?,
@@ -319,21 +319,23 @@ impl Responses {
 
     fn damaged(
         &mut self,
-        damage: Damage,
-        sequence: u16,
+        event: &damage::NotifyEvent,
         at: Duration,
     ) -> Result<(), ConnectionError> {
         let target = self.target.as_mut();
         let watched = target.and_then(|target| {
             let mut all = target.watched.iter_mut();
-            all.find(|watched| watched.damage == damage && watched.began != sequence)
+            let whose = |watched: &&mut Watched| watched.damage == event.damage;
+            all.find(|watched| whose(watched) && watched.began != event.sequence)
         });
         // What a window that had the focus before still does is not looked at.
         let Some(watched) = watched else {
             return Ok(());
         };
         watched.armed = false;
-        self.answer.drawn(at);
+        // The server's own time: beside a busy machine this is heard late.
+        let drawn = server_time(event.timestamp, at);
+        self.answer.drawn(drawn, at);
         let due = self.armed_at + REARM;
         if self.answer.is_wanted() || due <= at {
             return self.arm(at);
