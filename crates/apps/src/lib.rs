@@ -4,11 +4,13 @@
 //! The lab writes a [`plan::Plan`]; [`init`] carries it out as PID 1 and gives each cell a process
 //! ([`cell`]), which starts the programs ([`viewer`], [`load`]) and reports ([`record`]).
 
+pub mod background;
 pub mod boost;
 pub mod boost_rules;
 pub mod cache_model;
 pub mod cell;
 pub mod cgroup;
+pub mod churn;
 pub mod cold_start;
 pub mod counters;
 pub mod daemon;
@@ -31,6 +33,7 @@ pub mod photo;
 pub mod plan;
 pub mod premap;
 pub mod premap_rules;
+pub mod prezero;
 pub mod process;
 pub mod random;
 pub mod readahead_bounds;

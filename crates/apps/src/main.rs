@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use limelight_apps::{
-    cell, fragment, heap, init, load, overhead, premap_rules, readahead_rules, reading, self_hog,
-    soak, spin, viewer,
+    background, cell, churn, fragment, heap, init, load, overhead, premap_rules, readahead_rules,
+    reading, self_hog, soak, spin, viewer,
 };
 use serde::de::DeserializeOwned;
 
@@ -69,6 +69,16 @@ enum Part {
         /// Its specification in JSON.
         spec: String,
     },
+    /// A task that allocates, touches, computes and frees.
+    Churn {
+        /// Its specification in JSON.
+        spec: String,
+    },
+    /// A program in the background that has a fixed amount of work.
+    Background {
+        /// Which, in JSON.
+        spec: String,
+    },
     /// Grows its heap beside limits and borders.
     HeapRules {
         /// Nothing.
@@ -121,6 +131,8 @@ fn run(part: Part) -> Result<u8> {
         Part::Compiler => spin::compiler()?,
         Part::Reader { spec } => reading::reader(&parse(&spec)?)?,
         Part::Heap { spec } => heap::app(&parse(&spec)?)?,
+        Part::Churn { spec } => churn::app(&parse(&spec)?)?,
+        Part::Background { spec } => background::run(parse(&spec)?)?,
         Part::HeapRules { spec } => {
             let () = parse(&spec)?;
             premap_rules::app()?;

@@ -205,6 +205,13 @@ pub fn peak_of_children_kib() -> u64 {
     usage(libc::RUSAGE_CHILDREN).ru_maxrss as u64
 }
 
+/// Processor time of the processes that this one has waited for, in microseconds.
+pub fn cpu_of_children_us() -> u64 {
+    let usage = usage(libc::RUSAGE_CHILDREN);
+    let us = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
+    us(usage.ru_utime) + us(usage.ru_stime)
+}
+
 fn usage(whose: libc::c_int) -> libc::rusage {
     // SAFETY: an all-zero rusage is valid, and getrusage fills it.
     unsafe {

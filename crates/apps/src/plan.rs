@@ -37,6 +37,9 @@ pub struct Machine {
     /// when this does not decide. Absent leaves everything.
     #[serde(default)]
     pub free_mib: Option<u32>,
+    /// Disks that are read for their zeroes, e.g. `/dev/vdb` and `/dev/nvme0n1`.
+    #[serde(default)]
+    pub zero_disks: Vec<String>,
 }
 
 /// Where the scenario's files live.

@@ -268,6 +268,21 @@ impl Conversation {
     }
 }
 
+/// Waits until a child ends, and leaves it to be waited for.
+pub fn await_end(pid: i32) -> Result<()> {
+    let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+    // SAFETY: `info` is valid; WNOWAIT leaves the child as it is.
+    let done = unsafe {
+        let flags = libc::WEXITED | libc::WNOWAIT;
+        libc::waitid(libc::P_PID, pid as libc::id_t, info.as_mut_ptr(), flags)
+    };
+    if done != 0 {
+        return Err(std::io::Error::last_os_error())
+            .with_context(|| format!("cannot wait for pid {pid}"));
+    }
+    Ok(())
+}
+
 /// Runs a program to its end; its exit code and what it wrote to both outputs.
 pub fn run(program: impl AsRef<OsStr>, arguments: &[&str]) -> Result<(i32, String)> {
     use std::os::unix::process::ExitStatusExt;

@@ -54,6 +54,8 @@ pub enum Work {
     /// What a response window costs the daemon. Values: `daemon_us_per_window`, its processor time for
     /// opening and closing one; `elapsed_us_per_window`, both ways over the socket included.
     WindowCost,
+    /// PREZERO's task, alone or beside a program in the background.
+    Prezero(Prezero),
 }
 
 /// The viewer's memory, by kind of page.
@@ -350,6 +352,41 @@ pub enum CachePattern {
         /// How many.
         pages: u32,
     },
+}
+
+/// A program in the background that has a fixed amount of work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Program {
+    /// Follows pointers through a working set somewhat smaller than the last cache.
+    Chaser,
+    /// Adds two arrays into a third, all larger than the last cache together.
+    Stream,
+    /// Debian's gzip.
+    Compressor,
+    /// Debian's perl.
+    Interpreter,
+}
+
+/// Parameters of `prezero`.
+///
+/// Values: `response_us` (median of the runs, taken by the app), `response_mean_us`, `app_cpu_us`,
+/// `runs`, `vmstat_*`; with a background program `background_us` from its start to its end and
+/// `background_cpu_us`; with the cache model `cache_*`. Series: `run_us`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Prezero {
+    /// Pages that the app allocates, touches, computes on and frees in a run.
+    pub pages: u32,
+    /// Runs; with a background program there are as many as fit beside it.
+    pub runs: u32,
+    /// Time between two runs, in which nobody waits.
+    pub gap_ms: u32,
+    /// Runs before anything is measured.
+    pub warm_up: u32,
+    /// What runs beside it; in the idle arm this runs without the app.
+    pub background: Option<Program>,
+    /// Whether caches are modelled.
+    pub cache_model: bool,
 }
 
 /// How a reader reads.

@@ -212,6 +212,47 @@ pub fn arm_name(arm: Arm) -> &'static str {
     }
 }
 
+/// How a disk of zeroes is attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bus {
+    /// virtio-blk.
+    Virtio,
+    /// NVMe.
+    Nvme,
+}
+
+/// Where a disk of zeroes has them from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Zeroes {
+    /// QEMU makes them up (`null-co`); what is written is forgotten.
+    Null,
+    /// A file of zeroes; what is written stays until the machine is off.
+    File,
+    /// QEMU makes them up, but a read that touches the sector in the middle fails.
+    Failing,
+}
+
+/// A disk that is read for its zeroes ([`ZeroDisk::MIB`] large).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ZeroDisk {
+    /// How it is attached.
+    pub bus: Bus,
+    /// What is behind it.
+    pub zeroes: Zeroes,
+}
+
+impl ZeroDisk {
+    /// Size of each.
+    pub const MIB: u32 = 16;
+
+    /// A disk of zeroes.
+    pub const fn new(bus: Bus, zeroes: Zeroes) -> Self {
+        ZeroDisk { bus, zeroes }
+    }
+}
+
 /// The machine a variant needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineSize {
@@ -234,6 +275,8 @@ pub struct MachineSize {
     pub request_nsec: u32,
     /// Requests a second that all virtio disks together serve. `None`: as many as the host does.
     pub disk_iops: Option<u32>,
+    /// Disks that are read for their zeroes.
+    pub zero_disks: Vec<ZeroDisk>,
     /// The guest can have BFQ schedule its disks.
     pub bfq: bool,
     /// Caches are modelled and their misses counted by who caused them; only in exact mode, and on a
@@ -255,6 +298,7 @@ impl Default for MachineSize {
             rootfs_packages: Vec::new(),
             request_nsec: 0,
             disk_iops: None,
+            zero_disks: Vec::new(),
             bfq: false,
             cache_model: false,
             fast_strings: false,

@@ -74,6 +74,7 @@ fn bare_machine(paths: &Paths, runner: &mut Runner, dir: &Path, mode: Mode) -> R
         swap: Swap::None,
         lru_gen: None,
         free_mib: None,
+        zero_disks: Vec::new(),
     };
     let initial = dir.join("initramfs");
     initramfs::write(
@@ -93,6 +94,7 @@ fn bare_machine(paths: &Paths, runner: &mut Runner, dir: &Path, mode: Mode) -> R
         vcpus: 2,
         disks: Vec::new(),
         disk_iops: None,
+        zero_disks: Vec::new(),
         mode,
         accelerator,
         parameters: vec!["ignore_loglevel".into()],

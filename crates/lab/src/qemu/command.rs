@@ -7,7 +7,7 @@ use std::process::Command;
 use serde::{Deserialize, Serialize};
 
 use super::tsc;
-use crate::scenario::{Kernel, Mode};
+use crate::scenario::{Bus, Kernel, Mode, ZeroDisk, Zeroes};
 
 /// The emulator.
 pub const QEMU: &str = "qemu-system-x86_64";
@@ -49,6 +49,8 @@ pub struct Machine {
     pub disks: Vec<PathBuf>,
     /// Requests a second that the disks serve together; `None`: as many as the host does.
     pub disk_iops: Option<u32>,
+    /// Disks that are read for their zeroes, with the file of those that have one.
+    pub zero_disks: Vec<(ZeroDisk, Option<PathBuf>)>,
     /// How time passes.
     pub mode: Mode,
     /// Ignored in exact mode, which is TCG.
@@ -189,8 +191,43 @@ impl Machine {
                 &format!("virtio-blk-pci,drive=disk{index}"),
             ]);
         }
+        for (index, (disk, file)) in self.zero_disks.iter().enumerate() {
+            qemu.args(zero_disk(index, disk, file.as_deref()));
+        }
         qemu
     }
+}
+
+/// The arguments for a disk of zeroes.
+fn zero_disk(index: usize, disk: &ZeroDisk, file: Option<&Path>) -> [String; 4] {
+    let bytes = u64::from(ZeroDisk::MIB) << 20;
+    let (option, backend) = match (disk.zeroes, file) {
+        (Zeroes::File, Some(file)) => (
+            "-drive",
+            format!(
+                "if=none,id=zero{index},format=raw,snapshot=on,cache=unsafe,file={}",
+                comma_safe(file)
+            ),
+        ),
+        (Zeroes::Failing, _) => (
+            "-blockdev",
+            format!(
+                "driver=blkdebug,node-name=zero{index},image.driver=null-co,image.size={bytes},\
+                 image.read-zeroes=on,inject-error.0.event=none,inject-error.0.iotype=read,\
+                 inject-error.0.errno=5,inject-error.0.sector={}",
+                bytes / 2 / 512
+            ),
+        ),
+        (Zeroes::Null | Zeroes::File, _) => (
+            "-blockdev",
+            format!("driver=null-co,node-name=zero{index},size={bytes},read-zeroes=on"),
+        ),
+    };
+    let device = match disk.bus {
+        Bus::Virtio => format!("virtio-blk-pci,drive=zero{index}"),
+        Bus::Nvme => format!("nvme,serial=zero{index},drive=zero{index}"),
+    };
+    [option.into(), backend, "-device".into(), device]
 }
 
 /// QEMU doubles a comma that is part of a value.
@@ -217,6 +254,7 @@ mod tests {
             vcpus: 2,
             disks: vec!["a,b".into(), "c".into()],
             disk_iops: None,
+            zero_disks: Vec::new(),
             mode,
             accelerator,
             parameters: vec!["x=1".into()],
@@ -269,6 +307,24 @@ mod tests {
         );
         assert!(line.contains("virtio-blk-pci,drive=disk1"), "{line}");
         assert!(!line.contains("throttling"), "{line}");
+    }
+
+    #[test]
+    fn disks_of_zeroes_come_in_kinds() {
+        let mut machine = machine(Mode::Fast, Accelerator::Tcg);
+        machine.zero_disks = vec![
+            (ZeroDisk::new(Bus::Virtio, Zeroes::Null), None),
+            (ZeroDisk::new(Bus::Nvme, Zeroes::File), Some("d".into())),
+            (ZeroDisk::new(Bus::Virtio, Zeroes::Failing), None),
+        ];
+        let line = self::line(&machine);
+        for part in [
+            "driver=null-co,node-name=zero0,size=16777216,read-zeroes=on -device virtio-blk-pci,drive=zero0",
+            "file=d -device nvme,serial=zero1,drive=zero1",
+            "inject-error.0.sector=16384 -device virtio-blk-pci,drive=zero2",
+        ] {
+            assert!(line.contains(part), "{part} is missing: {line}");
+        }
     }
 
     #[test]

@@ -84,6 +84,7 @@ fn boots(paths: &Paths, kernel: &Bootable) -> Result<()> {
             swap: Swap::None,
             lru_gen: None,
             free_mib: None,
+            zero_disks: Vec::new(),
         },
         cells: Vec::new(),
     };
@@ -97,6 +98,7 @@ fn boots(paths: &Paths, kernel: &Bootable) -> Result<()> {
         vcpus: 1,
         disks: Vec::new(),
         disk_iops: None,
+        zero_disks: Vec::new(),
         mode: Mode::Fast,
         accelerator: Accelerator::Kvm,
         parameters: Vec::new(),

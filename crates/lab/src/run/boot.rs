@@ -17,7 +17,7 @@ use crate::paths::{self, Paths};
 use crate::qemu::plugin::Report;
 use crate::qemu::{console, plugin, Accelerator, Ended, Guest, Machine};
 use crate::results::{Context, Outcome, Row};
-use crate::scenario::{MachineSize, Mode, SwapKind, Variant};
+use crate::scenario::{Bus, MachineSize, Mode, SwapKind, Variant, ZeroDisk, Zeroes};
 
 /// Host time that a machine may take to boot and power off, in seconds.
 const BOOT_S: u64 = 180;
@@ -203,6 +203,9 @@ impl Job<'_> {
             swap,
             rootfs,
         } = disks(self.paths, &boot.variant, size, boot.mode)?;
+        let zero_disks: Vec<String> = (0..size.zero_disks.len())
+            .map(|index| zero_disk(&size.zero_disks, index, images.len()))
+            .collect();
         let modules = self.modules(&data, &swap, !images.is_empty(), size.bfq)?;
         let swap_in_memory_mib = match swap {
             Swap::NullBlk { mib, .. } => mib,
@@ -224,6 +227,7 @@ impl Job<'_> {
                 swap,
                 lru_gen: Some(boot.variant.lru.lru_gen()),
                 free_mib: size.free_mib,
+                zero_disks,
             },
             cells,
         };
@@ -253,6 +257,7 @@ impl Job<'_> {
             vcpus: size.vcpus,
             disks: images,
             disk_iops: size.disk_iops,
+            zero_disks: zero_images(self.paths, &size.zero_disks)?,
             mode: boot.mode,
             accelerator: self.accelerator,
             parameters: boot.parameters.clone(),
@@ -286,6 +291,25 @@ impl Job<'_> {
         }
         Modules::open(&tree)?.load_order(&wanted)
     }
+}
+
+/// The guest's name for one of `all` disks of zeroes, beside so many virtio disks.
+fn zero_disk(all: &[ZeroDisk], index: usize, disks: usize) -> String {
+    let bus = all[index].bus;
+    let before = all[..index].iter().filter(|disk| disk.bus == bus).count();
+    match bus {
+        Bus::Virtio => format!("/dev/vd{}", char::from(b'a' + (disks + before) as u8)),
+        Bus::Nvme => format!("/dev/nvme{before}n1"),
+    }
+}
+
+/// The disks of zeroes, with the files of those that have one.
+fn zero_images(paths: &Paths, disks: &[ZeroDisk]) -> Result<Vec<(ZeroDisk, Option<PathBuf>)>> {
+    let image = |disk: &ZeroDisk| match disk.zeroes {
+        Zeroes::File => Ok((*disk, Some(disk::blank(paths, ZeroDisk::MIB)?))),
+        Zeroes::Null | Zeroes::Failing => Ok((*disk, None)),
+    };
+    disks.iter().map(image).collect()
 }
 
 /// Disk images and what the guest is told of them.
@@ -541,6 +565,22 @@ mod tests {
             })
             .collect();
         assert_eq!(tasks, [Some(-1.0), Some(3.0), None]);
+    }
+
+    #[test]
+    fn disks_of_zeroes_follow_the_others_of_their_bus() {
+        let disk = |bus| ZeroDisk::new(bus, Zeroes::Null);
+        let all = [
+            disk(Bus::Nvme),
+            disk(Bus::Virtio),
+            disk(Bus::Nvme),
+            disk(Bus::Virtio),
+        ];
+        let names: Vec<String> = (0..4).map(|index| zero_disk(&all, index, 2)).collect();
+        assert_eq!(
+            names,
+            ["/dev/nvme0n1", "/dev/vdc", "/dev/nvme1n1", "/dev/vdd"]
+        );
     }
 
     #[test]

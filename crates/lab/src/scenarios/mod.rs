@@ -11,6 +11,7 @@ mod gallery_real;
 mod gallery_synthetic;
 mod overhead;
 mod premap;
+mod prezero;
 mod protect;
 mod readahead;
 mod restore;
@@ -50,6 +51,9 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &premap::PremapTime,
         &windows::Oracle,
         &windows::Cost,
+        &prezero::Exact,
+        &prezero::BACKGROUND,
+        &prezero::CACHE,
         &overhead::Overhead,
         &soak::Soak,
     ]
