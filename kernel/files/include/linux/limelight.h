@@ -4,7 +4,8 @@
  *
  * Everything here is an inline behind a static key: as long as /dev/limelight
  * is closed it costs a NOP. The design is told in mm/limelight/core.c (who is
- * topmost), protect.c (what reclaim does about it), readahead.c and premap.c.
+ * topmost), window.c (when the user waits for it), protect.c (what reclaim does
+ * about it), readahead.c and premap.c.
  */
 #ifndef _LINUX_LIMELIGHT_H
 #define _LINUX_LIMELIGHT_H
@@ -41,6 +42,18 @@ static inline bool limelight_mm(const struct mm_struct *mm)
 
 void limelight_mm_init(struct mm_struct *mm);
 
+/* When the response window ends, CLOCK_MONOTONIC in ns; 0: none is open. */
+extern u64 limelight_window_until;
+
+bool __limelight_in_window(void);
+
+/* Whether the user waits for the topmost app now: what can wait has to. */
+static inline bool limelight_in_window(void)
+{
+	return static_branch_unlikely(&limelight_key) &&
+	       READ_ONCE(limelight_window_until) && __limelight_in_window();
+}
+
 #else /* !CONFIG_LIMELIGHT */
 
 static inline bool limelight_mm(const struct mm_struct *mm)
@@ -52,7 +65,20 @@ static inline void limelight_mm_init(struct mm_struct *mm)
 {
 }
 
+static inline bool limelight_in_window(void)
+{
+	return false;
+}
+
 #endif /* CONFIG_LIMELIGHT */
+
+/* Why a response window ended. */
+enum limelight_window_end {
+	LIMELIGHT_WINDOW_ANSWERED,	/* whoever opened it closed it */
+	LIMELIGHT_WINDOW_EXPIRED,	/* its deadline has passed */
+	LIMELIGHT_WINDOW_NOBODY,	/* nobody is topmost any more */
+	LIMELIGHT_WINDOW_RELEASED,	/* the device is closed */
+};
 
 /* What reclaim does with a folio of the topmost app. */
 enum limelight_mode {

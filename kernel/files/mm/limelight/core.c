@@ -108,6 +108,8 @@ int limelight_topmost_set(struct task_struct **tasks, unsigned int nr)
 	limelight_protect_topmost(tags);
 	WRITE_ONCE(limelight_generation, members ? generation : 0);
 	WRITE_ONCE(limelight_next_generation, 0);
+	if (!members)
+		limelight_window_end(LIMELIGHT_WINDOW_NOBODY);
 	trace_limelight_topmost(limelight_generation, members);
 	return members;
 }
@@ -116,6 +118,7 @@ int limelight_topmost_set(struct task_struct **tasks, unsigned int nr)
 void limelight_topmost_clear(void)
 {
 	WRITE_ONCE(limelight_generation, 0);
+	limelight_window_end(LIMELIGHT_WINDOW_NOBODY);
 	limelight_protect_topmost(NULL);
 	trace_limelight_topmost(0, 0);
 }

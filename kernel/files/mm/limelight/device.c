@@ -44,6 +44,7 @@ static int limelight_open(struct inode *inode, struct file *file)
 static int limelight_release(struct inode *inode, struct file *file)
 {
 	mutex_lock(&limelight_lock);
+	limelight_window_end(LIMELIGHT_WINDOW_RELEASED);
 	limelight_topmost_clear();
 	limelight_protect_reset();
 	limelight_premap_reset();
@@ -218,6 +219,19 @@ static long limelight_set_mechanism(void __user *user)
 	}
 }
 
+static long limelight_set_window(void __user *user)
+{
+	struct limelight_window window;
+	int ret;
+
+	ret = limelight_copy(&window, sizeof(window),
+			     offsetofend(struct limelight_window, deadline_ns),
+			     user);
+	if (ret)
+		return ret;
+	return limelight_window_request(window.flags, window.deadline_ns);
+}
+
 static long limelight_ioctl(struct file *file, unsigned int cmd,
 			    unsigned long arg)
 {
@@ -238,6 +252,9 @@ static long limelight_ioctl(struct file *file, unsigned int cmd,
 		break;
 	case _IOC_NR(LIMELIGHT_SET_MECHANISM):
 		ret = limelight_set_mechanism(user);
+		break;
+	case _IOC_NR(LIMELIGHT_SET_WINDOW):
+		ret = limelight_set_window(user);
 		break;
 	}
 	mutex_unlock(&limelight_lock);
@@ -264,9 +281,14 @@ static int __init limelight_init(void)
 {
 	int ret;
 
+	limelight_window_init();
 	ret = limelight_sysfs_init();
 	if (ret)
 		return ret;
 	return misc_register(&limelight_device);
 }
 device_initcall(limelight_init);
+
+#ifdef CONFIG_LIMELIGHT_KUNIT_TEST
+#include "tests/device-kunit.h"
+#endif

@@ -50,6 +50,11 @@ void limelight_usage(struct limelight_usage *usage);
 unsigned long limelight_memory_room(void);
 unsigned long limelight_cgroup_room(struct mm_struct *mm);
 
+/* window.c */
+int limelight_window_request(u32 flags, u64 deadline_ns);
+void limelight_window_end(enum limelight_window_end why);
+void limelight_window_init(void);
+
 /* sysfs.c */
 int limelight_sysfs_init(void);
 

@@ -31,6 +31,50 @@ TRACE_EVENT(limelight_topmost,
 		  __entry->members)
 );
 
+TRACE_EVENT(limelight_window_open,
+
+	TP_PROTO(u64 deadline_ns, bool moved),
+
+	TP_ARGS(deadline_ns, moved),
+
+	TP_STRUCT__entry(
+		__field(u64, deadline_ns)
+		__field(bool, moved)
+	),
+
+	TP_fast_assign(
+		__entry->deadline_ns = deadline_ns;
+		__entry->moved = moved;
+	),
+
+	TP_printk("deadline_ns=%llu moved=%d", __entry->deadline_ns,
+		  __entry->moved)
+);
+
+#define limelight_window_ends				\
+	{ LIMELIGHT_WINDOW_ANSWERED, "answered" },	\
+	{ LIMELIGHT_WINDOW_EXPIRED, "expired" },	\
+	{ LIMELIGHT_WINDOW_NOBODY, "nobody" },		\
+	{ LIMELIGHT_WINDOW_RELEASED, "released" }
+
+TRACE_EVENT(limelight_window_close,
+
+	TP_PROTO(u8 reason),
+
+	TP_ARGS(reason),
+
+	TP_STRUCT__entry(
+		__field(u8, reason)
+	),
+
+	TP_fast_assign(
+		__entry->reason = reason;
+	),
+
+	TP_printk("reason=%s",
+		  __print_symbolic(__entry->reason, limelight_window_ends))
+);
+
 #ifdef CONFIG_LIMELIGHT_PROTECT
 
 TRACE_EVENT(limelight_protect_keep,

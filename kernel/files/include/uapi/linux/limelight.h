@@ -102,10 +102,36 @@ struct limelight_mechanism {
 	__u64 reserved[3];
 };
 
+/* limelight_window.flags, exactly one of them */
+#define LIMELIGHT_WINDOW_OPEN	(1u << 0)
+#define LIMELIGHT_WINDOW_CLOSE	(1u << 1)
+
+/* Upper bound of limelight_window.deadline_ns: 10 s. */
+#define LIMELIGHT_WINDOW_DEADLINE_MAX	10000000000ull
+
+/**
+ * struct limelight_window - a response window of the topmost app begins or ends
+ * @size: sizeof(struct limelight_window)
+ * @flags: LIMELIGHT_WINDOW_OPEN or LIMELIGHT_WINDOW_CLOSE
+ * @deadline_ns: open: when the window ends if nobody closes it, in nanoseconds
+ *	from now, 1 to LIMELIGHT_WINDOW_DEADLINE_MAX; close: zero
+ *
+ * A window is the time in which the user waits for the topmost app: what can
+ * wait does not run in it. Opening an open window moves its deadline; closing
+ * a closed one is no error. It also ends when the topmost set becomes empty and
+ * when the file is closed.
+ */
+struct limelight_window {
+	__u32 size;
+	__u32 flags;
+	__u64 deadline_ns;
+};
+
 #define LIMELIGHT_IOC_MAGIC	0xF5
 
 #define LIMELIGHT_GET_INFO	_IOWR(LIMELIGHT_IOC_MAGIC, 0x00, struct limelight_info)
 #define LIMELIGHT_SET_TOPMOST	_IOW(LIMELIGHT_IOC_MAGIC, 0x01, struct limelight_topmost)
 #define LIMELIGHT_SET_MECHANISM	_IOW(LIMELIGHT_IOC_MAGIC, 0x02, struct limelight_mechanism)
+#define LIMELIGHT_SET_WINDOW	_IOW(LIMELIGHT_IOC_MAGIC, 0x03, struct limelight_window)
 
 #endif /* _UAPI_LINUX_LIMELIGHT_H */

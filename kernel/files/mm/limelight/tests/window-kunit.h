@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * When a window is open, and what is counted. Included by window.c.
+ */
+#include <kunit/test.h>
+#include <linux/delay.h>
+
+#define SECOND	((u64)NSEC_PER_SEC)
+
+static int window_test_init(struct kunit *test)
+{
+	/* The tests open windows that a daemon would wonder about. */
+	if (static_key_enabled(&limelight_key))
+		kunit_skip(test, "/dev/limelight is open");
+	static_branch_enable(&limelight_key);
+	test->priv = test;
+	return 0;
+}
+
+static void window_test_exit(struct kunit *test)
+{
+	if (!test->priv)
+		return;
+	limelight_window_end(LIMELIGHT_WINDOW_RELEASED);
+	static_branch_disable(&limelight_key);
+}
+
+static unsigned long events(struct kunit *test, enum vm_event_item item)
+{
+	unsigned long *all = kunit_kcalloc(test, NR_VM_EVENT_ITEMS, sizeof(*all),
+					   GFP_KERNEL);
+
+	KUNIT_ASSERT_NOT_NULL(test, all);
+	all_vm_events(all);
+	return all[item];
+}
+
+static void window_test_lasts_until_its_deadline(struct kunit *test)
+{
+	KUNIT_EXPECT_FALSE(test, window_is_open(0, 5 * SECOND));
+	KUNIT_EXPECT_TRUE(test, window_is_open(6 * SECOND, 5 * SECOND));
+	KUNIT_EXPECT_TRUE(test, window_is_open(6 * SECOND, 6 * SECOND - 1));
+	KUNIT_EXPECT_FALSE(test, window_is_open(6 * SECOND, 6 * SECOND));
+	KUNIT_EXPECT_FALSE(test, window_is_open(6 * SECOND, 7 * SECOND));
+	/* The longest there is. */
+	KUNIT_EXPECT_TRUE(test, window_is_open(15 * SECOND, 5 * SECOND));
+}
+
+static void window_test_no_wrap_makes_one_last(struct kunit *test)
+{
+	KUNIT_EXPECT_TRUE(test, window_is_open(SECOND, -SECOND));
+	KUNIT_EXPECT_TRUE(test, window_is_open(U64_MAX, U64_MAX - 1));
+	KUNIT_EXPECT_FALSE(test, window_is_open(U64_MAX, U64_MAX));
+	KUNIT_EXPECT_FALSE(test, window_is_open(U64_MAX, 0));
+	/* No deadline lies further ahead than the longest window. */
+	KUNIT_EXPECT_FALSE(test, window_is_open(15 * SECOND + 1, 5 * SECOND));
+	KUNIT_EXPECT_FALSE(test, window_is_open(-SECOND, SECOND));
+}
+
+static void window_test_opens_and_closes(struct kunit *test)
+{
+	unsigned long opened = events(test, LIMELIGHT_WINDOWS_OPENED);
+	unsigned long expired = events(test, LIMELIGHT_WINDOWS_EXPIRED);
+
+	KUNIT_EXPECT_FALSE(test, limelight_in_window());
+	KUNIT_EXPECT_EQ(test, limelight_window_request(LIMELIGHT_WINDOW_OPEN,
+						       10 * SECOND), 0);
+	KUNIT_EXPECT_TRUE(test, limelight_in_window());
+	KUNIT_EXPECT_EQ(test, limelight_window_request(LIMELIGHT_WINDOW_CLOSE, 0), 0);
+	KUNIT_EXPECT_FALSE(test, limelight_in_window());
+	/* Once more is no error. */
+	KUNIT_EXPECT_EQ(test, limelight_window_request(LIMELIGHT_WINDOW_CLOSE, 0), 0);
+	KUNIT_EXPECT_FALSE(test, hrtimer_active(&window_timer));
+	KUNIT_EXPECT_EQ(test, events(test, LIMELIGHT_WINDOWS_OPENED), opened + 1);
+	KUNIT_EXPECT_EQ(test, events(test, LIMELIGHT_WINDOWS_EXPIRED), expired);
+}
+
+static void window_test_ends_by_itself(struct kunit *test)
+{
+	unsigned long expired = events(test, LIMELIGHT_WINDOWS_EXPIRED);
+	int i;
+
+	limelight_window_request(LIMELIGHT_WINDOW_OPEN, 1);
+	/* The clock has moved on by more than that. */
+	KUNIT_EXPECT_FALSE(test, limelight_in_window());
+	for (i = 0; i < 1000 && READ_ONCE(limelight_window_until); i++)
+		msleep(20);
+	KUNIT_EXPECT_EQ(test, limelight_window_until, 0);
+	KUNIT_EXPECT_EQ(test, events(test, LIMELIGHT_WINDOWS_EXPIRED), expired + 1);
+}
+
+static void window_test_deadlines_move(struct kunit *test)
+{
+	unsigned long opened = events(test, LIMELIGHT_WINDOWS_OPENED);
+	unsigned long expired = events(test, LIMELIGHT_WINDOWS_EXPIRED);
+	u64 until;
+
+	limelight_window_request(LIMELIGHT_WINDOW_OPEN, 9 * SECOND);
+	until = limelight_window_until;
+	/* Ahead and back. */
+	limelight_window_request(LIMELIGHT_WINDOW_OPEN, 10 * SECOND);
+	KUNIT_EXPECT_GT(test, limelight_window_until, until);
+	limelight_window_request(LIMELIGHT_WINDOW_OPEN, 1);
+	KUNIT_EXPECT_LT(test, limelight_window_until, until);
+	KUNIT_EXPECT_EQ(test, events(test, LIMELIGHT_WINDOWS_OPENED), opened + 1);
+	/* That one is over, whether its timer has run or not. */
+	limelight_window_request(LIMELIGHT_WINDOW_OPEN, 10 * SECOND);
+	KUNIT_EXPECT_TRUE(test, limelight_in_window());
+	KUNIT_EXPECT_EQ(test, events(test, LIMELIGHT_WINDOWS_OPENED), opened + 2);
+	KUNIT_EXPECT_EQ(test, events(test, LIMELIGHT_WINDOWS_EXPIRED), expired + 1);
+}
+
+static void window_test_refuses_nonsense(struct kunit *test)
+{
+	static const struct { u32 flags; u64 deadline_ns; } nonsense[] = {
+		{ 0, SECOND },
+		{ LIMELIGHT_WINDOW_OPEN | LIMELIGHT_WINDOW_CLOSE, SECOND },
+		{ LIMELIGHT_WINDOW_OPEN | 4, SECOND },
+		{ LIMELIGHT_WINDOW_OPEN, 0 },
+		{ LIMELIGHT_WINDOW_OPEN, LIMELIGHT_WINDOW_DEADLINE_MAX + 1 },
+		{ LIMELIGHT_WINDOW_OPEN, U64_MAX },
+		{ LIMELIGHT_WINDOW_CLOSE, 1 },
+	};
+	u64 until;
+	int i;
+
+	limelight_window_request(LIMELIGHT_WINDOW_OPEN, 10 * SECOND);
+	until = limelight_window_until;
+	for (i = 0; i < ARRAY_SIZE(nonsense); i++)
+		KUNIT_EXPECT_EQ_MSG(test, limelight_window_request(nonsense[i].flags,
+								   nonsense[i].deadline_ns),
+				    -EINVAL, "row %d", i);
+	/* The window that was open is as it was. */
+	KUNIT_EXPECT_EQ(test, limelight_window_until, until);
+}
+
+static void window_test_nobody_waits_for_nobody(struct kunit *test)
+{
+	limelight_window_request(LIMELIGHT_WINDOW_OPEN, 10 * SECOND);
+	limelight_topmost_clear();
+	KUNIT_EXPECT_FALSE(test, limelight_in_window());
+
+	limelight_window_request(LIMELIGHT_WINDOW_OPEN, 10 * SECOND);
+	KUNIT_EXPECT_EQ(test, limelight_topmost_set(NULL, 0), 0);
+	KUNIT_EXPECT_FALSE(test, limelight_in_window());
+}
+
+static void window_test_a_closed_device_has_none(struct kunit *test)
+{
+	limelight_window_request(LIMELIGHT_WINDOW_OPEN, 10 * SECOND);
+	static_branch_disable(&limelight_key);
+	KUNIT_EXPECT_FALSE(test, limelight_in_window());
+	static_branch_enable(&limelight_key);
+}
+
+static struct kunit_case window_test_cases[] = {
+	KUNIT_CASE(window_test_lasts_until_its_deadline),
+	KUNIT_CASE(window_test_no_wrap_makes_one_last),
+	KUNIT_CASE(window_test_opens_and_closes),
+	KUNIT_CASE(window_test_ends_by_itself),
+	KUNIT_CASE(window_test_deadlines_move),
+	KUNIT_CASE(window_test_refuses_nonsense),
+	KUNIT_CASE(window_test_nobody_waits_for_nobody),
+	KUNIT_CASE(window_test_a_closed_device_has_none),
+	{}
+};
+
+static struct kunit_suite window_test_suite = {
+	.name = "limelight-window",
+	.init = window_test_init,
+	.exit = window_test_exit,
+	.test_cases = window_test_cases,
+};
+
+kunit_test_suite(window_test_suite);

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Limelight's response windows: when the user waits for the topmost app.
+ *
+ * A window is a deadline and nothing else. Whoever opens one says when it ends
+ * at the latest, so a daemon that hangs, or is not scheduled, holds nothing up
+ * for longer than that. What asks (limelight_in_window()) compares the deadline
+ * with the clock; the timer is there for the books, and for what waits for the
+ * end. A timer that is late does not make a window longer.
+ */
+#include <linux/hrtimer.h>
+#include <linux/ktime.h>
+#include <linux/limelight.h>
+#include <linux/mm.h>
+#include <linux/spinlock.h>
+#include <linux/vmstat.h>
+#include <trace/events/limelight.h>
+
+#include "internal.h"
+
+/* How late the timer may be, in ns. */
+#define SLACK	NSEC_PER_MSEC
+
+u64 limelight_window_until __read_mostly;
+
+/* Serializes changes: the device's against the timer's. */
+static DEFINE_SPINLOCK(window_lock);
+static struct hrtimer window_timer;
+
+/*
+ * Whether a window that lasts until @until (0: there is none) is open at @now.
+ * In differences, so that no wrap of the clock makes one last for ever.
+ */
+static bool window_is_open(u64 until, u64 now)
+{
+	return until && until - now - 1 < LIMELIGHT_WINDOW_DEADLINE_MAX;
+}
+
+/* See limelight_in_window(). */
+bool __limelight_in_window(void)
+{
+	return window_is_open(READ_ONCE(limelight_window_until), ktime_get_ns());
+}
+
+/* There is no window any more, for whatever reason. */
+static void end(enum limelight_window_end why)
+{
+	lockdep_assert_held(&window_lock);
+	WRITE_ONCE(limelight_window_until, 0);
+	if (why == LIMELIGHT_WINDOW_EXPIRED)
+		count_vm_event(LIMELIGHT_WINDOWS_EXPIRED);
+	trace_limelight_window_close(why);
+}
+
+static enum hrtimer_restart window_timeout(struct hrtimer *timer)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&window_lock, flags);
+	/* The deadline may have been moved while this waited for the lock. */
+	if (limelight_window_until && !__limelight_in_window())
+		end(LIMELIGHT_WINDOW_EXPIRED);
+	spin_unlock_irqrestore(&window_lock, flags);
+	return HRTIMER_NORESTART;
+}
+
+static void open_window(u64 deadline_ns)
+{
+	unsigned long flags;
+	bool moved;
+	u64 now;
+
+	spin_lock_irqsave(&window_lock, flags);
+	now = ktime_get_ns();
+	moved = window_is_open(limelight_window_until, now);
+	if (!moved) {
+		if (limelight_window_until)
+			end(LIMELIGHT_WINDOW_EXPIRED);
+		count_vm_event(LIMELIGHT_WINDOWS_OPENED);
+	}
+	WRITE_ONCE(limelight_window_until, now + deadline_ns);
+	trace_limelight_window_open(deadline_ns, moved);
+	hrtimer_start_range_ns(&window_timer, ns_to_ktime(now + deadline_ns),
+			       SLACK, HRTIMER_MODE_ABS);
+	spin_unlock_irqrestore(&window_lock, flags);
+}
+
+/* Ends the window, if one is open. */
+void limelight_window_end(enum limelight_window_end why)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&window_lock, flags);
+	if (limelight_window_until) {
+		end(__limelight_in_window() ? why : LIMELIGHT_WINDOW_EXPIRED);
+		/* One that runs finds no window, or the next one, which lasts. */
+		hrtimer_try_to_cancel(&window_timer);
+	}
+	spin_unlock_irqrestore(&window_lock, flags);
+}
+
+/* LIMELIGHT_SET_WINDOW. Return: 0 or -EINVAL. */
+int limelight_window_request(u32 flags, u64 deadline_ns)
+{
+	switch (flags) {
+	case LIMELIGHT_WINDOW_OPEN:
+		if (!deadline_ns || deadline_ns > LIMELIGHT_WINDOW_DEADLINE_MAX)
+			return -EINVAL;
+		open_window(deadline_ns);
+		return 0;
+	case LIMELIGHT_WINDOW_CLOSE:
+		if (deadline_ns)
+			return -EINVAL;
+		limelight_window_end(LIMELIGHT_WINDOW_ANSWERED);
+		return 0;
+	default:
+		return -EINVAL;
+	}
+}
+
+void __init limelight_window_init(void)
+{
+	hrtimer_init(&window_timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS);
+	window_timer.function = window_timeout;
+}
+
+#ifdef CONFIG_LIMELIGHT_KUNIT_TEST
+#include "tests/window-kunit.h"
+#endif
