@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 ours=$PWD/kernel
 tarball=/usr/src/linux-source-6.12.tar.xz
 touched=(kernel/fork.o mm/)
-options=(PROTECT READAHEAD PREMAP KUNIT_TEST)
+options=(PROTECT READAHEAD PREMAP PREZERO KUNIT_TEST)
 compiler=()
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

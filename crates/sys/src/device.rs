@@ -125,7 +125,12 @@ struct MechanismRequest {
     budget_percent: u32,
     factor: u32,
     window_pages: u32,
-    reserved: [u64; 3],
+    target_pages: u32,
+    engine: u32,
+    block_fd: i32,
+    prezero_flags: u32,
+    block_offset: u64,
+    block_len: u64,
 }
 
 impl MechanismRequest {
@@ -137,7 +142,12 @@ impl MechanismRequest {
             budget_percent: 0,
             factor: 0,
             window_pages: 0,
-            reserved: [0; 3],
+            target_pages: 0,
+            engine: 0,
+            block_fd: 0,
+            prezero_flags: 0,
+            block_offset: 0,
+            block_len: 0,
         }
     }
 }
@@ -146,7 +156,7 @@ const MECHANISM_ON: u32 = 1;
 
 const _: () = assert!(size_of::<Info>() == 40);
 const _: () = assert!(size_of::<Topmost>() == 24);
-const _: () = assert!(size_of::<MechanismRequest>() == 48);
+const _: () = assert!(size_of::<MechanismRequest>() == 56);
 
 /// The kernel's `_IOC()` of `asm-generic/ioctl.h`.
 const fn ioc(direction: u32, number: u32, size: usize) -> u32 {
@@ -332,7 +342,9 @@ mod tests {
         assert_eq!(offset_of!(MechanismRequest, budget_percent), 12);
         assert_eq!(offset_of!(MechanismRequest, factor), 16);
         assert_eq!(offset_of!(MechanismRequest, window_pages), 20);
-        assert_eq!(offset_of!(MechanismRequest, reserved), 24);
+        assert_eq!(offset_of!(MechanismRequest, target_pages), 24);
+        assert_eq!(offset_of!(MechanismRequest, block_offset), 40);
+        assert_eq!(offset_of!(MechanismRequest, block_len), 48);
     }
 
     #[test]

@@ -5,7 +5,7 @@
  * Everything here is an inline behind a static key: as long as /dev/limelight
  * is closed it costs a NOP. The design is told in mm/limelight/core.c (who is
  * topmost), window.c (when the user waits for it), protect.c (what reclaim does
- * about it), readahead.c and premap.c.
+ * about it), readahead.c, premap.c and prezero.c.
  */
 #ifndef _LINUX_LIMELIGHT_H
 #define _LINUX_LIMELIGHT_H
@@ -547,5 +547,93 @@ static inline void limelight_premap_zap(struct vm_area_struct *vma,
 }
 
 #endif /* CONFIG_LIMELIGHT_PREMAP */
+
+/* Who needs the memory of the pool of zeroed pages. */
+enum limelight_prezero_drain {
+	LIMELIGHT_DRAIN_ALLOCATION,	/* an allocation, below the low watermarks */
+	LIMELIGHT_DRAIN_KSWAPD,		/* kswapd, before it reclaims */
+	LIMELIGHT_DRAIN_OOM,		/* the OOM killer, before it kills */
+	LIMELIGHT_DRAIN_SHRINKER,	/* reclaim of caches */
+	LIMELIGHT_DRAIN_RANGE,		/* isolation of a range */
+	LIMELIGHT_DRAIN_OFF,		/* nobody: the mechanism is switched off */
+};
+
+#ifdef CONFIG_LIMELIGHT_PREZERO
+
+/* On while the mechanism is switched on through /dev/limelight. */
+DECLARE_STATIC_KEY_FALSE(limelight_prezero_key);
+
+static inline bool limelight_prezeroing(void)
+{
+	return static_branch_unlikely(&limelight_prezero_key);
+}
+
+struct folio *__limelight_prezero_folio(struct vm_area_struct *vma);
+void __limelight_prezero_missed(struct mm_struct *mm, unsigned long pages);
+void __limelight_prezero_relieve(gfp_t gfp_mask, unsigned int order);
+bool __limelight_prezero_yield(struct pglist_data *pgdat, int order);
+void __limelight_prezero_range(void);
+
+/* A zeroed page for a fault on @vma; NULL: as for everybody. */
+static inline struct folio *limelight_prezero_folio(struct vm_area_struct *vma)
+{
+	return limelight_prezeroing() ? __limelight_prezero_folio(vma) : NULL;
+}
+
+/* @pages for a fault of @mm were zeroed when it needed them. */
+static inline void limelight_prezero_missed(struct mm_struct *mm,
+					    unsigned long pages)
+{
+	if (limelight_prezeroing())
+		__limelight_prezero_missed(mm, pages);
+}
+
+/* An allocation finds too little memory: what is in the pool is free again. */
+static inline void limelight_prezero_relieve(gfp_t gfp_mask, unsigned int order)
+{
+	if (limelight_prezeroing())
+		__limelight_prezero_relieve(gfp_mask, order);
+}
+
+/* The same for kswapd. Return: whether there is more memory now. */
+static inline bool limelight_prezero_yield(struct pglist_data *pgdat, int order)
+{
+	return limelight_prezeroing() &&
+	       __limelight_prezero_yield(pgdat, order);
+}
+
+/* A range of memory is about to be isolated: the pool has none of it. */
+static inline void limelight_prezero_range(void)
+{
+	if (limelight_prezeroing())
+		__limelight_prezero_range();
+}
+
+#else /* !CONFIG_LIMELIGHT_PREZERO */
+
+static inline struct folio *limelight_prezero_folio(struct vm_area_struct *vma)
+{
+	return NULL;
+}
+
+static inline void limelight_prezero_missed(struct mm_struct *mm,
+					    unsigned long pages)
+{
+}
+
+static inline void limelight_prezero_relieve(gfp_t gfp_mask, unsigned int order)
+{
+}
+
+static inline bool limelight_prezero_yield(struct pglist_data *pgdat, int order)
+{
+	return false;
+}
+
+static inline void limelight_prezero_range(void)
+{
+}
+
+#endif /* CONFIG_LIMELIGHT_PREZERO */
 
 #endif /* _LINUX_LIMELIGHT_H */

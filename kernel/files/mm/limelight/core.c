@@ -162,12 +162,11 @@ void limelight_usage(struct limelight_usage *usage)
 }
 
 /*
- * Pages that are free on this node above its high watermarks: what work done in
+ * Pages that are free on @pgdat above its high watermarks: what work done in
  * advance may take without making kswapd run for it.
  */
-unsigned long limelight_memory_room(void)
+unsigned long limelight_node_room(struct pglist_data *pgdat)
 {
-	struct pglist_data *pgdat = NODE_DATA(numa_mem_id());
 	long room = 0;
 	int i;
 
@@ -179,6 +178,12 @@ unsigned long limelight_memory_room(void)
 				(long)high_wmark_pages(zone);
 	}
 	return max(room, 0L);
+}
+
+/* The same for the node that this runs on. */
+unsigned long limelight_memory_room(void)
+{
+	return limelight_node_room(NODE_DATA(numa_mem_id()));
 }
 
 /* How many pages the cgroups of @mm may still be charged for; ULONG_MAX: no limit. */

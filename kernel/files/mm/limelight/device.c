@@ -49,6 +49,7 @@ static int limelight_release(struct inode *inode, struct file *file)
 	limelight_protect_reset();
 	limelight_premap_reset();
 	limelight_readahead_reset();
+	limelight_prezero_reset();
 	static_branch_disable(&limelight_key);
 	limelight_is_open = false;
 	mutex_unlock(&limelight_lock);
@@ -106,6 +107,10 @@ static long limelight_get_info(void __user *user)
 		info.built_in |= BIT_ULL(LIMELIGHT_MECHANISM_READAHEAD);
 	if (limelight_readahead_enabled())
 		info.enabled |= BIT_ULL(LIMELIGHT_MECHANISM_READAHEAD);
+	if (IS_ENABLED(CONFIG_LIMELIGHT_PREZERO))
+		info.built_in |= BIT_ULL(LIMELIGHT_MECHANISM_PREZERO);
+	if (limelight_prezero_enabled())
+		info.enabled |= BIT_ULL(LIMELIGHT_MECHANISM_PREZERO);
 
 	return copy_to_user(user, &info, size) ? -EFAULT : 0;
 }
@@ -192,12 +197,15 @@ static long limelight_set_mechanism(void __user *user)
 	int ret;
 
 	ret = limelight_copy(&mechanism, sizeof(mechanism),
-			     offsetofend(struct limelight_mechanism, reserved),
+			     offsetofend(struct limelight_mechanism, block_offset),
 			     user);
 	if (ret)
 		return ret;
-	if (mechanism.flags & ~LIMELIGHT_MECHANISM_ON ||
-	    memchr_inv(mechanism.reserved, 0, sizeof(mechanism.reserved)))
+	if (mechanism.flags & ~LIMELIGHT_MECHANISM_ON)
+		return -EINVAL;
+	if (mechanism.id != LIMELIGHT_MECHANISM_PREZERO &&
+	    memchr_inv(&mechanism.target_pages, 0, sizeof(mechanism) -
+		       offsetof(struct limelight_mechanism, target_pages)))
 		return -EINVAL;
 
 	on = mechanism.flags & LIMELIGHT_MECHANISM_ON;
@@ -214,6 +222,11 @@ static long limelight_set_mechanism(void __user *user)
 		if (mechanism.budget_percent || mechanism.window_pages)
 			return -EINVAL;
 		return limelight_readahead_configure(on, mechanism.factor);
+	case LIMELIGHT_MECHANISM_PREZERO:
+		if (mechanism.budget_percent || mechanism.factor ||
+		    mechanism.window_pages)
+			return -EINVAL;
+		return limelight_prezero_configure(&mechanism);
 	default:
 		return -EINVAL;
 	}

@@ -3,6 +3,7 @@
 #define _MM_LIMELIGHT_INTERNAL_H
 
 #include <linux/limelight.h>
+#include <linux/mm.h>
 #include <linux/sched.h>
 #include <uapi/linux/limelight.h>
 
@@ -18,6 +19,11 @@
 /* The largest folios in a window: 64 KiB with pages of 4. */
 #define LIMELIGHT_FOLIO_ORDER_DEFAULT	4
 #define LIMELIGHT_FOLIO_ORDER_MAX	8
+
+/* Zeroed pages to have when nobody says otherwise. */
+#define LIMELIGHT_PREZERO_TARGET_DEFAULT	4096
+/* At most one page in so many is in the pool of zeroed pages. */
+#define LIMELIGHT_PREZERO_SHARE			16
 
 /*
  * struct limelight_usage - what the live members hold, in pages
@@ -47,12 +53,14 @@ struct limelight_tags {
 int limelight_topmost_set(struct task_struct **tasks, unsigned int nr);
 void limelight_topmost_clear(void);
 void limelight_usage(struct limelight_usage *usage);
+unsigned long limelight_node_room(struct pglist_data *pgdat);
 unsigned long limelight_memory_room(void);
 unsigned long limelight_cgroup_room(struct mm_struct *mm);
 
 /* window.c */
 int limelight_window_request(u32 flags, u64 deadline_ns);
 void limelight_window_end(enum limelight_window_end why);
+bool limelight_in_window_since(u64 since);
 void limelight_window_init(void);
 
 /* sysfs.c */
@@ -67,6 +75,16 @@ static inline bool limelight_pending(unsigned long until, unsigned long now,
 				     unsigned long longest)
 {
 	return until - now - 1 < longest;
+}
+
+/* Whether the VMA's memory may come from anywhere. */
+static inline bool limelight_no_policy(const struct vm_area_struct *vma)
+{
+#ifdef CONFIG_NUMA
+	return !vma->vm_policy && !current->mempolicy;
+#else
+	return true;
+#endif
 }
 
 #ifdef CONFIG_LIMELIGHT_PROTECT
@@ -208,5 +226,57 @@ static inline void limelight_premap_reset(void)
 }
 
 #endif /* CONFIG_LIMELIGHT_PREMAP */
+
+#ifdef CONFIG_LIMELIGHT_PREZERO
+
+/* prezero.c */
+extern bool limelight_prezero_verify;
+unsigned int limelight_prezero_pages(struct vm_area_struct *vma,
+				     struct page **pages, unsigned int nr);
+int limelight_prezero_configure(const struct limelight_mechanism *params);
+bool limelight_prezero_enabled(void);
+unsigned long limelight_prezero_target(void);
+unsigned long limelight_prezero_pooled(void);
+void limelight_prezero_window_over(void);
+void limelight_prezero_reset(void);
+
+/* Takes zeroed pages for a window of premap's, at most @nr; how many it got. */
+static inline unsigned int
+limelight_prezero_window(struct vm_area_struct *vma, struct page **pages,
+			 unsigned int nr)
+{
+	return limelight_prezeroing() ?
+	       limelight_prezero_pages(vma, pages, nr) : 0;
+}
+
+#else /* !CONFIG_LIMELIGHT_PREZERO */
+
+static inline unsigned int
+limelight_prezero_window(struct vm_area_struct *vma, struct page **pages,
+			 unsigned int nr)
+{
+	return 0;
+}
+
+static inline int
+limelight_prezero_configure(const struct limelight_mechanism *params)
+{
+	return -EOPNOTSUPP;
+}
+
+static inline bool limelight_prezero_enabled(void)
+{
+	return false;
+}
+
+static inline void limelight_prezero_window_over(void)
+{
+}
+
+static inline void limelight_prezero_reset(void)
+{
+}
+
+#endif /* CONFIG_LIMELIGHT_PREZERO */
 
 #endif /* _MM_LIMELIGHT_INTERNAL_H */

@@ -464,16 +464,6 @@ static unsigned int look_around(struct vm_fault *vmf, unsigned long address,
 
 /* ----------------------------------------------------------------- mapping */
 
-/* Whether the VMA's memory may come from anywhere. */
-static bool no_policy(const struct vm_area_struct *vma)
-{
-#ifdef CONFIG_NUMA
-	return !vma->vm_policy && !current->mempolicy;
-#else
-	return true;
-#endif
-}
-
 /*
  * Gets folios for @nr pages from @address on, zeroed and charged.
  *
@@ -488,8 +478,19 @@ static unsigned int get_folios(struct vm_area_struct *vma, unsigned long address
 
 	while (nr && count < BATCH) {
 		unsigned int order = folio_order_at(address, nr, *max_order);
-		unsigned int got = 1;
+		unsigned int got;
 
+		/* A page that is zero already is worth more than a large one. */
+		got = limelight_prezero_window(vma, pages + count,
+					       min(nr, BATCH - count));
+		if (got) {
+			count += got;
+			nr -= got;
+			address += got * PAGE_SIZE;
+			continue;
+		}
+
+		got = 1;
 		if (order) {
 			folios[count] = vma_alloc_folio(GFP_PREMAP, order, vma,
 							address, true);
@@ -499,7 +500,7 @@ static unsigned int get_folios(struct vm_area_struct *vma, unsigned long address
 				*max_order = order - 1;
 				continue;
 			}
-		} else if (no_policy(vma)) {
+		} else if (limelight_no_policy(vma)) {
 			unsigned int most = min(nr, BATCH - count);
 
 			/* Up to where a larger one fits. */
@@ -517,6 +518,7 @@ static unsigned int get_folios(struct vm_area_struct *vma, unsigned long address
 			if (!folios[count])
 				break;
 		}
+		limelight_prezero_missed(vma->vm_mm, got << order);
 		count += got;
 		nr -= got << order;
 		address += (got << order) * PAGE_SIZE;

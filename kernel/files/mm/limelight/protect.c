@@ -193,8 +193,9 @@ bool __limelight_reclaim_vain(const struct limelight_reclaim *reclaim,
 			      const struct mem_cgroup *memcg)
 {
 #ifdef CONFIG_MEMCG
+	/* As page_counter_read(), which does not take one that is const. */
 	return reclaim->mode == LIMELIGHT_KEEP &&
-	       reclaim->kept >= page_counter_read(&memcg->memory);
+	       reclaim->kept >= atomic_long_read(&memcg->memory.usage);
 #else
 	return false;
 #endif

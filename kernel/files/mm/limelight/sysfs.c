@@ -13,6 +13,7 @@
 #include <linux/sysfs.h>
 
 #include "internal.h"
+#include "prezero.h"
 
 static ssize_t generation_show(struct kobject *kobj,
 			       struct kobj_attribute *attr, char *buf)
@@ -273,6 +274,128 @@ static const struct attribute_group readahead_group = {
 
 #endif /* CONFIG_LIMELIGHT_READAHEAD */
 
+#ifdef CONFIG_LIMELIGHT_PREZERO
+
+static ssize_t prezero_enabled_show(struct kobject *kobj,
+				    struct kobj_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%d\n", limelight_prezero_enabled());
+}
+
+static struct kobj_attribute prezero_enabled_attr =
+	__ATTR(enabled, 0444, prezero_enabled_show, NULL);
+
+static ssize_t target_show(struct kobject *kobj, struct kobj_attribute *attr,
+			   char *buf)
+{
+	return sysfs_emit(buf, "%lu\n", limelight_prezero_target());
+}
+
+static struct kobj_attribute target_attr = __ATTR_RO(target);
+
+static ssize_t pooled_show(struct kobject *kobj, struct kobj_attribute *attr,
+			   char *buf)
+{
+	return sysfs_emit(buf, "%lu\n", limelight_prezero_pooled());
+}
+
+static struct kobj_attribute pooled_attr = __ATTR_RO(pooled);
+
+static ssize_t engine_show(struct kobject *kobj, struct kobj_attribute *attr,
+			   char *buf)
+{
+	const struct prezero_engine *engine;
+	bool dropped;
+
+	engine = prezero_manager_engine(&dropped);
+	if (dropped)
+		return sysfs_emit(buf, "cpu (%s dropped)\n", engine->name);
+	return sysfs_emit(buf, "%s\n", engine->name);
+}
+
+static struct kobj_attribute engine_attr = __ATTR_RO(engine);
+
+/* A line for each engine that this kernel has, with what it lacks. */
+static ssize_t engines_show(struct kobject *kobj, struct kobj_attribute *attr,
+			    char *buf)
+{
+	int size = 0;
+	u32 id;
+
+	for (id = 0; id <= LIMELIGHT_ENGINE_DMA; id++) {
+		const struct prezero_engine *engine = prezero_engine_by_id(id);
+		const char *missing = NULL;
+
+		if (!engine)
+			continue;
+		if (want_init_on_free())
+			missing = "not needed: freed pages are zeroed (init_on_free)";
+		else if (engine->missing)
+			missing = engine->missing();
+		size += sysfs_emit_at(buf, size, "%s%s%s\n", engine->name,
+				      missing ? ": " : "", missing ?: "");
+	}
+	return size;
+}
+
+static struct kobj_attribute engines_attr = __ATTR_RO(engines);
+
+static ssize_t zero_us_show(struct kobject *kobj, struct kobj_attribute *attr,
+			    char *buf)
+{
+	return sysfs_emit(buf, "%llu\n",
+			  div_u64(prezero_manager_cpu_ns(), NSEC_PER_USEC));
+}
+
+static struct kobj_attribute zero_us_attr = __ATTR_RO(zero_us);
+
+static ssize_t errors_show(struct kobject *kobj, struct kobj_attribute *attr,
+			   char *buf)
+{
+	return sysfs_emit(buf, "%lu\n", prezero_manager_errors());
+}
+
+static struct kobj_attribute errors_attr = __ATTR_RO(errors);
+
+static ssize_t verify_show(struct kobject *kobj, struct kobj_attribute *attr,
+			   char *buf)
+{
+	return sysfs_emit(buf, "%d\n", READ_ONCE(limelight_prezero_verify));
+}
+
+static ssize_t verify_store(struct kobject *kobj, struct kobj_attribute *attr,
+			    const char *buf, size_t count)
+{
+	bool verify;
+	int ret;
+
+	ret = kstrtobool(buf, &verify);
+	if (!ret)
+		WRITE_ONCE(limelight_prezero_verify, verify);
+	return ret ?: count;
+}
+
+static struct kobj_attribute verify_attr = __ATTR_RW(verify);
+
+static struct attribute *prezero_attrs[] = {
+	&prezero_enabled_attr.attr,
+	&target_attr.attr,
+	&pooled_attr.attr,
+	&engine_attr.attr,
+	&engines_attr.attr,
+	&zero_us_attr.attr,
+	&errors_attr.attr,
+	&verify_attr.attr,
+	NULL,
+};
+
+static const struct attribute_group prezero_group = {
+	.name = "prezero",
+	.attrs = prezero_attrs,
+};
+
+#endif /* CONFIG_LIMELIGHT_PREZERO */
+
 static const struct attribute_group *groups[] = {
 	&core_group,
 #ifdef CONFIG_LIMELIGHT_PROTECT
@@ -283,6 +406,9 @@ static const struct attribute_group *groups[] = {
 #endif
 #ifdef CONFIG_LIMELIGHT_READAHEAD
 	&readahead_group,
+#endif
+#ifdef CONFIG_LIMELIGHT_PREZERO
+	&prezero_group,
 #endif
 	NULL,
 };

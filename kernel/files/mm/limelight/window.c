@@ -26,6 +26,8 @@ u64 limelight_window_until __read_mostly;
 /* Serializes changes: the device's against the timer's. */
 static DEFINE_SPINLOCK(window_lock);
 static struct hrtimer window_timer;
+/* When the last window opened, CLOCK_MONOTONIC in ns. */
+static u64 window_opened;
 
 /*
  * Whether a window that lasts until @until (0: there is none) is open at @now.
@@ -42,6 +44,13 @@ bool __limelight_in_window(void)
 	return window_is_open(READ_ONCE(limelight_window_until), ktime_get_ns());
 }
 
+/* Whether a window is open now that was open at @since already. */
+bool limelight_in_window_since(u64 since)
+{
+	return limelight_in_window() &&
+	       (s64)(since - READ_ONCE(window_opened)) >= 0;
+}
+
 /* There is no window any more, for whatever reason. */
 static void end(enum limelight_window_end why)
 {
@@ -50,6 +59,7 @@ static void end(enum limelight_window_end why)
 	if (why == LIMELIGHT_WINDOW_EXPIRED)
 		count_vm_event(LIMELIGHT_WINDOWS_EXPIRED);
 	trace_limelight_window_close(why);
+	limelight_prezero_window_over();
 }
 
 static enum hrtimer_restart window_timeout(struct hrtimer *timer)
@@ -77,6 +87,7 @@ static void open_window(u64 deadline_ns)
 		if (limelight_window_until)
 			end(LIMELIGHT_WINDOW_EXPIRED);
 		count_vm_event(LIMELIGHT_WINDOWS_OPENED);
+		WRITE_ONCE(window_opened, now);
 	}
 	WRITE_ONCE(limelight_window_until, now + deadline_ns);
 	trace_limelight_window_open(deadline_ns, moved);

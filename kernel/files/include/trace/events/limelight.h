@@ -10,6 +10,7 @@
 #include <linux/limelight.h>
 #include <linux/mm.h>
 #include <linux/tracepoint.h>
+#include <uapi/linux/limelight.h>
 
 TRACE_EVENT(limelight_topmost,
 
@@ -300,6 +301,93 @@ TRACE_EVENT(limelight_readahead_level,
 );
 
 #endif /* CONFIG_LIMELIGHT_READAHEAD */
+
+#ifdef CONFIG_LIMELIGHT_PREZERO
+
+#define limelight_engine_names			\
+	{ LIMELIGHT_ENGINE_CPU, "cpu" },	\
+	{ LIMELIGHT_ENGINE_BLOCK, "block" },	\
+	{ LIMELIGHT_ENGINE_DMA, "dma" }
+
+#define limelight_drain_reasons				\
+	{ LIMELIGHT_DRAIN_ALLOCATION, "allocation" },	\
+	{ LIMELIGHT_DRAIN_KSWAPD, "kswapd" },		\
+	{ LIMELIGHT_DRAIN_OOM, "oom" },			\
+	{ LIMELIGHT_DRAIN_SHRINKER, "shrinker" },	\
+	{ LIMELIGHT_DRAIN_RANGE, "range" },		\
+	{ LIMELIGHT_DRAIN_OFF, "off" }
+
+TRACE_EVENT(limelight_prezero_fill,
+
+	TP_PROTO(int nid, u32 engine, unsigned int pages, unsigned int zeroed),
+
+	TP_ARGS(nid, engine, pages, zeroed),
+
+	TP_STRUCT__entry(
+		__field(int, nid)
+		__field(u32, engine)
+		__field(unsigned int, pages)
+		__field(unsigned int, zeroed)
+	),
+
+	TP_fast_assign(
+		__entry->nid = nid;
+		__entry->engine = engine;
+		__entry->pages = pages;
+		__entry->zeroed = zeroed;
+	),
+
+	TP_printk("nid=%d engine=%s pages=%u zeroed=%u", __entry->nid,
+		  __print_symbolic(__entry->engine, limelight_engine_names),
+		  __entry->pages, __entry->zeroed)
+);
+
+TRACE_EVENT(limelight_prezero_error,
+
+	TP_PROTO(u32 engine, int error, unsigned int pages),
+
+	TP_ARGS(engine, error, pages),
+
+	TP_STRUCT__entry(
+		__field(u32, engine)
+		__field(int, error)
+		__field(unsigned int, pages)
+	),
+
+	TP_fast_assign(
+		__entry->engine = engine;
+		__entry->error = error;
+		__entry->pages = pages;
+	),
+
+	TP_printk("engine=%s error=%d pages=%u",
+		  __print_symbolic(__entry->engine, limelight_engine_names),
+		  __entry->error, __entry->pages)
+);
+
+TRACE_EVENT(limelight_prezero_drain,
+
+	TP_PROTO(int nid, unsigned long pages, u8 reason),
+
+	TP_ARGS(nid, pages, reason),
+
+	TP_STRUCT__entry(
+		__field(unsigned long, pages)
+		__field(int, nid)
+		__field(u8, reason)
+	),
+
+	TP_fast_assign(
+		__entry->pages = pages;
+		__entry->nid = nid;
+		__entry->reason = reason;
+	),
+
+	TP_printk("nid=%d pages=%lu reason=%s", __entry->nid, __entry->pages,
+		  __print_symbolic(__entry->reason, limelight_drain_reasons))
+);
+
+#endif /* CONFIG_LIMELIGHT_PREZERO */
 
 #endif /* _TRACE_LIMELIGHT_H */
 

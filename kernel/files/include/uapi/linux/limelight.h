@@ -24,6 +24,14 @@ enum limelight_mechanism_id {
 	LIMELIGHT_MECHANISM_PROTECT	= 0,
 	LIMELIGHT_MECHANISM_PREMAP	= 1,
 	LIMELIGHT_MECHANISM_READAHEAD	= 2,
+	LIMELIGHT_MECHANISM_PREZERO	= 3,
+};
+
+/* What zeroes pages ahead: limelight_mechanism.engine. */
+enum limelight_engine_id {
+	LIMELIGHT_ENGINE_CPU	= 0,
+	LIMELIGHT_ENGINE_BLOCK	= 1,
+	LIMELIGHT_ENGINE_DMA	= 2,
 };
 
 /**
@@ -74,6 +82,10 @@ struct limelight_topmost {
 /* limelight_mechanism.flags */
 #define LIMELIGHT_MECHANISM_ON	(1u << 0)
 
+/* limelight_mechanism.prezero_flags; neither: as the engine's default is */
+#define LIMELIGHT_PREZERO_VERIFY	(1u << 0)
+#define LIMELIGHT_PREZERO_TRUST		(1u << 1)
+
 /**
  * struct limelight_mechanism - switch one mechanism on or off
  * @size: sizeof(struct limelight_mechanism)
@@ -87,10 +99,23 @@ struct limelight_topmost {
  *	may be, 1 to LIMELIGHT_FACTOR_MAX; 0 keeps the value in force
  * @window_pages: premap: how many pages one fault of the topmost app may map
  *	at most, 1 to LIMELIGHT_WINDOW_MAX; 0 keeps the value in force
- * @reserved: zero
+ * @target_pages: prezero: how many zeroed pages to have, lowered to a sixteenth
+ *	of memory; 0 keeps the value in force
+ * @engine: prezero: enum limelight_engine_id, whenever it is on
+ * @block_fd: prezero, LIMELIGHT_ENGINE_BLOCK: a block device opened with
+ *	O_RDONLY | O_EXCL, which stays open and claimed until another engine
+ *	is chosen or prezero switched off
+ * @prezero_flags: LIMELIGHT_PREZERO_VERIFY: the CPU looks at each page that the
+ *	engine says is zero; LIMELIGHT_PREZERO_TRUST: it does not
+ * @block_offset: LIMELIGHT_ENGINE_BLOCK: where the device's zeroes begin, in
+ *	bytes, a multiple of its logical block
+ * @block_len: LIMELIGHT_ENGINE_BLOCK: how many bytes of them there are, a
+ *	multiple of the page size, not 0
  *
- * A parameter of another mechanism has to be zero, else -EINVAL. A mechanism
- * that is not built in is -EOPNOTSUPP, one that is not known -EINVAL.
+ * A parameter of another mechanism, or of another engine, has to be zero, else
+ * -EINVAL. A mechanism or engine that is not built in is -EOPNOTSUPP, and so is
+ * prezero where freed pages are zeroed anyway (init_on_free); one that is not
+ * known is -EINVAL. The first version of the struct ended before @block_len.
  */
 struct limelight_mechanism {
 	__u32 size;
@@ -99,7 +124,12 @@ struct limelight_mechanism {
 	__u32 budget_percent;
 	__u32 factor;
 	__u32 window_pages;
-	__u64 reserved[3];
+	__u32 target_pages;
+	__u32 engine;
+	__s32 block_fd;
+	__u32 prezero_flags;
+	__u64 block_offset;
+	__u64 block_len;
 };
 
 /* limelight_window.flags, exactly one of them */

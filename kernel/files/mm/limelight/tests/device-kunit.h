@@ -125,10 +125,64 @@ static void device_test_close_ends_the_window(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, limelight_in_window());
 }
 
+/* LIMELIGHT_SET_MECHANISM with @size bytes of @mechanism. */
+static long set_mechanism(struct kunit *test, void __user *user, u32 size,
+			  struct limelight_mechanism mechanism)
+{
+	struct device_test_state *state = test->priv;
+
+	mechanism.size = size;
+	KUNIT_ASSERT_EQ(test, copy_to_user(user, &mechanism, sizeof(mechanism)), 0);
+	return limelight_ioctl(&state->file, LIMELIGHT_SET_MECHANISM,
+			       (unsigned long)user);
+}
+
+static void device_test_older_programs_still_work(struct kunit *test)
+{
+	/* The struct ended there once, with what was reserved. */
+	const u32 first = offsetofend(struct limelight_mechanism, block_offset);
+	struct limelight_mechanism off = { .id = LIMELIGHT_MECHANISM_READAHEAD };
+	void __user *user = user_page(test);
+
+	KUNIT_EXPECT_EQ(test, first, 48);
+	if (!IS_ENABLED(CONFIG_LIMELIGHT_READAHEAD))
+		kunit_skip(test, "no mechanism to switch off");
+	KUNIT_EXPECT_EQ(test, set_mechanism(test, user, first, off), 0);
+	KUNIT_EXPECT_EQ(test, set_mechanism(test, user, sizeof(off), off), 0);
+	KUNIT_EXPECT_EQ(test, set_mechanism(test, user, first - 1, off), -EINVAL);
+}
+
+static void device_test_mechanisms_have_their_own_parameters(struct kunit *test)
+{
+	const struct limelight_mechanism nonsense[] = {
+		{ .id = LIMELIGHT_MECHANISM_PROTECT, .target_pages = 1 },
+		{ .id = LIMELIGHT_MECHANISM_PROTECT, .factor = 1 },
+		{ .id = LIMELIGHT_MECHANISM_PREMAP, .engine = 1 },
+		{ .id = LIMELIGHT_MECHANISM_PREMAP, .block_fd = -1 },
+		{ .id = LIMELIGHT_MECHANISM_READAHEAD, .prezero_flags = 1 },
+		{ .id = LIMELIGHT_MECHANISM_READAHEAD, .block_offset = 1 },
+		{ .id = LIMELIGHT_MECHANISM_READAHEAD, .block_len = 1 },
+		{ .id = LIMELIGHT_MECHANISM_PREZERO, .window_pages = 1 },
+		{ .id = LIMELIGHT_MECHANISM_PREZERO, .budget_percent = 1 },
+		{ .id = LIMELIGHT_MECHANISM_PREZERO + 1 },
+		{ .id = LIMELIGHT_MECHANISM_PROTECT, .flags = 2 },
+	};
+	void __user *user = user_page(test);
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(nonsense); i++)
+		KUNIT_EXPECT_EQ_MSG(test, set_mechanism(test, user,
+							sizeof(nonsense[i]),
+							nonsense[i]),
+				    -EINVAL, "row %d", i);
+}
+
 static struct kunit_case device_test_cases[] = {
 	KUNIT_CASE(device_test_windows_have_a_size),
 	KUNIT_CASE(device_test_a_bad_address_opens_nothing),
 	KUNIT_CASE(device_test_close_ends_the_window),
+	KUNIT_CASE(device_test_older_programs_still_work),
+	KUNIT_CASE(device_test_mechanisms_have_their_own_parameters),
 	{}
 };
 

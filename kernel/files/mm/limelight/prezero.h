@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * prezero's parts among themselves: the pool, the manager, the engines.
+ */
+#ifndef _MM_LIMELIGHT_PREZERO_H
+#define _MM_LIMELIGHT_PREZERO_H
+
+#include <linux/atomic.h>
+#include <linux/gfp.h>
+#include <linux/list.h>
+#include <linux/nodemask.h>
+#include <linux/spinlock.h>
+#include <linux/types.h>
+#include <uapi/linux/limelight.h>
+
+/* Pages that are zeroed at once: the bits of a u64. */
+#define PREZERO_BATCH		64
+/* Pages on a CPU's list at most: how many come from the node's at once. */
+#define PREZERO_CPU_PAGES	32
+
+/*
+ * What the pool is filled from: what is there for the taking. Nothing is
+ * reclaimed for it, nobody is woken, and no reserve is touched.
+ */
+#define GFP_PREZERO	((GFP_HIGHUSER_MOVABLE & ~__GFP_RECLAIM) | \
+			 __GFP_THISNODE | __GFP_NORETRY | __GFP_NOWARN | \
+			 __GFP_NOMEMALLOC)
+
+/*
+ * struct prezero_node - the zeroed pages of a memory node
+ * @lock: protects @pages and @nr; taken inside a CPU's
+ * @pages: linked by page->lru
+ * @nr: pages in @pages
+ * @target: pages that the node and its CPUs should have
+ */
+struct prezero_node {
+	spinlock_t lock;	/* @pages, @nr */
+	struct list_head pages;
+	unsigned long nr;
+	unsigned long target;
+};
+
+/*
+ * struct prezero_cpu - the zeroed pages that a CPU takes first
+ * @lock: protects the rest; other CPUs take it to drain
+ * @nid: the node that they come from
+ * @nr: pages in @pages
+ */
+struct prezero_cpu {
+	spinlock_t lock;	/* @nr, @pages */
+	int nid;
+	unsigned int nr;
+	struct page *pages[PREZERO_CPU_PAGES];
+};
+
+/*
+ * struct prezero_pool - zeroed pages that nobody has yet
+ * @nodes: nr_node_ids of them
+ * @cpus: one for each possible CPU
+ */
+struct prezero_pool {
+	struct prezero_node *nodes;
+	struct prezero_cpu __percpu *cpus;
+};
+
+/* kernel/sched/fair.c: whether cpu.max limits the time of @p */
+#ifdef CONFIG_CGROUP_SCHED
+bool cfs_task_bw_constrained(struct task_struct *p);
+#else
+static inline bool cfs_task_bw_constrained(struct task_struct *p)
+{
+	return false;
+}
+#endif
+
+/* prezero_pool.c */
+int prezero_pool_init(struct prezero_pool *pool);
+void prezero_pool_destroy(struct prezero_pool *pool);
+void prezero_pool_set_target(struct prezero_pool *pool, unsigned long pages);
+void prezero_pool_add(struct prezero_pool *pool, int nid,
+		      struct list_head *pages, unsigned int nr);
+unsigned int prezero_pool_get(struct prezero_pool *pool,
+			      const nodemask_t *allowed, struct page **pages,
+			      unsigned int nr, bool *refilled);
+unsigned long prezero_pool_drain(struct prezero_pool *pool, int nid,
+				 unsigned long most);
+unsigned long prezero_pool_pages(const struct prezero_pool *pool, int nid);
+
+/*
+ * struct prezero_engine - something that zeroes pages
+ * @name: in sysfs
+ * @id: LIMELIGHT_ENGINE_*
+ * @verify: whether its pages are looked at if nobody says anything about it
+ * @missing: why this machine does not offer it, or NULL
+ * @start: gets ready; returns a state, or an ERR_PTR(). NULL: nothing to do
+ * @same: whether a state is what these parameters ask for
+ * @stop: the state is not used any more
+ * @zero: zeroes @nr pages, at most PREZERO_BATCH, and sets the bit of each page
+ *	that is zero now in @zeroed. It returns 0 or a negative error; with
+ *	-EAGAIN nothing is wrong but that there was no memory for the request.
+ *	Nothing writes to a page after that, but for those that a device may
+ *	still have: these are set to NULL, and freed by the engine later.
+ */
+struct prezero_engine {
+	const char *name;
+	u32 id;
+	bool verify;
+	const char *(*missing)(void);
+	void *(*start)(const struct limelight_mechanism *params);
+	bool (*same)(const void *state, const struct limelight_mechanism *params);
+	void (*stop)(void *state);
+	int (*zero)(void *state, struct page **pages, unsigned int nr,
+		    u64 *zeroed);
+};
+
+/*
+ * struct prezero_filler - who zeroes
+ * @engine: the engine
+ * @state: its state
+ * @verify: the CPU looks at each page that it says is zero
+ * @strikes: batches in a row that failed
+ * @errors: pages that it did not zero, of those that it should have
+ */
+struct prezero_filler {
+	const struct prezero_engine *engine;
+	void *state;
+	bool verify;
+	atomic_t strikes;
+	atomic_long_t errors;
+};
+
+/* prezero_filler.c */
+const struct prezero_engine *prezero_engine_by_id(u32 id);
+void prezero_filler_set(struct prezero_filler *filler,
+			const struct prezero_engine *engine, void *state,
+			bool verify);
+bool prezero_filler_dropped(const struct prezero_filler *filler);
+int prezero_fill(struct prezero_pool *pool, int nid,
+		 struct prezero_filler *filler, unsigned int nr);
+
+/* prezero_cpu.c */
+extern const struct prezero_engine prezero_cpu_engine;
+
+/* prezero_manager.c */
+extern struct prezero_pool limelight_zeroed;
+
+int prezero_manager_start(void);
+void prezero_manager_stop(void);
+int prezero_manager_use(const struct limelight_mechanism *params);
+void prezero_manager_taken(int nid);
+void prezero_manager_wake(void);
+void prezero_manager_pause(void);
+void prezero_manager_quiesce(void);
+u64 prezero_manager_cpu_ns(void);
+unsigned long prezero_manager_errors(void);
+void prezero_manager_dirty(void);
+const struct prezero_engine *prezero_manager_engine(bool *dropped);
+
+#endif /* _MM_LIMELIGHT_PREZERO_H */

@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Limelight prezero, the manager: a thread for each node fills the pool.
+ *
+ * Whose time is it? Not that of the app whose pages they will be: that is the
+ * point, and has to be bounded. The threads are SCHED_IDLE: whatever else wants
+ * to run runs instead. Their time is their own, seen as theirs (zero_us), and
+ * at most SHARE percent of a CPU for each node, at most RATE pages a second
+ * whoever zeroes. In a response window they do nothing, and a page that an
+ * engine has not begun by then it does not begin.
+ *
+ * Whose memory is it? Nobody's yet: the pool is filled only as long as twice
+ * the high watermarks stay free, from what is there without any reclaim, and
+ * not for a second after somebody wanted some of it back.
+ */
+#include <linux/delay.h>
+#include <linux/freezer.h>
+#include <linux/kthread.h>
+#include <linux/ktime.h>
+#include <linux/limelight.h>
+#include <linux/mm.h>
+#include <linux/mutex.h>
+#include <linux/rwsem.h>
+#include <linux/sched.h>
+#include <linux/sched/cputime.h>
+#include <linux/slab.h>
+#include <linux/vmstat.h>
+#include <linux/wait.h>
+#include <uapi/linux/sched/types.h>
+
+#include "internal.h"
+#include "prezero.h"
+
+/* Percent of a CPU that a thread uses at most. */
+#define SHARE		25
+/* Pages a second that a thread zeroes at most, by whatever engine: 256 MiB/s. */
+#define RATE		65536
+/* Nanoseconds that a thread rests at most. */
+#define REST		(100 * NSEC_PER_MSEC)
+/* Jiffies without filling after somebody needed memory. */
+#define PAUSE		HZ
+/* Jiffies between looks for memory to zero when there was too little. */
+#define POLL		(HZ / 4)
+
+/*
+ * struct zeroer - the thread of a node
+ * @task: NULL: the node has none
+ * @nid: the node
+ * @wait: to be woken
+ * @full: it waits for pages to go, and does not look by itself
+ * @cpu_ns: CPU time of its predecessors
+ */
+struct zeroer {
+	struct task_struct *task;
+	int nid;
+	wait_queue_head_t wait;
+	bool full;
+	u64 cpu_ns;
+};
+
+/* The pool that faults are served from. */
+struct prezero_pool limelight_zeroed;
+
+/* nr_node_ids of them; made when they are first needed, and kept. */
+static struct zeroer *zeroers;
+/* Protects the threads' coming and going. */
+static DEFINE_MUTEX(threads_lock);
+static struct prezero_filler filler = { .engine = &prezero_cpu_engine };
+/* Read by a thread while it has pages that are not in the pool. */
+static DECLARE_RWSEM(filling);
+/* Jiffies until which nothing is filled; see limelight_pending(). */
+static unsigned long paused_until;
+
+/* ------------------------------------------------------------- arithmetic */
+
+/*
+ * Pages to zero next.
+ * @pages: in the pool, of @target
+ * @filling: has been filling it before; else a little less than @target is
+ *	enough
+ * @room: pages of the node that are free above its high watermarks
+ * @high: these watermarks, in pages
+ */
+static unsigned int pages_wanted(unsigned long pages, unsigned long target,
+				 bool filling, unsigned long room,
+				 unsigned long high)
+{
+	unsigned long enough = filling ? target : target - target / 8;
+
+	if (pages >= enough || room < high + PREZERO_BATCH)
+		return 0;
+	return min3(target - pages, room - high, (unsigned long)PREZERO_BATCH);
+}
+
+/*
+ * How long to rest after a batch of @pages that took @cpu_ns of the thread's
+ * time and @elapsed_ns in all, in ns.
+ */
+static u64 rest_after(u64 cpu_ns, u64 elapsed_ns, unsigned int pages)
+{
+	u64 share = cpu_ns * (100 - SHARE) / SHARE;
+	u64 rate = pages * (NSEC_PER_SEC / RATE);
+
+	return min_t(u64, REST, max(share, rate > elapsed_ns ?
+					   rate - elapsed_ns : 0));
+}
+
+/* ---------------------------------------------------------------- threads */
+
+static unsigned long node_high_wmark(int nid)
+{
+	unsigned long pages = 0;
+	int i;
+
+	for (i = 0; i <= gfp_zone(GFP_PREZERO); i++) {
+		struct zone *zone = &NODE_DATA(nid)->node_zones[i];
+
+		if (managed_zone(zone))
+			pages += high_wmark_pages(zone);
+	}
+	return pages;
+}
+
+static unsigned int zeroer_wants(const struct zeroer *zeroer)
+{
+	int nid = zeroer->nid;
+
+	if (limelight_pending(READ_ONCE(paused_until), jiffies, PAUSE) ||
+	    limelight_in_window())
+		return 0;
+	return pages_wanted(prezero_pool_pages(&limelight_zeroed, nid),
+			    READ_ONCE(limelight_zeroed.nodes[nid].target),
+			    !zeroer->full, limelight_node_room(NODE_DATA(nid)),
+			    node_high_wmark(nid));
+}
+
+static bool zeroer_full(const struct zeroer *zeroer)
+{
+	return prezero_pool_pages(&limelight_zeroed, zeroer->nid) >=
+	       READ_ONCE(limelight_zeroed.nodes[zeroer->nid].target);
+}
+
+/* Waits until there may be something to do. */
+static void zeroer_sleep(struct zeroer *zeroer)
+{
+	if (!zeroer_full(zeroer)) {
+		wait_event_freezable_timeout(zeroer->wait,
+					     kthread_should_stop() ||
+					     zeroer_wants(zeroer), POLL);
+		return;
+	}
+	/* Whoever changes that wakes it: zeroer_rouse(). */
+	WRITE_ONCE(zeroer->full, true);
+	wait_event_freezable(zeroer->wait, kthread_should_stop() ||
+			     !READ_ONCE(zeroer->full) || !zeroer_full(zeroer));
+	WRITE_ONCE(zeroer->full, false);
+}
+
+/* There may be something to do for @zeroer, which may not know. Any context. */
+static void zeroer_rouse(struct zeroer *zeroer)
+{
+	WRITE_ONCE(zeroer->full, false);
+	/* After what has changed, as the sleeper's looks come after its queueing. */
+	if (wq_has_sleeper(&zeroer->wait))
+		wake_up(&zeroer->wait);
+}
+
+/* Return: pages zeroed, or negative: there is nothing to zero. */
+static int zeroer_fill(struct zeroer *zeroer, unsigned int nr)
+{
+	u64 since = ktime_get_ns();
+	int filled = -EAGAIN;
+
+	down_read(&filling);
+	/* After the pause that prezero_manager_quiesce() begins. */
+	if (zeroer_wants(zeroer))
+		filled = prezero_fill(&limelight_zeroed,
+				      zeroer->nid, &filler, nr);
+	up_read(&filling);
+
+	/* Begun inside a window: what is looked at above makes this impossible. */
+	if (filled > 0 && limelight_in_window_since(since))
+		count_vm_events(LIMELIGHT_PREZERO_IN_WINDOW, filled);
+	return filled;
+}
+
+static int zeroer_main(void *data)
+{
+	static const struct sched_param param = {};
+	struct zeroer *zeroer = data;
+
+	sched_setscheduler_nocheck(current, SCHED_IDLE, &param);
+	set_freezable();
+
+	while (!kthread_should_stop()) {
+		unsigned int nr = zeroer_wants(zeroer);
+		u64 cpu, now, rest;
+		int filled;
+
+		if (!nr) {
+			zeroer_sleep(zeroer);
+			continue;
+		}
+		cpu = task_sched_runtime(current);
+		now = ktime_get_ns();
+		filled = zeroer_fill(zeroer, nr);
+		if (filled == -ENOMEM) {
+			schedule_timeout_idle(POLL);
+		} else if (filled >= 0) {
+			rest = rest_after(task_sched_runtime(current) - cpu,
+					  ktime_get_ns() - now, nr);
+			rest = div_u64(rest, NSEC_PER_USEC) + 1;
+			usleep_range_state(rest, rest + rest / 4, TASK_IDLE);
+		}
+		try_to_freeze();
+	}
+	return 0;
+}
+
+static int zeroers_init(void)
+{
+	int nid;
+
+	if (zeroers)
+		return 0;
+	zeroers = kcalloc(nr_node_ids, sizeof(*zeroers), GFP_KERNEL);
+	if (!zeroers)
+		return -ENOMEM;
+	for (nid = 0; nid < nr_node_ids; nid++) {
+		zeroers[nid].nid = nid;
+		init_waitqueue_head(&zeroers[nid].wait);
+	}
+	return 0;
+}
+
+/*
+ * Somebody waits for the threads, which run when nobody else wants to: now they
+ * run like others, or again as before.
+ */
+static void hurry(bool hurry)
+{
+	static const struct sched_param param = {};
+	int nid;
+
+	mutex_lock(&threads_lock);
+	for (nid = 0; zeroers && nid < nr_node_ids; nid++) {
+		struct task_struct *task = zeroers[nid].task;
+
+		if (task && hurry)
+			sched_set_normal(task, 0);
+		else if (task)
+			sched_setscheduler_nocheck(task, SCHED_IDLE, &param);
+	}
+	mutex_unlock(&threads_lock);
+}
+
+/* Waits until no thread has pages that are not in the pool, and keeps it so. */
+static void lock_filling(void)
+{
+	hurry(true);
+	down_write(&filling);
+	hurry(false);
+}
+
+static void stop_threads(void)
+{
+	int nid;
+
+	mutex_lock(&threads_lock);
+	for (nid = 0; nid < nr_node_ids; nid++) {
+		struct zeroer *zeroer = &zeroers[nid];
+		struct task_struct *task = zeroer->task;
+
+		if (!task)
+			continue;
+		/* It is idle, and this is not. */
+		sched_set_normal(task, 0);
+		kthread_stop(get_task_struct(task));
+		zeroer->cpu_ns += task_sched_runtime(task);
+		zeroer->task = NULL;
+		put_task_struct(task);
+	}
+	mutex_unlock(&threads_lock);
+}
+
+static int start_threads(void)
+{
+	int nid;
+
+	for_each_node_state(nid, N_MEMORY) {
+		const struct cpumask *cpus = cpumask_of_node(nid);
+		struct task_struct *task;
+
+		task = kthread_create_on_node(zeroer_main, &zeroers[nid], nid,
+					      "kprezerod%d", nid);
+		if (IS_ERR(task)) {
+			stop_threads();
+			return PTR_ERR(task);
+		}
+		if (!cpumask_empty(cpus))
+			set_cpus_allowed_ptr(task, cpus);
+		zeroers[nid].full = false;
+		mutex_lock(&threads_lock);
+		zeroers[nid].task = task;
+		mutex_unlock(&threads_lock);
+		wake_up_process(task);
+	}
+	return 0;
+}
+
+/* ------------------------------------------- what prezero.c asks the manager */
+
+/*
+ * Switches to the engine that @params ask for; one that is the same goes on as
+ * it is, dropped or not.
+ *
+ * Return: 0, or an error with everything as it was.
+ */
+int prezero_manager_use(const struct limelight_mechanism *params)
+{
+	const struct prezero_engine *engine = prezero_engine_by_id(params->engine);
+	const struct prezero_engine *old = filler.engine;
+	void *state = NULL, *old_state = filler.state;
+	bool verify;
+
+	if (!engine)
+		return -EOPNOTSUPP;
+	verify = params->prezero_flags & LIMELIGHT_PREZERO_VERIFY ||
+		 (engine->verify &&
+		  !(params->prezero_flags & LIMELIGHT_PREZERO_TRUST));
+	if (engine == old &&
+	    (!engine->same || engine->same(old_state, params))) {
+		WRITE_ONCE(filler.verify, verify);
+		return 0;
+	}
+	if (engine->start)
+		state = engine->start(params);
+	if (IS_ERR(state))
+		return PTR_ERR(state);
+
+	lock_filling();
+	prezero_filler_set(&filler, engine, state, verify);
+	up_write(&filling);
+	if (old->stop)
+		old->stop(old_state);
+	return 0;
+}
+
+/* Begins to fill the pool. Return: 0 or an error. */
+int prezero_manager_start(void)
+{
+	int ret = zeroers_init();
+
+	return ret ?: start_threads();
+}
+
+/* Nothing is filled any more, and the engine let go. */
+void prezero_manager_stop(void)
+{
+	static const struct limelight_mechanism none = {
+		.engine = LIMELIGHT_ENGINE_CPU,
+	};
+
+	if (zeroers)
+		stop_threads();
+	prezero_manager_use(&none);
+}
+
+/* Pages were taken from node @nid's list by a fault. Any context. */
+void prezero_manager_taken(int nid)
+{
+	if (READ_ONCE(zeroers[nid].full) && zeroer_wants(&zeroers[nid]))
+		zeroer_rouse(&zeroers[nid]);
+}
+
+/* A window has ended, the target has changed, or pages went back. Any context. */
+void prezero_manager_wake(void)
+{
+	int nid;
+
+	for (nid = 0; nid < nr_node_ids; nid++)
+		zeroer_rouse(&zeroers[nid]);
+}
+
+/* Somebody needs memory: nothing is filled for a while. Any context. */
+void prezero_manager_pause(void)
+{
+	WRITE_ONCE(paused_until, jiffies + PAUSE);
+}
+
+/*
+ * After prezero_manager_pause(): waits until what is being zeroed is in the pool,
+ * or back with the page allocator.
+ */
+void prezero_manager_quiesce(void)
+{
+	lock_filling();
+	up_write(&filling);
+}
+
+/* CPU time that the threads have used so far, in ns. */
+u64 prezero_manager_cpu_ns(void)
+{
+	u64 ns = 0;
+	int nid;
+
+	mutex_lock(&threads_lock);
+	for (nid = 0; zeroers && nid < nr_node_ids; nid++) {
+		ns += zeroers[nid].cpu_ns;
+		if (zeroers[nid].task)
+			ns += task_sched_runtime(zeroers[nid].task);
+	}
+	mutex_unlock(&threads_lock);
+	return ns;
+}
+
+/* The engine that was asked for. @dropped: and that the CPU stands in for. */
+const struct prezero_engine *prezero_manager_engine(bool *dropped)
+{
+	*dropped = prezero_filler_dropped(&filler);
+	return filler.engine;
+}
+
+/* Pages that the engine was to zero and did not, since it was chosen. */
+unsigned long prezero_manager_errors(void)
+{
+	return atomic_long_read(&filler.errors);
+}
+
+/* A page that was handed out as zeroed was not. */
+void prezero_manager_dirty(void)
+{
+	atomic_long_inc(&filler.errors);
+	count_vm_event(LIMELIGHT_PREZERO_ENGINE_ERRORS);
+}
+
+#ifdef CONFIG_LIMELIGHT_KUNIT_TEST
+#include "tests/prezero_manager-kunit.h"
+#endif

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What may be asked for, and the mechanism as a whole. Included by prezero.c.
+ */
+#include <kunit/test.h>
+#include <linux/delay.h>
+
+static void prezero_test_the_target_is_a_share_of_memory(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, clamp_target(100, 16000), 100);
+	KUNIT_EXPECT_EQ(test, clamp_target(1000, 16000), 1000);
+	KUNIT_EXPECT_EQ(test, clamp_target(1001, 16000), 1000);
+	KUNIT_EXPECT_EQ(test, clamp_target(U32_MAX, 16000), 1000);
+	KUNIT_EXPECT_EQ(test, clamp_target(1, 15), 0);
+}
+
+static void prezero_test_refuses_nonsense(struct kunit *test)
+{
+	static const struct limelight_mechanism nonsense[] = {
+		{ .flags = LIMELIGHT_MECHANISM_ON, .engine = LIMELIGHT_ENGINE_DMA + 1 },
+		{ .flags = LIMELIGHT_MECHANISM_ON, .prezero_flags = 4 },
+		{ .flags = LIMELIGHT_MECHANISM_ON,
+		  .prezero_flags = LIMELIGHT_PREZERO_VERIFY | LIMELIGHT_PREZERO_TRUST },
+		{ .flags = LIMELIGHT_MECHANISM_ON, .block_fd = 3 },
+		{ .flags = LIMELIGHT_MECHANISM_ON, .block_len = PAGE_SIZE },
+		{ .flags = LIMELIGHT_MECHANISM_ON, .block_offset = PAGE_SIZE },
+		{ .engine = LIMELIGHT_ENGINE_BLOCK },
+		{ .prezero_flags = LIMELIGHT_PREZERO_VERIFY },
+	};
+	unsigned long before = target;
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(nonsense); i++) {
+		struct limelight_mechanism params = nonsense[i];
+
+		params.target_pages = before + 1;
+		KUNIT_EXPECT_EQ_MSG(test, limelight_prezero_configure(&params),
+				    -EINVAL, "row %d", i);
+		KUNIT_EXPECT_EQ(test, target, before);
+	}
+}
+
+/* On, filled, pressed, off: at the end everything is where it was. */
+static void prezero_test_on_and_off(struct kunit *test)
+{
+	const struct limelight_mechanism on = {
+		.flags = LIMELIGHT_MECHANISM_ON,
+		.target_pages = 256,
+	};
+	unsigned long room = limelight_node_room(NODE_DATA(numa_mem_id()));
+	int i, round;
+
+	if (limelight_prezero_enabled() || want_init_on_free())
+		kunit_skip(test, "in use, or freed pages are zeroed");
+	if (num_node_state(N_MEMORY) > 1 || room < 65536)
+		kunit_skip(test, "needs one node with 256 MiB free");
+
+	for (round = 0; round < 3; round++) {
+		KUNIT_ASSERT_EQ(test, limelight_prezero_configure(&on), 0);
+		KUNIT_EXPECT_TRUE(test, limelight_prezero_enabled());
+		/* The round before ended with a second of rest. */
+		for (i = 0; i < 1000 && limelight_prezero_pooled() < 256; i++)
+			msleep(20);
+		KUNIT_EXPECT_EQ(test, limelight_prezero_pooled(), 256);
+
+		__limelight_prezero_relieve(GFP_KERNEL | __GFP_ZERO,
+					    PAGE_ALLOC_COSTLY_ORDER + 1);
+		KUNIT_EXPECT_EQ(test, limelight_prezero_pooled(), 256);
+		__limelight_prezero_relieve(GFP_PREZERO, 0);
+		KUNIT_EXPECT_EQ(test, limelight_prezero_pooled(), 256);
+		__limelight_prezero_relieve(GFP_KERNEL, 0);
+		KUNIT_EXPECT_EQ(test, limelight_prezero_pooled(), 0);
+
+		limelight_prezero_reset();
+		KUNIT_EXPECT_FALSE(test, limelight_prezero_enabled());
+		KUNIT_EXPECT_EQ(test, limelight_prezero_pooled(), 0);
+		KUNIT_EXPECT_EQ(test, target, LIMELIGHT_PREZERO_TARGET_DEFAULT);
+	}
+	/* Its time stays on the books. */
+	KUNIT_EXPECT_GT(test, prezero_manager_cpu_ns(), 0);
+}
+
+static struct kunit_case prezero_test_cases[] = {
+	KUNIT_CASE(prezero_test_the_target_is_a_share_of_memory),
+	KUNIT_CASE(prezero_test_refuses_nonsense),
+	KUNIT_CASE_SLOW(prezero_test_on_and_off),
+	{}
+};
+
+static struct kunit_suite prezero_test_suite = {
+	.name = "limelight-prezero",
+	.test_cases = prezero_test_cases,
+};
+
+kunit_test_suite(prezero_test_suite);

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * How much is filled, and how fast. Included by prezero_manager.c.
+ */
+#include <kunit/test.h>
+
+static void manager_test_fills_to_the_target(struct kunit *test)
+{
+	const unsigned long plenty = 100000, high = 1000;
+
+	KUNIT_EXPECT_EQ(test, pages_wanted(0, 800, false, plenty, high),
+			PREZERO_BATCH);
+	KUNIT_EXPECT_EQ(test, pages_wanted(790, 800, true, plenty, high), 10);
+	KUNIT_EXPECT_EQ(test, pages_wanted(800, 800, true, plenty, high), 0);
+	KUNIT_EXPECT_EQ(test, pages_wanted(900, 800, true, plenty, high), 0);
+	/* A few that are missing are not worth a start. */
+	KUNIT_EXPECT_EQ(test, pages_wanted(700, 800, false, plenty, high), 0);
+	KUNIT_EXPECT_EQ(test, pages_wanted(699, 800, false, plenty, high),
+			PREZERO_BATCH);
+	KUNIT_EXPECT_EQ(test, pages_wanted(0, 0, true, plenty, high), 0);
+}
+
+static void manager_test_leaves_memory_free(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, pages_wanted(0, 800, true, 1000, 1000), 0);
+	KUNIT_EXPECT_EQ(test, pages_wanted(0, 800, true,
+					   1000 + PREZERO_BATCH - 1, 1000), 0);
+	KUNIT_EXPECT_EQ(test, pages_wanted(0, 800, true, 1000 + PREZERO_BATCH,
+					   1000), PREZERO_BATCH);
+}
+
+static void manager_test_rests(struct kunit *test)
+{
+	/* A quarter of the time, if that is what it takes... */
+	KUNIT_EXPECT_EQ(test, rest_after(1000000, 1000000, 1), 3000000);
+	/* ...and no more pages than the rate allows, whoever zeroes. */
+	KUNIT_EXPECT_EQ(test, rest_after(0, 0, RATE / 64),
+			RATE / 64 * (NSEC_PER_SEC / RATE));
+	/* But not until nobody knows it any more. */
+	KUNIT_EXPECT_EQ(test, rest_after(NSEC_PER_SEC, NSEC_PER_SEC, 1), REST);
+	KUNIT_EXPECT_EQ(test, rest_after(0, NSEC_PER_SEC, PREZERO_BATCH), 0);
+}
+
+static struct kunit_case manager_test_cases[] = {
+	KUNIT_CASE(manager_test_fills_to_the_target),
+	KUNIT_CASE(manager_test_leaves_memory_free),
+	KUNIT_CASE(manager_test_rests),
+	{}
+};
+
+static struct kunit_suite manager_test_suite = {
+	.name = "limelight-prezero-manager",
+	.test_cases = manager_test_cases,
+};
+
+kunit_test_suite(manager_test_suite);

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What goes into the pool comes out of it. Included by prezero_pool.c.
+ *
+ * Each test holds a reference of its own to every page that it puts in, so that
+ * a page that was given back is one with that reference alone.
+ */
+#include <kunit/test.h>
+
+#define POOL_TEST_PAGES	100
+
+struct pool_test_state {
+	struct prezero_pool pool;
+	int nid;
+	struct page *pages[POOL_TEST_PAGES];
+};
+
+static int pool_test_init(struct kunit *test)
+{
+	struct pool_test_state *state;
+	LIST_HEAD(pages);
+	int i;
+
+	state = kunit_kzalloc(test, sizeof(*state), GFP_KERNEL);
+	if (!state || prezero_pool_init(&state->pool))
+		return -ENOMEM;
+	test->priv = state;
+	/* The lists of this CPU, whatever it is, are of this node. */
+	migrate_disable();
+	state->nid = numa_mem_id();
+	for (i = 0; i < POOL_TEST_PAGES; i++) {
+		state->pages[i] = alloc_pages_node(state->nid, GFP_KERNEL, 0);
+		if (!state->pages[i])
+			return -ENOMEM;
+		get_page(state->pages[i]);
+		list_add_tail(&state->pages[i]->lru, &pages);
+	}
+	prezero_pool_add(&state->pool, state->nid, &pages, POOL_TEST_PAGES);
+	return 0;
+}
+
+static void pool_test_exit(struct kunit *test)
+{
+	struct pool_test_state *state = test->priv;
+	int i;
+
+	if (!state)
+		return;
+	prezero_pool_drain(&state->pool, NUMA_NO_NODE, ULONG_MAX);
+	for (i = 0; i < POOL_TEST_PAGES; i++) {
+		if (state->pages[i])
+			put_page(state->pages[i]);
+	}
+	prezero_pool_destroy(&state->pool);
+	migrate_enable();
+}
+
+/* Pages that nobody but the test has. */
+static unsigned int given_back(const struct pool_test_state *state)
+{
+	unsigned int nr = 0;
+	int i;
+
+	for (i = 0; i < POOL_TEST_PAGES; i++)
+		nr += page_count(state->pages[i]) == 1;
+	return nr;
+}
+
+static void pool_test_no_page_is_lost(struct kunit *test)
+{
+	struct pool_test_state *state = test->priv;
+	struct page *pages[POOL_TEST_PAGES];
+	unsigned int got, i, j;
+	bool refilled;
+
+	KUNIT_EXPECT_EQ(test, prezero_pool_pages(&state->pool, NUMA_NO_NODE),
+			POOL_TEST_PAGES);
+	got = prezero_pool_get(&state->pool, &node_states[N_MEMORY], pages, 40,
+			       &refilled);
+	KUNIT_EXPECT_EQ(test, got, 40);
+	KUNIT_EXPECT_EQ(test, prezero_pool_pages(&state->pool, state->nid), 60);
+	KUNIT_EXPECT_EQ(test, given_back(state), 0);
+
+	/* No page twice. */
+	for (i = 0; i < got; i++) {
+		for (j = 0; j < i; j++)
+			KUNIT_EXPECT_PTR_NE(test, pages[i], pages[j]);
+	}
+	KUNIT_EXPECT_EQ(test, prezero_pool_drain(&state->pool, NUMA_NO_NODE,
+						 ULONG_MAX), 60);
+	KUNIT_EXPECT_EQ(test, given_back(state), 60);
+	while (got)
+		__free_page(pages[--got]);
+	KUNIT_EXPECT_EQ(test, given_back(state), POOL_TEST_PAGES);
+	KUNIT_EXPECT_EQ(test, prezero_pool_pages(&state->pool, NUMA_NO_NODE), 0);
+}
+
+static void pool_test_cpus_take_batches(struct kunit *test)
+{
+	struct pool_test_state *state = test->priv;
+	struct prezero_node *node = &state->pool.nodes[state->nid];
+	struct prezero_cpu *cpu = raw_cpu_ptr(state->pool.cpus);
+	struct page *page;
+	bool refilled;
+	int i;
+
+	KUNIT_EXPECT_EQ(test, cpu->nr, 0);
+	for (i = 1; i <= POOL_TEST_PAGES; i++) {
+		KUNIT_EXPECT_EQ(test, prezero_pool_get(&state->pool,
+						       &node_states[N_MEMORY],
+						       &page, 1, &refilled), 1);
+		__free_page(page);
+		KUNIT_EXPECT_EQ(test, refilled, i % PREZERO_CPU_PAGES == 1);
+		KUNIT_EXPECT_EQ(test, cpu->nr + node->nr, POOL_TEST_PAGES - i);
+		if (i == 1)
+			KUNIT_EXPECT_EQ(test, cpu->nr, PREZERO_CPU_PAGES - 1);
+	}
+	KUNIT_EXPECT_EQ(test, prezero_pool_get(&state->pool, &node_states[N_MEMORY],
+					       &page, 1, &refilled), 0);
+	KUNIT_EXPECT_FALSE(test, refilled);
+}
+
+static void pool_test_drains_what_cpus_have(struct kunit *test)
+{
+	struct pool_test_state *state = test->priv;
+	struct page *page;
+	bool refilled;
+
+	prezero_pool_get(&state->pool, &node_states[N_MEMORY], &page, 1, &refilled);
+	__free_page(page);
+	/* The node's list first, then as much as is missing. */
+	KUNIT_EXPECT_EQ(test, prezero_pool_drain(&state->pool, state->nid, 78), 78);
+	KUNIT_EXPECT_EQ(test, prezero_pool_pages(&state->pool, state->nid), 21);
+	KUNIT_EXPECT_EQ(test, state->pool.nodes[state->nid].nr, 0);
+	KUNIT_EXPECT_EQ(test, given_back(state), 79);
+	KUNIT_EXPECT_EQ(test, prezero_pool_drain(&state->pool, state->nid, 78), 21);
+	KUNIT_EXPECT_EQ(test, given_back(state), POOL_TEST_PAGES);
+	KUNIT_EXPECT_EQ(test, prezero_pool_drain(&state->pool, state->nid, 78), 0);
+}
+
+static void pool_test_cpusets_are_respected(struct kunit *test)
+{
+	struct pool_test_state *state = test->priv;
+	nodemask_t none = NODE_MASK_NONE;
+	struct page *page;
+	bool refilled;
+
+	KUNIT_EXPECT_EQ(test, prezero_pool_get(&state->pool, &none, &page, 1,
+					       &refilled), 0);
+	KUNIT_EXPECT_EQ(test, prezero_pool_pages(&state->pool, state->nid),
+			POOL_TEST_PAGES);
+}
+
+static void pool_test_nodes_share_the_target(struct kunit *test)
+{
+	struct pool_test_state *state = test->priv;
+	unsigned long pages = 0;
+	int nid;
+
+	prezero_pool_set_target(&state->pool, 1000);
+	for_each_node_state(nid, N_MEMORY)
+		pages += state->pool.nodes[nid].target;
+	KUNIT_EXPECT_GE(test, pages, 1000);
+	/* Rounded up on each. */
+	KUNIT_EXPECT_LE(test, pages, 1000 + num_node_state(N_MEMORY));
+}
+
+static struct kunit_case pool_test_cases[] = {
+	KUNIT_CASE(pool_test_no_page_is_lost),
+	KUNIT_CASE(pool_test_cpus_take_batches),
+	KUNIT_CASE(pool_test_drains_what_cpus_have),
+	KUNIT_CASE(pool_test_cpusets_are_respected),
+	KUNIT_CASE(pool_test_nodes_share_the_target),
+	{}
+};
+
+static struct kunit_suite pool_test_suite = {
+	.name = "limelight-prezero-pool",
+	.init = pool_test_init,
+	.exit = pool_test_exit,
+	.test_cases = pool_test_cases,
+};
+
+kunit_test_suite(pool_test_suite);
