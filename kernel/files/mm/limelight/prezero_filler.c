@@ -21,6 +21,9 @@
 
 static const struct prezero_engine *const engines[] = {
 	[LIMELIGHT_ENGINE_CPU] = &prezero_cpu_engine,
+#ifdef CONFIG_LIMELIGHT_PREZERO_BLOCK
+	[LIMELIGHT_ENGINE_BLOCK] = &prezero_block_engine,
+#endif
 };
 
 /* The engine of that number, NULL: there is none in this kernel. */

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Limelight prezero, the engine `block`: pages are read from where a block
+ * device holds zeroes. The device writes to memory, the CPU's caches never see it.
+ *
+ * What the pages will hold is what the device says, so it has to be asked for,
+ * with a device that its caller has claimed (O_EXCL): no file system is on it,
+ * and none can be mounted. That keeps nobody with the right to write to the
+ * device from doing so, so each page is looked at unless the caller trusts it.
+ *
+ * A regular file would not do: a hole is zeroed by the CPU, and an extent that is
+ * really there may move.
+ *
+ * A request that does not come back in time cannot be called back either, and
+ * the device may still write to its pages. So it keeps them, and frees them when
+ * it ends, however long after the engine that is.
+ */
+#include <linux/bio.h>
+#include <linux/blkdev.h>
+#include <linux/completion.h>
+#include <linux/file.h>
+#include <linux/fs.h>
+#include <linux/ioprio.h>
+#include <linux/jiffies.h>
+#include <linux/mm.h>
+#include <linux/slab.h>
+
+#include "internal.h"
+#include "prezero.h"
+
+/* How long a request may take, in jiffies. */
+#define TIMEOUT		(2 * HZ)
+
+/*
+ * struct prezero_block - where the zeroes are
+ * @file: the block device, open for as long as this lives
+ * @offset: of the zeroes, in bytes
+ * @len: of the zeroes, in bytes
+ */
+struct prezero_block {
+	struct file *file;
+	u64 offset;
+	u64 len;
+};
+
+/* Who looks after a request. */
+enum owner {
+	OWNER_WAITER,	/* it is in flight, and waited for */
+	OWNER_DEVICE,	/* it is in flight, and nobody waits */
+	OWNER_DONE,	/* it has ended */
+};
+
+/*
+ * struct block_request - a read into one batch of pages
+ * @bio: the read
+ * @owner: enum owner
+ * @done: it has ended
+ * @file: keeps the device, once nobody waits any more
+ * @nr: pages in @pages
+ * @pages: where the device writes to
+ * @vecs: of @bio
+ */
+struct block_request {
+	struct bio bio;
+	atomic_t owner;
+	struct completion done;
+	struct file *file;
+	unsigned int nr;
+	struct page *pages[PREZERO_BATCH];
+	struct bio_vec vecs[PREZERO_BATCH];
+};
+
+static void request_free(struct block_request *request)
+{
+	bio_uninit(&request->bio);
+	kfree(request);
+}
+
+static void block_end_io(struct bio *bio)
+{
+	struct block_request *request = container_of(bio, struct block_request,
+						     bio);
+
+	if (atomic_cmpxchg(&request->owner, OWNER_WAITER, OWNER_DONE) ==
+	    OWNER_WAITER) {
+		complete(&request->done);
+		return;
+	}
+	/* Far too late. */
+	while (request->nr)
+		__free_page(request->pages[--request->nr]);
+	fput(request->file);
+	request_free(request);
+}
+
+static struct block_request *request_alloc(struct block_device *bdev, u64 offset,
+					   struct page **pages, unsigned int nr)
+{
+	struct block_request *request;
+	unsigned int i;
+
+	request = kmalloc(sizeof(*request), GFP_NOWAIT | __GFP_NOWARN);
+	if (!request)
+		return NULL;
+	bio_init(&request->bio, bdev, request->vecs, PREZERO_BATCH, REQ_OP_READ);
+	request->bio.bi_iter.bi_sector = offset >> SECTOR_SHIFT;
+	request->bio.bi_end_io = block_end_io;
+	/* After everybody else. */
+	request->bio.bi_ioprio = IOPRIO_PRIO_VALUE(IOPRIO_CLASS_IDLE, 0);
+	atomic_set(&request->owner, OWNER_WAITER);
+	init_completion(&request->done);
+	request->nr = nr;
+	for (i = 0; i < nr; i++) {
+		request->pages[i] = pages[i];
+		__bio_add_page(&request->bio, pages[i], PAGE_SIZE, 0);
+	}
+	return request;
+}
+
+/*
+ * Waits for @request, to the device @file, for @timeout jiffies.
+ *
+ * Return: 0 or a negative error. -ETIMEDOUT: the request is the device's, and so
+ * are the pages.
+ */
+static int request_wait(struct block_request *request, struct file *file,
+			unsigned long timeout)
+{
+	int error;
+
+	if (!wait_for_completion_io_timeout(&request->done, timeout)) {
+		request->file = get_file(file);
+		if (atomic_cmpxchg(&request->owner, OWNER_WAITER,
+				   OWNER_DEVICE) == OWNER_WAITER)
+			return -ETIMEDOUT;
+		/* It has just ended. */
+		wait_for_completion(&request->done);
+		fput(request->file);
+	}
+	error = blk_status_to_errno(request->bio.bi_status);
+	request_free(request);
+	return error;
+}
+
+static int block_zero(void *state, struct page **pages, unsigned int nr,
+		      u64 *zeroed)
+{
+	struct prezero_block *block = state;
+	unsigned int most = min_t(u64, block->len >> PAGE_SHIFT, nr);
+	unsigned int done = 0;
+
+	/* An extent smaller than a batch is read again. */
+	while (done < nr) {
+		unsigned int now = min(most, nr - done);
+		struct block_request *request;
+		int error;
+
+		if (done && limelight_in_window())
+			break;
+		request = request_alloc(file_bdev(block->file), block->offset,
+					pages + done, now);
+		if (!request)
+			return -EAGAIN;
+		submit_bio(&request->bio);
+		error = request_wait(request, block->file, TIMEOUT);
+		if (error == -ETIMEDOUT)
+			memset(pages + done, 0, now * sizeof(*pages));
+		if (error)
+			return error;
+		*zeroed |= GENMASK_ULL(done + now - 1, done);
+		done += now;
+	}
+	return 0;
+}
+
+/* Whether @file is a block device that may be read, and not be written to. */
+static int check_file(struct file *file)
+{
+	if (!S_ISBLK(file_inode(file)->i_mode))
+		return -ENOTBLK;
+	/* An exclusive open leaves its mark there, see file_to_blk_mode(). */
+	if (!(file->f_mode & FMODE_READ) || file->f_mode & FMODE_WRITE ||
+	    !file->private_data)
+		return -EACCES;
+	return 0;
+}
+
+/* A device of @size bytes, in blocks of @block_size. */
+static int check_extent(u64 size, unsigned int block_size, u64 offset, u64 len)
+{
+	if (!len || !PAGE_ALIGNED(len) || offset > size || len > size - offset ||
+	    offset & (block_size - 1) || block_size > PAGE_SIZE)
+		return -EINVAL;
+	return 0;
+}
+
+static void *block_start(const struct limelight_mechanism *params)
+{
+	struct file *file = fget(params->block_fd);
+	struct prezero_block *block;
+	int ret;
+
+	if (!file)
+		return ERR_PTR(-EBADF);
+	ret = check_file(file);
+	if (!ret)
+		ret = check_extent(bdev_nr_bytes(file_bdev(file)),
+				   bdev_logical_block_size(file_bdev(file)),
+				   params->block_offset, params->block_len);
+	if (ret)
+		goto error;
+	ret = -ENOMEM;
+	block = kmalloc(sizeof(*block), GFP_KERNEL);
+	if (!block)
+		goto error;
+	*block = (struct prezero_block) {
+		.file = file,
+		.offset = params->block_offset,
+		.len = params->block_len,
+	};
+	return block;
+error:
+	fput(file);
+	return ERR_PTR(ret);
+}
+
+static bool block_same(const void *state, const struct limelight_mechanism *params)
+{
+	const struct prezero_block *block = state;
+	struct file *file = fget(params->block_fd);
+	bool same = file == block->file && params->block_offset == block->offset &&
+		    params->block_len == block->len;
+
+	if (file)
+		fput(file);
+	return same;
+}
+
+static void block_stop(void *state)
+{
+	struct prezero_block *block = state;
+
+	fput(block->file);
+	kfree(block);
+}
+
+const struct prezero_engine prezero_block_engine = {
+	.name = "block",
+	.id = LIMELIGHT_ENGINE_BLOCK,
+	.verify = true,
+	.start = block_start,
+	.same = block_same,
+	.stop = block_stop,
+	.zero = block_zero,
+};
+
+#ifdef CONFIG_LIMELIGHT_KUNIT_TEST
+#include "tests/prezero_block-kunit.h"
+#endif

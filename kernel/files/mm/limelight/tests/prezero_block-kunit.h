@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Extents, and requests that end well, badly, or too late. Included by
+ * prezero_block.c.
+ */
+#include <kunit/test.h>
+#include <linux/anon_inodes.h>
+#include <linux/sizes.h>
+
+#define BLOCK_TEST_PAGES	4
+
+struct block_test_state {
+	struct file *file;
+	struct page *pages[BLOCK_TEST_PAGES];
+	struct block_request *request;
+};
+
+static const struct file_operations block_test_fops = {};
+
+static int block_test_init(struct kunit *test)
+{
+	struct block_test_state *state;
+	int i;
+
+	state = kunit_kzalloc(test, sizeof(*state), GFP_KERNEL);
+	if (!state)
+		return -ENOMEM;
+	state->file = anon_inode_getfile("limelight-test", &block_test_fops, NULL, 0);
+	if (IS_ERR(state->file))
+		return PTR_ERR(state->file);
+	test->priv = state;
+	for (i = 0; i < BLOCK_TEST_PAGES; i++) {
+		state->pages[i] = alloc_page(GFP_KERNEL);
+		if (!state->pages[i])
+			return -ENOMEM;
+		/* The test's own: a page with this alone has been freed. */
+		get_page(state->pages[i]);
+	}
+	state->request = request_alloc(NULL, 0, state->pages, BLOCK_TEST_PAGES);
+	return state->request ? 0 : -ENOMEM;
+}
+
+static void block_test_exit(struct kunit *test)
+{
+	struct block_test_state *state = test->priv;
+	int i;
+
+	if (!state)
+		return;
+	for (i = 0; i < BLOCK_TEST_PAGES; i++) {
+		if (state->pages[i])
+			put_page(state->pages[i]);
+	}
+	if (state->request)
+		request_free(state->request);
+	fput(state->file);
+}
+
+static void expect_references(struct kunit *test, int references)
+{
+	struct block_test_state *state = test->priv;
+	int i;
+
+	for (i = 0; i < BLOCK_TEST_PAGES; i++)
+		KUNIT_EXPECT_EQ(test, page_count(state->pages[i]), references);
+}
+
+/* What is not the device's any more is whose it was before. */
+static void release_pages_of_test(struct block_test_state *state)
+{
+	int i;
+
+	for (i = 0; i < BLOCK_TEST_PAGES; i++)
+		__free_page(state->pages[i]);
+}
+
+static void block_test_extents_lie_in_the_device(struct kunit *test)
+{
+	release_pages_of_test(test->priv);
+	KUNIT_EXPECT_EQ(test, check_extent(SZ_1M, 512, 0, SZ_1M), 0);
+	KUNIT_EXPECT_EQ(test, check_extent(SZ_1M, 512, 512, PAGE_SIZE), 0);
+	KUNIT_EXPECT_EQ(test, check_extent(SZ_1M, 4096, 0, PAGE_SIZE), 0);
+	KUNIT_EXPECT_EQ(test, check_extent(SZ_1M, 512, 0, 0), -EINVAL);
+	KUNIT_EXPECT_EQ(test, check_extent(SZ_1M, 512, 0, 512), -EINVAL);
+	KUNIT_EXPECT_EQ(test, check_extent(SZ_1M, 512, 256, PAGE_SIZE), -EINVAL);
+	KUNIT_EXPECT_EQ(test, check_extent(SZ_1M, 4096, 512, PAGE_SIZE), -EINVAL);
+	KUNIT_EXPECT_EQ(test, check_extent(SZ_1M, 512, 512, SZ_1M), -EINVAL);
+	KUNIT_EXPECT_EQ(test, check_extent(SZ_1M, 512, SZ_2M, PAGE_SIZE), -EINVAL);
+	KUNIT_EXPECT_EQ(test, check_extent(SZ_1M, 512, SZ_1M, PAGE_SIZE), -EINVAL);
+	KUNIT_EXPECT_EQ(test, check_extent(SZ_1M, 512, -(u64)PAGE_SIZE, SZ_1M),
+			-EINVAL);
+	KUNIT_EXPECT_EQ(test, check_extent(SZ_1M, 512, 0, -(u64)PAGE_SIZE), -EINVAL);
+}
+
+static void block_test_only_claimed_devices_will_do(struct kunit *test)
+{
+	struct block_test_state *state = test->priv;
+
+	release_pages_of_test(state);
+	KUNIT_EXPECT_EQ(test, check_file(state->file), -ENOTBLK);
+}
+
+static void block_test_a_request_ends(struct kunit *test)
+{
+	struct block_test_state *state = test->priv;
+
+	block_end_io(&state->request->bio);
+	KUNIT_EXPECT_EQ(test, request_wait(state->request, state->file, HZ), 0);
+	state->request = NULL;
+	expect_references(test, 2);
+	release_pages_of_test(state);
+}
+
+static void block_test_a_request_fails(struct kunit *test)
+{
+	struct block_test_state *state = test->priv;
+
+	state->request->bio.bi_status = BLK_STS_MEDIUM;
+	block_end_io(&state->request->bio);
+	KUNIT_EXPECT_EQ(test, request_wait(state->request, state->file, HZ),
+			-ENODATA);
+	state->request = NULL;
+	expect_references(test, 2);
+	release_pages_of_test(state);
+}
+
+static void block_test_late_pages_are_freed_when_the_device_is_done(struct kunit *test)
+{
+	struct block_test_state *state = test->priv;
+	struct block_request *request = state->request;
+	long files = file_count(state->file);
+
+	state->request = NULL;
+	KUNIT_EXPECT_EQ(test, request_wait(request, state->file, 1), -ETIMEDOUT);
+	/* It has the pages, and keeps the device. */
+	expect_references(test, 2);
+	KUNIT_EXPECT_EQ(test, file_count(state->file), files + 1);
+
+	block_end_io(&request->bio);
+	expect_references(test, 1);
+	KUNIT_EXPECT_EQ(test, file_count(state->file), files);
+}
+
+static struct kunit_case block_test_cases[] = {
+	KUNIT_CASE(block_test_extents_lie_in_the_device),
+	KUNIT_CASE(block_test_only_claimed_devices_will_do),
+	KUNIT_CASE(block_test_a_request_ends),
+	KUNIT_CASE(block_test_a_request_fails),
+	KUNIT_CASE(block_test_late_pages_are_freed_when_the_device_is_done),
+	{}
+};
+
+static struct kunit_suite block_test_suite = {
+	.name = "limelight-prezero-block",
+	.init = block_test_init,
+	.exit = block_test_exit,
+	.test_cases = block_test_cases,
+};
+
+kunit_test_suite(block_test_suite);
