@@ -141,8 +141,9 @@ int prezero_fill(struct prezero_pool *pool, int nid,
 /* prezero_cpu.c */
 extern const struct prezero_engine prezero_cpu_engine;
 
-/* prezero_block.c */
+/* prezero_block.c, prezero_dma.c */
 extern const struct prezero_engine prezero_block_engine;
+extern const struct prezero_engine prezero_dma_engine;
 
 /* prezero_manager.c */
 extern struct prezero_pool limelight_zeroed;

@@ -24,6 +24,9 @@ static const struct prezero_engine *const engines[] = {
 #ifdef CONFIG_LIMELIGHT_PREZERO_BLOCK
 	[LIMELIGHT_ENGINE_BLOCK] = &prezero_block_engine,
 #endif
+#ifdef CONFIG_LIMELIGHT_PREZERO_DMA
+	[LIMELIGHT_ENGINE_DMA] = &prezero_dma_engine,
+#endif
 };
 
 /* The engine of that number, NULL: there is none in this kernel. */

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Limelight prezero, the engine `dma`: a channel of a DMA engine fills pages, or
+ * copies the zero page to them where it cannot. Any channel of the machine that
+ * nobody else has will do.
+ *
+ * A transfer that does not end in time is stopped before anything else happens
+ * to its page. A channel that cannot be stopped is not used, and one that does
+ * not stop keeps its pages for good.
+ */
+#include <linux/completion.h>
+#include <linux/dma-mapping.h>
+#include <linux/dmaengine.h>
+#include <linux/jiffies.h>
+#include <linux/mm.h>
+#include <linux/mutex.h>
+#include <linux/slab.h>
+
+#include "internal.h"
+#include "prezero.h"
+
+/* How long a batch may take, in jiffies. */
+#define TIMEOUT		(2 * HZ)
+
+/*
+ * struct prezero_dma - the channel
+ * @lock: one batch at a time; nodes share the channel
+ * @chan: the channel
+ * @fills: it can fill; else it copies
+ * @zero_page: to copy from
+ * @timeout: jiffies that a batch may take
+ */
+struct prezero_dma {
+	struct mutex lock;	/* the channel */
+	struct dma_chan *chan;
+	bool fills;
+	dma_addr_t zero_page;
+	unsigned long timeout;
+};
+
+struct dma_batch;
+
+/*
+ * struct dma_transfer - one page
+ * @batch: what it is part of
+ * @address: of the page, as the device sees it
+ * @cookie: its number
+ * @failed: the driver says so
+ */
+struct dma_transfer {
+	struct dma_batch *batch;
+	dma_addr_t address;
+	dma_cookie_t cookie;
+	bool failed;
+};
+
+/*
+ * struct dma_batch - transfers that are waited for together
+ * @done: there are none left
+ * @left: transfers that have not ended, and one until all are submitted
+ * @nr: transfers
+ * @transfers: the transfers
+ */
+struct dma_batch {
+	struct completion done;
+	atomic_t left;
+	unsigned int nr;
+	struct dma_transfer transfers[PREZERO_BATCH];
+};
+
+/* The channel that it has; only one engine is in use at a time. */
+static struct prezero_dma *in_use;
+
+static void one_less(struct dma_batch *batch)
+{
+	if (atomic_dec_and_test(&batch->left))
+		complete(&batch->done);
+}
+
+/* Drivers call the one or the other, as they are old or new. */
+static void transfer_ended(void *data)
+{
+	struct dma_transfer *transfer = data;
+
+	one_less(transfer->batch);
+}
+
+static void transfer_result(void *data, const struct dmaengine_result *result)
+{
+	struct dma_transfer *transfer = data;
+
+	transfer->failed = result->result != DMA_TRANS_NOERROR;
+	one_less(transfer->batch);
+}
+
+/* Hands @page to the channel. Return: whether it has it. */
+static bool submit(struct prezero_dma *dma, struct dma_batch *batch,
+		   struct page *page)
+{
+	const unsigned long flags = DMA_PREP_INTERRUPT | DMA_CTRL_ACK;
+	struct device *dev = dmaengine_get_dma_device(dma->chan);
+	struct dma_transfer *transfer = &batch->transfers[batch->nr];
+	struct dma_async_tx_descriptor *descriptor;
+
+	transfer->batch = batch;
+	transfer->address = dma_map_page(dev, page, 0, PAGE_SIZE, DMA_FROM_DEVICE);
+	if (dma_mapping_error(dev, transfer->address))
+		return false;
+	if (dma->fills)
+		descriptor = dmaengine_prep_dma_memset(dma->chan, transfer->address,
+						       0, PAGE_SIZE, flags);
+	else
+		descriptor = dmaengine_prep_dma_memcpy(dma->chan, transfer->address,
+						       dma->zero_page, PAGE_SIZE,
+						       flags);
+	if (!descriptor)
+		goto unmap;
+	descriptor->callback = transfer_ended;
+	descriptor->callback_result = transfer_result;
+	descriptor->callback_param = transfer;
+	atomic_inc(&batch->left);
+	transfer->cookie = dmaengine_submit(descriptor);
+	if (!dma_submit_error(transfer->cookie)) {
+		batch->nr++;
+		return true;
+	}
+	atomic_dec(&batch->left);
+unmap:
+	dma_unmap_page(dev, transfer->address, PAGE_SIZE, DMA_FROM_DEVICE);
+	return false;
+}
+
+/*
+ * Waits for the end of all transfers of @batch.
+ *
+ * Return: 0; -ETIMEDOUT: they were stopped; -EIO: they may still go on.
+ */
+static int wait(struct prezero_dma *dma, struct dma_batch *batch)
+{
+	one_less(batch);
+	dma_async_issue_pending(dma->chan);
+	if (wait_for_completion_timeout(&batch->done, dma->timeout))
+		return 0;
+	return dmaengine_terminate_sync(dma->chan) ? -EIO : -ETIMEDOUT;
+}
+
+/* Takes the pages back. Return: 0, or -EIO if there is one that is not zero. */
+static int collect(struct prezero_dma *dma, struct dma_batch *batch, u64 *zeroed)
+{
+	struct device *dev = dmaengine_get_dma_device(dma->chan);
+	int error = 0;
+	unsigned int i;
+
+	for (i = 0; i < batch->nr; i++) {
+		struct dma_transfer *transfer = &batch->transfers[i];
+
+		dma_unmap_page(dev, transfer->address, PAGE_SIZE, DMA_FROM_DEVICE);
+		if (!transfer->failed &&
+		    dma_async_is_tx_complete(dma->chan, transfer->cookie, NULL,
+					     NULL) == DMA_COMPLETE)
+			*zeroed |= BIT_ULL(i);
+		else
+			error = -EIO;
+	}
+	return error;
+}
+
+static int dma_zero(void *state, struct page **pages, unsigned int nr, u64 *zeroed)
+{
+	struct prezero_dma *dma = state;
+	struct dma_batch *batch;
+	int error;
+
+	batch = kzalloc(sizeof(*batch), GFP_NOWAIT | __GFP_NOWARN);
+	if (!batch)
+		return -EAGAIN;
+	init_completion(&batch->done);
+	atomic_set(&batch->left, 1);
+
+	mutex_lock(&dma->lock);
+	while (batch->nr < nr && submit(dma, batch, pages[batch->nr]))
+		;
+	if (!batch->nr) {
+		mutex_unlock(&dma->lock);
+		kfree(batch);
+		return -EIO;
+	}
+	error = wait(dma, batch);
+	if (error == -EIO) {
+		/* Neither the pages nor the batch may be touched again. */
+		memset(pages, 0, batch->nr * sizeof(*pages));
+		pr_err("limelight: prezero: %s does not stop, %u pages are lost\n",
+		       dma_chan_name(dma->chan), batch->nr);
+		mutex_unlock(&dma->lock);
+		return -ETIMEDOUT;
+	}
+	if (error) {
+		u64 ignored = 0;
+
+		collect(dma, batch, &ignored);
+	} else {
+		error = collect(dma, batch, zeroed);
+	}
+	mutex_unlock(&dma->lock);
+	kfree(batch);
+	return error;
+}
+
+static struct dma_chan *request_channel(enum dma_transaction_type type)
+{
+	struct dma_chan *chan;
+	dma_cap_mask_t mask;
+
+	dma_cap_zero(mask);
+	dma_cap_set(type, mask);
+	chan = dma_request_chan_by_mask(&mask);
+	if (!IS_ERR(chan) && !chan->device->device_terminate_all) {
+		dma_release_channel(chan);
+		chan = ERR_PTR(-ENODEV);
+	}
+	return chan;
+}
+
+/* A channel that can fill, or else one that can copy. */
+static struct dma_chan *find_channel(bool *fills)
+{
+	struct dma_chan *chan = request_channel(DMA_MEMSET);
+
+	*fills = !IS_ERR(chan);
+	if (IS_ERR(chan))
+		chan = request_channel(DMA_MEMCPY);
+	return chan;
+}
+
+static const char *dma_missing(void)
+{
+	struct dma_chan *chan;
+	bool fills;
+
+	if (READ_ONCE(in_use))
+		return NULL;
+	chan = find_channel(&fills);
+	if (IS_ERR(chan))
+		return "no channel that fills or copies memory and can be stopped";
+	dma_release_channel(chan);
+	return NULL;
+}
+
+static void *dma_start(const struct limelight_mechanism *params)
+{
+	struct prezero_dma *dma = kzalloc(sizeof(*dma), GFP_KERNEL);
+	struct device *dev;
+
+	if (!dma)
+		return ERR_PTR(-ENOMEM);
+	mutex_init(&dma->lock);
+	dma->timeout = TIMEOUT;
+	dma->chan = find_channel(&dma->fills);
+	if (IS_ERR(dma->chan))
+		goto free;
+	if (!dma->fills) {
+		dev = dmaengine_get_dma_device(dma->chan);
+		dma->zero_page = dma_map_page(dev, ZERO_PAGE(0), 0, PAGE_SIZE,
+					      DMA_TO_DEVICE);
+		if (dma_mapping_error(dev, dma->zero_page))
+			goto release;
+	}
+	WRITE_ONCE(in_use, dma);
+	return dma;
+release:
+	dma_release_channel(dma->chan);
+free:
+	kfree(dma);
+	return ERR_PTR(-ENODEV);
+}
+
+static bool dma_same(const void *state, const struct limelight_mechanism *params)
+{
+	return true;
+}
+
+static void dma_stop(void *state)
+{
+	struct prezero_dma *dma = state;
+
+	WRITE_ONCE(in_use, NULL);
+	if (!dma->fills)
+		dma_unmap_page(dmaengine_get_dma_device(dma->chan), dma->zero_page,
+			       PAGE_SIZE, DMA_TO_DEVICE);
+	dma_release_channel(dma->chan);
+	kfree(dma);
+}
+
+const struct prezero_engine prezero_dma_engine = {
+	.name = "dma",
+	.id = LIMELIGHT_ENGINE_DMA,
+	.missing = dma_missing,
+	.start = dma_start,
+	.same = dma_same,
+	.stop = dma_stop,
+	.zero = dma_zero,
+};
+
+#ifdef CONFIG_LIMELIGHT_KUNIT_TEST
+#include "tests/prezero_dma-kunit.h"
+#endif

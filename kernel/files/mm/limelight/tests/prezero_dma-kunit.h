@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A channel that works, fails, runs out, and hangs. Included by prezero_dma.c.
+ *
+ * The fake channel really writes to the addresses it is given.
+ */
+#include <kunit/device.h>
+#include <kunit/test.h>
+#include <linux/dma-direct.h>
+
+#define DMA_TEST_PAGES	8
+
+enum dma_test_mode {
+	DMA_TEST_GOOD,
+	DMA_TEST_FAILS,		/* the third transfer, and the driver says so */
+	DMA_TEST_FAILS_OLD,	/* the same, by the state of its cookie */
+	DMA_TEST_FEW,		/* two transfers and no more */
+	DMA_TEST_NONE,		/* no transfer at all */
+	DMA_TEST_HANGS,		/* until it is stopped */
+	DMA_TEST_RUNAWAY,	/* and cannot be stopped */
+};
+
+struct dma_test_transfer {
+	struct dma_async_tx_descriptor descriptor;
+	dma_addr_t to;
+	dma_addr_t from;
+};
+
+struct dma_test_state {
+	struct prezero_dma dma;
+	struct dma_device device;
+	struct dma_chan_dev chan_dev;
+	struct dma_chan chan;
+	enum dma_test_mode mode;
+	unsigned int prepared, submitted, fills, stopped;
+	struct dma_test_transfer transfers[DMA_TEST_PAGES];
+	struct page *pages[DMA_TEST_PAGES];
+	struct page *given[DMA_TEST_PAGES];
+};
+
+static struct dma_test_state *dma_test_state(struct dma_chan *chan)
+{
+	return container_of(chan, struct dma_test_state, chan);
+}
+
+static dma_cookie_t dma_test_submit(struct dma_async_tx_descriptor *descriptor)
+{
+	return ++dma_test_state(descriptor->chan)->submitted;
+}
+
+static struct dma_async_tx_descriptor *
+dma_test_copy(struct dma_chan *chan, dma_addr_t to, dma_addr_t from, size_t len,
+	      unsigned long flags)
+{
+	struct dma_test_state *state = dma_test_state(chan);
+	struct dma_test_transfer *transfer;
+
+	if (state->mode == DMA_TEST_NONE ||
+	    (state->mode == DMA_TEST_FEW && state->prepared == 2))
+		return NULL;
+	transfer = &state->transfers[state->prepared++];
+	transfer->to = to;
+	transfer->from = from;
+	transfer->descriptor.chan = chan;
+	transfer->descriptor.tx_submit = dma_test_submit;
+	return &transfer->descriptor;
+}
+
+static struct dma_async_tx_descriptor *
+dma_test_fill(struct dma_chan *chan, dma_addr_t to, int value, size_t len,
+	      unsigned long flags)
+{
+	dma_test_state(chan)->fills++;
+	return dma_test_copy(chan, to, 0, len, flags);
+}
+
+static void *dma_test_address(struct dma_test_state *state, dma_addr_t address)
+{
+	return phys_to_virt(dma_to_phys(state->device.dev, address));
+}
+
+/* Does all that was submitted. */
+static void dma_test_issue(struct dma_chan *chan)
+{
+	struct dma_test_state *state = dma_test_state(chan);
+	unsigned int i;
+
+	if (state->mode == DMA_TEST_HANGS || state->mode == DMA_TEST_RUNAWAY)
+		return;
+	for (i = 0; i < state->submitted; i++) {
+		struct dma_test_transfer *transfer = &state->transfers[i];
+		struct dma_async_tx_descriptor *tx = &transfer->descriptor;
+		struct dmaengine_result result = {};
+		bool failed = i == 2 && state->mode != DMA_TEST_GOOD;
+
+		if (!failed && transfer->from)
+			memcpy(dma_test_address(state, transfer->to),
+			       dma_test_address(state, transfer->from), PAGE_SIZE);
+		else if (!failed)
+			memset(dma_test_address(state, transfer->to), 0, PAGE_SIZE);
+		if (state->mode == DMA_TEST_FAILS_OLD) {
+			tx->callback(tx->callback_param);
+			continue;
+		}
+		if (failed)
+			result.result = DMA_TRANS_ABORTED;
+		tx->callback_result(tx->callback_param, &result);
+	}
+}
+
+static enum dma_status dma_test_status(struct dma_chan *chan, dma_cookie_t cookie,
+				       struct dma_tx_state *tx)
+{
+	return dma_test_state(chan)->mode == DMA_TEST_FAILS_OLD && cookie == 3 ?
+	       DMA_ERROR : DMA_COMPLETE;
+}
+
+static int dma_test_terminate(struct dma_chan *chan)
+{
+	struct dma_test_state *state = dma_test_state(chan);
+
+	state->stopped++;
+	return state->mode == DMA_TEST_RUNAWAY ? -EIO : 0;
+}
+
+static int dma_test_init(struct kunit *test)
+{
+	struct dma_test_state *state;
+	struct device *dev;
+	int i;
+
+	state = kunit_kzalloc(test, sizeof(*state), GFP_KERNEL);
+	dev = kunit_device_register(test, "limelight-dma");
+	if (!state || IS_ERR(dev))
+		return -ENOMEM;
+	dev->coherent_dma_mask = DMA_BIT_MASK(64);
+	dev->dma_mask = &dev->coherent_dma_mask;
+
+	state->device.dev = dev;
+	state->device.device_prep_dma_memcpy = dma_test_copy;
+	state->device.device_prep_dma_memset = dma_test_fill;
+	state->device.device_issue_pending = dma_test_issue;
+	state->device.device_tx_status = dma_test_status;
+	state->device.device_terminate_all = dma_test_terminate;
+	dma_cap_set(DMA_MEMCPY, state->device.cap_mask);
+	dma_cap_set(DMA_MEMSET, state->device.cap_mask);
+	state->chan.device = &state->device;
+	state->chan.dev = &state->chan_dev;
+
+	mutex_init(&state->dma.lock);
+	state->dma.chan = &state->chan;
+	state->dma.fills = true;
+	state->dma.timeout = 1;
+	test->priv = state;
+	for (i = 0; i < DMA_TEST_PAGES; i++) {
+		state->pages[i] = alloc_page(GFP_KERNEL);
+		if (!state->pages[i])
+			return -ENOMEM;
+		memset(page_address(state->pages[i]), 0xa5, PAGE_SIZE);
+		state->given[i] = state->pages[i];
+	}
+	return 0;
+}
+
+static void dma_test_exit(struct kunit *test)
+{
+	struct dma_test_state *state = test->priv;
+	int i;
+
+	for (i = 0; state && i < DMA_TEST_PAGES; i++) {
+		if (state->pages[i])
+			__free_page(state->pages[i]);
+	}
+}
+
+/* Return: which pages the engine says are zero; they are, and no others. */
+static u64 dma_test_zero(struct kunit *test, enum dma_test_mode mode, int error)
+{
+	struct dma_test_state *state = test->priv;
+	u64 zeroed = 0;
+	int i;
+
+	state->mode = mode;
+	KUNIT_EXPECT_EQ(test, dma_zero(&state->dma, state->given, DMA_TEST_PAGES,
+				       &zeroed), error);
+	for (i = 0; i < DMA_TEST_PAGES; i++)
+		KUNIT_EXPECT_EQ(test, !memchr_inv(page_address(state->pages[i]), 0,
+						  PAGE_SIZE),
+				!!(zeroed & BIT_ULL(i)));
+	return zeroed;
+}
+
+static void dma_test_fills_pages(struct kunit *test)
+{
+	struct dma_test_state *state = test->priv;
+
+	KUNIT_EXPECT_EQ(test, dma_test_zero(test, DMA_TEST_GOOD, 0), 0xff);
+	KUNIT_EXPECT_EQ(test, state->fills, DMA_TEST_PAGES);
+}
+
+static void dma_test_copies_the_zero_page(struct kunit *test)
+{
+	struct dma_test_state *state = test->priv;
+
+	state->dma.fills = false;
+	state->dma.zero_page = dma_map_page(state->device.dev, ZERO_PAGE(0), 0,
+					    PAGE_SIZE, DMA_TO_DEVICE);
+	KUNIT_ASSERT_FALSE(test, dma_mapping_error(state->device.dev,
+						   state->dma.zero_page));
+	KUNIT_EXPECT_EQ(test, dma_test_zero(test, DMA_TEST_GOOD, 0), 0xff);
+	KUNIT_EXPECT_EQ(test, state->fills, 0);
+	dma_unmap_page(state->device.dev, state->dma.zero_page, PAGE_SIZE,
+		       DMA_TO_DEVICE);
+}
+
+static void dma_test_failed_transfers_do_not_count(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, dma_test_zero(test, DMA_TEST_FAILS, -EIO), 0xfb);
+}
+
+static void dma_test_old_drivers_fail_as_well(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, dma_test_zero(test, DMA_TEST_FAILS_OLD, -EIO), 0xfb);
+}
+
+static void dma_test_descriptors_run_out(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, dma_test_zero(test, DMA_TEST_FEW, 0), 0x03);
+}
+
+static void dma_test_no_descriptor_is_an_error(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, dma_test_zero(test, DMA_TEST_NONE, -EIO), 0);
+}
+
+static void dma_test_what_hangs_is_stopped(struct kunit *test)
+{
+	struct dma_test_state *state = test->priv;
+
+	KUNIT_EXPECT_EQ(test, dma_test_zero(test, DMA_TEST_HANGS, -ETIMEDOUT), 0);
+	KUNIT_EXPECT_EQ(test, state->stopped, 1);
+	/* The pages are nobody's but ours. */
+	KUNIT_EXPECT_PTR_EQ(test, state->given[0], state->pages[0]);
+}
+
+static void dma_test_what_cannot_be_stopped_keeps_its_pages(struct kunit *test)
+{
+	struct dma_test_state *state = test->priv;
+	struct dma_batch *batch;
+	int i;
+
+	KUNIT_EXPECT_EQ(test, dma_test_zero(test, DMA_TEST_RUNAWAY, -ETIMEDOUT), 0);
+	for (i = 0; i < DMA_TEST_PAGES; i++)
+		KUNIT_EXPECT_NULL(test, state->given[i]);
+
+	/* Lost for good in earnest; here it is known that nothing writes. */
+	batch = ((struct dma_transfer *)
+		 state->transfers[0].descriptor.callback_param)->batch;
+	for (i = 0; i < DMA_TEST_PAGES; i++)
+		dma_unmap_page(state->device.dev, batch->transfers[i].address,
+			       PAGE_SIZE, DMA_FROM_DEVICE);
+	kfree(batch);
+}
+
+static struct kunit_case dma_test_cases[] = {
+	KUNIT_CASE(dma_test_fills_pages),
+	KUNIT_CASE(dma_test_copies_the_zero_page),
+	KUNIT_CASE(dma_test_failed_transfers_do_not_count),
+	KUNIT_CASE(dma_test_old_drivers_fail_as_well),
+	KUNIT_CASE(dma_test_descriptors_run_out),
+	KUNIT_CASE(dma_test_no_descriptor_is_an_error),
+	KUNIT_CASE(dma_test_what_hangs_is_stopped),
+	KUNIT_CASE(dma_test_what_cannot_be_stopped_keeps_its_pages),
+	{}
+};
+
+static struct kunit_suite dma_test_suite = {
+	.name = "limelight-prezero-dma",
+	.init = dma_test_init,
+	.exit = dma_test_exit,
+	.test_cases = dma_test_cases,
+};
+
+kunit_test_suite(dma_test_suite);
