@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use crate::model::prezero::Extent;
+
 /// Everything that policy and model want to know from the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Settings {
@@ -16,6 +18,8 @@ pub struct Settings {
     pub premap: PremapSettings,
     /// How its files are read ahead.
     pub readahead: ReadaheadSettings,
+    /// How pages are zeroed for it ahead.
+    pub prezero: PrezeroSettings,
     /// How long its answers are waited for.
     pub window: WindowSettings,
 }
@@ -171,6 +175,44 @@ impl Default for ReadaheadSettings {
             record: Duration::from_secs(10),
             record_bytes: 128 << 20,
             records: 64,
+        }
+    }
+}
+
+/// Which engine zeroes pages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum EngineChoice {
+    /// A DMA controller where there is one, else the processor.
+    #[default]
+    Auto,
+    /// The processor.
+    Cpu,
+    /// A DMA controller.
+    Dma,
+    /// [`PrezeroSettings::block`].
+    Block,
+}
+
+/// The mechanism `prezero`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrezeroSettings {
+    /// Whether anything is done at all.
+    pub enabled: bool,
+    /// Which engine zeroes pages.
+    pub engine: EngineChoice,
+    /// The largest pool in percent of RAM, 1 to 6: the kernel takes no more than a sixteenth.
+    pub most_percent: u8,
+    /// Zeroes on a disk, for the engine that reads them.
+    pub block: Option<Extent>,
+}
+
+impl Default for PrezeroSettings {
+    fn default() -> Self {
+        PrezeroSettings {
+            enabled: true,
+            engine: EngineChoice::Auto,
+            most_percent: 6,
+            block: None,
         }
     }
 }

@@ -4,10 +4,11 @@
 use limelight_core::model::boost::View;
 use limelight_core::model::footprint::{Footprint, Usage};
 use limelight_core::model::pressure::{Memory, STEPS};
+use limelight_core::model::prezero::Engine;
 use limelight_core::model::snapshot::Measured;
 use limelight_core::model::{App, AppKey, Home, InForce, Lru, ProcessId, Snapshot};
 use limelight_core::policy::protect::{Step, GRAIN};
-use limelight_core::policy::{boost, plan, premap, readahead, Action, Event};
+use limelight_core::policy::{boost, plan, premap, prezero, readahead, Action, Event};
 use limelight_core::settings::Settings;
 use proptest::prelude::*;
 
@@ -41,6 +42,12 @@ impl Machine {
             Action::Readahead(readahead::Step::Switch { factor }) => {
                 assert!(snapshot.device_readahead && *factor != in_force.device_readahead);
                 in_force.device_readahead = *factor;
+            }
+            Action::Prezero(prezero::Step::Switch { pool }) => {
+                assert!(snapshot.device_prezero && *pool != in_force.device_prezero);
+                let empty = pool.as_ref().is_none_or(|pool| pool.target == 0);
+                assert!(empty || front.is_some(), "a pool for nobody");
+                in_force.device_prezero.clone_from(pool);
             }
             Action::Boost(step) => match step {
                 boost::Step::Weigh { app, weights } => {
@@ -189,6 +196,7 @@ prop_compose! {
         locked_bytes in 0..64 * MIB,
         device_members in 0..6u32,
         ceiling in prop::option::of(0..512 * MIB),
+        demand in prop::option::of(any::<u64>()),
     ) -> Snapshot {
         let [enabled, mglru, memory_controller, device, may_adopt, readahead, premap, lock] = flags;
         let mut settings = Settings::default();
@@ -206,6 +214,9 @@ prop_compose! {
             device,
             device_premap: device,
             device_readahead: device,
+            device_prezero: device,
+            engines: vec![Engine::Cpu],
+            demand,
             device_members,
             ceiling,
             may_adopt,
@@ -234,6 +245,7 @@ proptest! {
             snapshot.device = device;
             snapshot.device_premap = device;
             snapshot.device_readahead = device;
+            snapshot.device_prezero = device;
             snapshot.in_force = machine.in_force.clone();
             for action in plan(&event, &snapshot) {
                 machine.apply(&action, &snapshot);
@@ -252,6 +264,7 @@ proptest! {
             prop_assert_eq!(machine.in_force.device_premap.is_some(), on);
             let on = device && snapshot.settings.readahead.enabled && event != Event::Stop;
             prop_assert_eq!(machine.in_force.device_readahead.is_some(), on);
+            prop_assert_eq!(machine.in_force.device_prezero.is_some(), device && event != Event::Stop);
         }
     }
 

@@ -9,7 +9,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use limelight_core::settings::Settings;
+use limelight_core::model::prezero::Extent;
+use limelight_core::settings::{EngineChoice, Settings};
 use toml::de::{DeTable, DeValue};
 use toml::Spanned;
 
@@ -311,6 +312,44 @@ const KEYS: &[Key] = &[
         kind: Kind::Path(|c, v| c.cold_start_directory = v.into()),
     },
     Key {
+        section: "prezero",
+        name: "enabled",
+        kind: Kind::Bool(|c, v| c.settings.prezero.enabled = v),
+    },
+    Key {
+        section: "prezero",
+        name: "engine",
+        kind: Kind::Word(&["auto", "cpu", "dma", "block"], |c, at| {
+            use EngineChoice::{Auto, Block, Cpu, Dma};
+            c.settings.prezero.engine = pick(&[Auto, Cpu, Dma, Block], at);
+        }),
+    },
+    Key {
+        section: "prezero",
+        name: "most_percent",
+        kind: Kind::Integer(1, 6, |c, v| c.settings.prezero.most_percent = v as u8),
+    },
+    Key {
+        section: "prezero",
+        name: "block_device",
+        kind: Kind::Path(|c, v| block(c).device = v.into()),
+    },
+    Key {
+        section: "prezero",
+        name: "block_offset_mib",
+        kind: Kind::Integer(0, 1 << 31, |c, v| block(c).offset = mib(v)),
+    },
+    Key {
+        section: "prezero",
+        name: "block_mib",
+        kind: Kind::Integer(1, 65_536, |c, v| block(c).len = mib(v)),
+    },
+    Key {
+        section: "prezero",
+        name: "block_trusted",
+        kind: Kind::Bool(|c, v| block(c).trusted = v),
+    },
+    Key {
         section: "window",
         name: "enabled",
         kind: Kind::Bool(|c, v| c.settings.window.enabled = v),
@@ -338,6 +377,31 @@ const KEYS: &[Key] = &[
         }),
     },
 ];
+
+/// The zeroes on a disk; one key of them names all.
+fn block(config: &mut Config) -> &mut Extent {
+    config.settings.prezero.block.get_or_insert_with(|| Extent {
+        device: PathBuf::new(),
+        offset: 0,
+        len: mib(4),
+        trusted: false,
+    })
+}
+
+/// What is missing, though each key by itself is right.
+fn incomplete(config: &Config) -> Option<&'static str> {
+    let prezero = &config.settings.prezero;
+    let nameless = |extent: &Extent| extent.device.as_os_str().is_empty();
+    match &prezero.block {
+        Some(extent) if nameless(extent) => {
+            Some("[prezero] has block_ keys, but no `block_device`")
+        }
+        None if prezero.engine == EngineChoice::Block => {
+            Some("`engine` in [prezero] is \"block\", which needs `block_device`")
+        }
+        _ => None,
+    }
+}
 
 fn pick<T: Copy + Default>(values: &[T], at: usize) -> T {
     values.get(at).copied().unwrap_or_default()
@@ -452,6 +516,15 @@ fn load_files(files: &[PathBuf]) -> Result<Config, ConfigErrors> {
                 });
             }
         }
+    }
+    if let (true, Some(message), Some(file)) =
+        (errors.is_empty(), incomplete(&config), files.last())
+    {
+        errors.push(ConfigError {
+            file: file.clone(),
+            line: 0,
+            message: message.to_owned(),
+        });
     }
     if errors.is_empty() {
         Ok(config)

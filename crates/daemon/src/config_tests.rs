@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
 use super::*;
-use limelight_core::settings::{BoostSettings, WindowSettings};
+use limelight_core::settings::{BoostSettings, PrezeroSettings, WindowSettings};
 use proptest::prelude::*;
 
 /// Mistakes, and what is said about them, word for word.
@@ -23,7 +23,7 @@ fn golden_errors() {
             "[topmost]\ngap_ms = \"2s\"\n[protekt]\nenabled = true\n",
             &[
                 (2, "`gap_ms` in [topmost] is \"2s\"; allowed: a whole number from 0 to 60000"),
-                (3, "unknown section [protekt]; there are [topmost], [sources], [protect], [boost], [premap], [readahead], [window], [kernel]"),
+                (3, "unknown section [protekt]; there are [topmost], [sources], [protect], [boost], [premap], [readahead], [prezero], [window], [kernel]"),
             ],
         ),
         (
@@ -136,6 +136,14 @@ fn every_key_reaches_the_configuration() {
         record_mib = 20
         records = 7
         directory = \"/srv/records\"
+        [prezero]
+        enabled = false
+        engine = \"block\"
+        most_percent = 3
+        block_device = \"/dev/vdz\"
+        block_offset_mib = 7
+        block_mib = 2
+        block_trusted = true
         [window]
         enabled = false
         deadline_ms = 300
@@ -175,6 +183,18 @@ fn every_key_reaches_the_configuration() {
     assert_eq!(readahead.record, ms(5000));
     assert_eq!((readahead.record_bytes, readahead.records), (20 << 20, 7));
     assert_eq!(config.cold_start_directory, PathBuf::from("/srv/records"));
+    let prezero = PrezeroSettings {
+        enabled: false,
+        engine: EngineChoice::Block,
+        most_percent: 3,
+        block: Some(Extent {
+            device: PathBuf::from("/dev/vdz"),
+            offset: 7 << 20,
+            len: 2 << 20,
+            trusted: true,
+        }),
+    };
+    assert_eq!(config.settings.prezero, prezero);
     let window = WindowSettings {
         enabled: false,
         deadline: ms(300),
@@ -250,6 +270,9 @@ fn the_packaged_file_is_the_defaults_and_names_every_key() {
         .join("\n");
     let mut config = Config::default();
     assert_eq!(apply(&mut config, &uncommented), []);
+    // By default there is no disk of zeroes; the name in the file is an example.
+    let example = config.settings.prezero.block.take().unwrap();
+    assert_eq!((example.offset, example.trusted), (0, false));
     assert_eq!(config, Config::default());
     for key in KEYS {
         assert!(
@@ -265,4 +288,23 @@ proptest! {
     fn no_text_panics(text in "(\\[[a-z]{0,8}\\]\n)?[a-z_]{0,8} ?=? ?[-0-9a-z\"._\\[{]{0,10}\n?.*") {
         apply(&mut Config::default(), &text);
     }
+}
+
+#[test]
+fn a_disk_of_zeroes_needs_its_name() {
+    let temp = tempfile::tempdir().unwrap();
+    let file = temp.path().join("limelight.toml");
+    for text in [
+        "[prezero]\nengine = \"block\"\n",
+        "[prezero]\nblock_mib = 2\n",
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let errors = load(&Origin::File(file.clone())).unwrap_err().to_string();
+        assert!(errors.contains("limelight.toml: "), "{errors}");
+        assert!(errors.contains("`block_device`"), "{errors}");
+    }
+    let text = "[prezero]\nengine = \"block\"\nblock_device = \"/dev/vdz\"\n";
+    std::fs::write(&file, text).unwrap();
+    let extent = load(&Origin::File(file)).unwrap().settings.prezero.block;
+    assert_eq!(extent.unwrap().len, 4 << 20);
 }

@@ -26,6 +26,7 @@ use crate::doors::{now, Doors, Roots};
 use crate::exit::Failure;
 use crate::lock::{self, Lock};
 use crate::notify::Service;
+use crate::prezero::Zeroing;
 use crate::reactor::{Reactor, Ready, Token};
 use crate::readahead::Readahead;
 use crate::restore::Ledger;
@@ -84,6 +85,7 @@ pub struct Daemon {
     pub(crate) readahead: Readahead,
     pub(crate) surroundings: Surroundings,
     pub(crate) windows: ResponseWindows,
+    pub(crate) zeroing: Zeroing,
     pub(crate) topmost: Topmost,
     pub(crate) pressure: Pressure,
     pub(crate) footprint: Option<(AppKey, Footprint)>,
@@ -178,6 +180,7 @@ impl Daemon {
             .map_err(io)?;
         let mut daemon = Daemon {
             topmost: Topmost::new(config.settings.topmost.gap),
+            zeroing: Zeroing::default(),
             windows: ResponseWindows::new(config.settings.window),
             actuators: Actuators::new(ledger, device),
             options,

@@ -38,6 +38,7 @@ pub mod lock;
 pub mod locker;
 pub mod log;
 pub mod notify;
+pub mod prezero;
 mod react;
 pub mod reactor;
 pub mod readahead;

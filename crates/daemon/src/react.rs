@@ -20,6 +20,7 @@ use crate::config::Adopt;
 use crate::daemon::Daemon;
 use crate::doors::now;
 use crate::identify;
+use crate::prezero;
 use crate::reactor::Token;
 use crate::sources::pressure;
 use crate::trust;
@@ -222,6 +223,13 @@ impl Daemon {
         let device = self.actuators.device.device().is_some();
         let device_premap = self.actuators.device.has(Mechanism::Premap);
         let device_readahead = self.actuators.device.has(Mechanism::Readahead);
+        let device_prezero = self.actuators.device.has(Mechanism::Prezero);
+        let front = topmost.as_ref().map(|topmost| &topmost.app);
+        let window = self.windows.is_open();
+        let demand = match device_prezero {
+            true => self.zeroing.look(&self.doors, front, window),
+            false => None,
+        };
         Snapshot {
             settings: self.config.settings.clone(),
             memory,
@@ -230,6 +238,12 @@ impl Daemon {
             device,
             device_premap,
             device_readahead,
+            device_prezero,
+            engines: match device_prezero {
+                true => prezero::engines(&self.doors),
+                false => Vec::new(),
+            },
+            demand,
             device_members: match topmost {
                 Some(_) => self.actuators.device.members(),
                 None => 0,

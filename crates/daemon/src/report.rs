@@ -7,11 +7,12 @@ use limelight_core::control::{
 };
 use limelight_core::model::{App, Lru, ProcessId};
 use limelight_core::policy::boost::Standing;
-use limelight_core::policy::{boost, premap, protect, readahead};
+use limelight_core::policy::{boost, premap, prezero, protect, readahead};
 
 use crate::daemon::Daemon;
 use crate::doors::now;
 use crate::identify::{self, no_process, Refusal};
+use crate::prezero::FOLDER;
 use crate::sources::pressure;
 
 fn app_status(app: &App) -> AppStatus {
@@ -58,6 +59,7 @@ impl Daemon {
                 self.boost_status(),
                 self.premap_status(),
                 self.readahead_status(),
+                self.prezero_status(),
             ],
             window: self.window_status(),
             memory: self.memory_status(),
@@ -201,6 +203,35 @@ impl Daemon {
         }
     }
 
+    fn prezero_status(&self) -> MechanismStatus {
+        let (state, detail) = if !self.config.settings.prezero.enabled {
+            let detail = "switched off by the configuration ([prezero] enabled)";
+            (State::Off, detail.to_owned())
+        } else if let Some(pool) = &self.actuators.in_force.device_prezero {
+            let state = match self.topmost.front() {
+                Some(_) => State::Active,
+                None => State::Idle,
+            };
+            let pooled = self.doors.sys.read_text(format!("{FOLDER}/pooled"));
+            let pooled = pooled.map_or("?".to_owned(), |text| text.trim().to_owned());
+            let engine = pool.engine.name();
+            let target = pool.target;
+            let detail = format!("/dev/limelight, {pooled} of {target} pages, zeroed by {engine}");
+            (state, detail)
+        } else if self.last.device_prezero {
+            let detail = "the kernel does not do it: see the changes below";
+            (State::Unavailable, detail.to_owned())
+        } else {
+            let detail = "not in this kernel; stock kernels zero pages when they are needed";
+            (State::Unavailable, detail.to_owned())
+        };
+        MechanismStatus {
+            name: "prezero".to_owned(),
+            state,
+            detail,
+        }
+    }
+
     fn readahead_status(&self) -> MechanismStatus {
         let settings = &self.config.settings.readahead;
         let streams = if self.actuators.in_force.device_readahead.is_some() {
@@ -306,6 +337,7 @@ impl Daemon {
                 notes.extend(boost::notes(&self.last));
                 notes.extend(premap::notes(&self.last));
                 notes.extend(readahead::notes(&self.last));
+                notes.extend(prezero::notes(&self.last));
                 notes.extend(self.readahead.note(&self.doors, id));
                 notes.extend(self.window_note());
                 notes

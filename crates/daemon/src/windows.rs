@@ -95,6 +95,11 @@ impl ResponseWindows {
         self.evdev.stop(ledger);
     }
 
+    /// Whether the app in front is being waited for.
+    pub fn is_open(&self) -> bool {
+        self.model.open().is_some()
+    }
+
     /// Ends what is due.
     pub fn pass_time(&mut self, at: Duration) {
         self.model.pass_time(at);

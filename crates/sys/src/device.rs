@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::zero_extent::ZeroExtent;
+
 /// Where the device is found.
 pub const DEVICE_PATH: &str = "/dev/limelight";
 
@@ -30,11 +32,18 @@ pub enum Mechanism {
     Premap = 1,
     /// Read ahead further for the topmost app.
     Readahead = 2,
+    /// Hand the topmost app pages that were zeroed before.
+    Prezero = 3,
 }
 
 impl Mechanism {
     /// Those that have a number, in its order.
-    pub const ALL: [Mechanism; 3] = [Mechanism::Protect, Mechanism::Premap, Mechanism::Readahead];
+    pub const ALL: [Mechanism; 4] = [
+        Mechanism::Protect,
+        Mechanism::Premap,
+        Mechanism::Readahead,
+        Mechanism::Prezero,
+    ];
 
     /// The name that it has everywhere.
     pub const fn name(self) -> &'static str {
@@ -42,13 +51,14 @@ impl Mechanism {
             Mechanism::Protect => "protect",
             Mechanism::Premap => "premap",
             Mechanism::Readahead => "readahead",
+            Mechanism::Prezero => "prezero",
         }
     }
 }
 
 /// A mechanism to be switched on, and its parameter. 0 leaves the kernel's value in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Setting {
+pub enum Setting<'a> {
     /// Protect at most this share of the machine's memory.
     Protect {
         /// Percent, 1 to 90.
@@ -64,15 +74,34 @@ pub enum Setting {
         /// 1 to 64.
         factor: u32,
     },
+    /// Keep a pool of zeroed pages.
+    Prezero {
+        /// Pages, of which the kernel takes no more than a sixteenth of memory; 0: none.
+        target_pages: u32,
+        /// What zeroes them.
+        engine: Zeroing<'a>,
+    },
 }
 
-impl Setting {
+/// What zeroes pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Zeroing<'a> {
+    /// The processor, past its caches.
+    Cpu,
+    /// A disk that reads zeroes.
+    Block(&'a ZeroExtent),
+    /// A channel of a DMA controller.
+    Dma,
+}
+
+impl Setting<'_> {
     /// What is switched on.
     pub const fn mechanism(self) -> Mechanism {
         match self {
             Setting::Protect { .. } => Mechanism::Protect,
             Setting::Premap { .. } => Mechanism::Premap,
             Setting::Readahead { .. } => Mechanism::Readahead,
+            Setting::Prezero { .. } => Mechanism::Prezero,
         }
     }
 }
@@ -143,7 +172,7 @@ impl MechanismRequest {
             factor: 0,
             window_pages: 0,
             target_pages: 0,
-            engine: 0,
+            engine: ENGINE_CPU,
             block_fd: 0,
             prezero_flags: 0,
             block_offset: 0,
@@ -153,6 +182,10 @@ impl MechanismRequest {
 }
 
 const MECHANISM_ON: u32 = 1;
+const ENGINE_CPU: u32 = 0;
+const ENGINE_BLOCK: u32 = 1;
+const ENGINE_DMA: u32 = 2;
+const PREZERO_TRUST: u32 = 2;
 
 const _: () = assert!(size_of::<Info>() == 40);
 const _: () = assert!(size_of::<Topmost>() == 24);
@@ -279,12 +312,33 @@ impl Device {
 
     /// Switches a mechanism on, or changes its parameter. EOPNOTSUPP: the kernel was built without
     /// it; EINVAL: the parameter is out of range.
-    pub fn switch_on(&self, setting: Setting) -> Result<(), DeviceError> {
+    pub fn switch_on(&self, setting: Setting<'_>) -> Result<(), DeviceError> {
         let mut request = MechanismRequest::new(setting.mechanism(), MECHANISM_ON);
         match setting {
             Setting::Protect { budget_percent } => request.budget_percent = budget_percent,
             Setting::Premap { window_pages } => request.window_pages = window_pages,
             Setting::Readahead { factor } => request.factor = factor,
+            Setting::Prezero {
+                target_pages,
+                engine,
+            } => {
+                request.target_pages = target_pages;
+                request.engine = match engine {
+                    Zeroing::Cpu => ENGINE_CPU,
+                    Zeroing::Dma => ENGINE_DMA,
+                    Zeroing::Block(extent) => {
+                        request.block_fd = extent.as_fd().as_raw_fd();
+                        request.block_offset = extent.offset();
+                        request.block_len = extent.bytes();
+                        request.prezero_flags = if extent.is_trusted() {
+                            PREZERO_TRUST
+                        } else {
+                            0
+                        };
+                        ENGINE_BLOCK
+                    }
+                };
+            }
         }
         self.call("LIMELIGHT_SET_MECHANISM", SET_MECHANISM, &mut request)
     }
@@ -343,8 +397,8 @@ mod tests {
         assert_eq!(offset_of!(MechanismRequest, factor), 16);
         assert_eq!(offset_of!(MechanismRequest, window_pages), 20);
         assert_eq!(offset_of!(MechanismRequest, target_pages), 24);
+        assert_eq!(offset_of!(MechanismRequest, block_fd), 32);
         assert_eq!(offset_of!(MechanismRequest, block_offset), 40);
-        assert_eq!(offset_of!(MechanismRequest, block_len), 48);
     }
 
     #[test]

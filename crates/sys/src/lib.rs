@@ -37,5 +37,6 @@ pub mod schedulers;
 pub mod signal;
 pub mod tracefs;
 pub mod tree;
+pub mod zero_extent;
 
 pub use error::{Error, Result};

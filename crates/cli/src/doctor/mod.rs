@@ -11,6 +11,7 @@ mod findings;
 mod kernel;
 mod memory;
 mod premap;
+mod prezero;
 mod windows;
 
 use std::path::{Path, PathBuf};
@@ -78,6 +79,7 @@ pub fn examine(machine: &Machine) -> Vec<Finding> {
     }
     let built_in = device::examine(&machine.device, answer.as_deref().ok(), &mut findings);
     premap::examine(&machine.sys, &machine.library, &built_in, &mut findings);
+    prezero::examine(&machine.proc, &machine.sys, &built_in, &mut findings);
     match answer {
         Ok(status) => daemon::examine(&status, &mut findings),
         Err(failure) => {

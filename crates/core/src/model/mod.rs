@@ -8,6 +8,7 @@ pub mod flips;
 pub mod footprint;
 pub mod latency;
 pub mod pressure;
+pub mod prezero;
 pub mod snapshot;
 pub mod topmost;
 pub mod window;

@@ -5,7 +5,9 @@ use super::app::{App, AppKey, ProcessId};
 use super::boost::{Autogroup, Threads, View};
 use super::footprint::Footprint;
 use super::pressure::Memory;
+use super::prezero::Engine;
 use crate::policy::boost::{Tuning, Weight};
+use crate::policy::prezero::Pool;
 use crate::settings::Settings;
 
 /// How this kernel picks pages to reclaim, now: it can be switched while it runs.
@@ -78,6 +80,8 @@ pub struct InForce {
     pub device_premap: Option<u16>,
     /// Factor with which the device's `readahead` is on.
     pub device_readahead: Option<u8>,
+    /// The pool with which the device's `prezero` is on.
+    pub device_prezero: Option<Pool>,
     /// The app whose processes the device was given, and those processes, ascending.
     pub marked: Option<(AppKey, Vec<ProcessId>)>,
     /// The reservation in force.
@@ -125,6 +129,12 @@ pub struct Snapshot {
     pub device_premap: bool,
     /// The device offers `readahead` too.
     pub device_readahead: bool,
+    /// The device offers `prezero` too.
+    pub device_prezero: bool,
+    /// Engines that can zero pages now.
+    pub engines: Vec<Engine>,
+    /// Pages of fresh memory that the topmost app takes in one response window, if that is known.
+    pub demand: Option<u64>,
     /// Live processes that the device counts as the topmost app's, children that were born as
     /// members included.
     pub device_members: u32,

@@ -5,6 +5,7 @@
 pub mod boost;
 pub mod plan;
 pub mod premap;
+pub mod prezero;
 pub mod protect;
 pub mod readahead;
 

@@ -5,7 +5,7 @@
 //! report to be in force, and lists the difference. An action that failed is therefore planned
 //! again at the next event, and an event that is delivered twice does nothing the second time.
 
-use super::{boost, premap, protect, readahead};
+use super::{boost, premap, prezero, protect, readahead};
 use crate::model::app::{AppKey, ProcessId};
 use crate::model::snapshot::{Measured, Snapshot};
 
@@ -43,6 +43,8 @@ pub enum Action {
     Premap(premap::Step),
     /// A step of `readahead`.
     Readahead(readahead::Step),
+    /// A step of `prezero`.
+    Prezero(prezero::Step),
 }
 
 /// Everything to do now, in order. What is taken away comes before what is given, so that two
@@ -59,6 +61,8 @@ pub fn plan(event: &Event, snapshot: &Snapshot) -> Vec<Action> {
     actions.extend(steps.into_iter().map(Action::Premap));
     let steps = readahead::withdraw(event, snapshot);
     actions.extend(steps.into_iter().map(Action::Readahead));
+    let steps = prezero::withdraw(event, snapshot);
+    actions.extend(steps.into_iter().map(Action::Prezero));
     actions.extend(mark(event, snapshot));
     actions.extend(
         protect::grant(event, snapshot)
@@ -69,6 +73,8 @@ pub fn plan(event: &Event, snapshot: &Snapshot) -> Vec<Action> {
     actions.extend(steps.into_iter().map(Action::Premap));
     let steps = readahead::grant(event, snapshot);
     actions.extend(steps.into_iter().map(Action::Readahead));
+    let steps = prezero::grant(event, snapshot);
+    actions.extend(steps.into_iter().map(Action::Prezero));
     actions
 }
 

@@ -11,6 +11,7 @@ pub mod changes;
 pub mod device;
 pub mod oom_score_adj;
 pub mod premap;
+pub mod prezero;
 pub mod readahead;
 pub mod shared_pages;
 
@@ -19,7 +20,9 @@ use std::time::Duration;
 use limelight_core::control::Outcome;
 use limelight_core::model::{App, InForce};
 use limelight_core::policy::protect::Step;
-use limelight_core::policy::{boost, premap as heap, readahead as ahead, Action};
+use limelight_core::policy::{
+    boost, premap as heap, prezero as zeroes, readahead as ahead, Action,
+};
 
 use crate::doors::Doors;
 use crate::locker::Locker;
@@ -45,6 +48,8 @@ pub struct Actuators {
     disturbances: u8,
     /// Holds shared pages, once there was somebody to hold them for.
     locker: Option<Locker>,
+    /// The disk that `prezero` reads zeroes from.
+    zeroes: Option<prezero::Open>,
 }
 
 /// What an action is carried out with.
@@ -82,6 +87,7 @@ impl Actuators {
             conflicts: Vec::new(),
             disturbances: 0,
             locker: None,
+            zeroes: None,
         }
     }
 
@@ -128,6 +134,9 @@ impl Actuators {
             Action::Readahead(ahead::Step::Switch { factor }) => {
                 self.switch_readahead(*factor, context);
             }
+            Action::Prezero(zeroes::Step::Switch { pool }) => {
+                self.switch_prezero(pool.as_ref(), context);
+            }
         }
         Effect::None
     }
@@ -173,6 +182,9 @@ impl Actuators {
             }
             Action::Readahead(ahead::Step::Switch { factor }) => {
                 self.plan_switch_readahead(*factor, context);
+            }
+            Action::Prezero(zeroes::Step::Switch { pool }) => {
+                self.plan_switch_prezero(pool.as_ref(), context);
             }
         }
     }

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What can zero pages ahead on this machine.
+
+use std::path::Path;
+
+use limelight_sys::device::Mechanism;
+use limelight_sys::dir::Dir;
+use limelight_sys::proc::Proc;
+
+use super::Findings;
+
+const FOLDER: &str = "kernel/mm/limelight/prezero";
+const CHECK: &str = "prezero kernel";
+
+/// A line for the mechanism, and one for each engine.
+pub fn examine(proc: &Path, sys: &Path, built_in: &[String], findings: &mut Findings) {
+    let ours = built_in
+        .iter()
+        .any(|name| name == Mechanism::Prezero.name());
+    let on_free = zeroed_when_freed(proc);
+    match (ours, on_free) {
+        (true, true) => findings.inert(
+            CHECK,
+            "every page is zero already when it is freed (init_on_free=1), at the price of each \
+             page that is freed",
+            "boot without init_on_free=1",
+        ),
+        (true, false) => findings.acts(
+            CHECK,
+            "the app in front is given pages that were zeroed between its response windows",
+        ),
+        (false, true) => findings.note(
+            CHECK,
+            "not in this kernel, which zeroes pages when they are freed (init_on_free=1): that \
+             moves the cost, and everybody pays it",
+        ),
+        (false, false) => findings.note(
+            CHECK,
+            "not in this kernel: pages are zeroed while the app waits for them",
+        ),
+    }
+    if ours {
+        let folder = Dir::open(sys.join(FOLDER));
+        let text = folder.and_then(|folder| folder.read_text("engines"));
+        engines(&text.unwrap_or_default(), findings);
+    }
+}
+
+/// Lines of `NAME: ready`, or `NAME: why not`.
+fn engines(text: &str, findings: &mut Findings) {
+    for (name, state) in text.lines().filter_map(|line| line.split_once(": ")) {
+        let check = format!("prezero engine {name}");
+        match state.starts_with("ready") {
+            true => findings.acts(&check, state),
+            false => findings.note(&check, state),
+        }
+    }
+}
+
+/// Whether the kernel was started so; what it was built with it does not tell.
+fn zeroed_when_freed(proc: &Path) -> bool {
+    let proc = Proc::open(&proc.to_string_lossy());
+    let text = proc.and_then(|proc| proc.dir().read_text("cmdline"));
+    text.is_ok_and(|text| {
+        let last = text
+            .split_ascii_whitespace()
+            .filter_map(|word| word.strip_prefix("init_on_free="))
+            .next_back();
+        last.is_some_and(|value| matches!(value, "1" | "y" | "Y" | "on"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::findings::Verdict;
+
+    fn said(cmdline: &str, built_in: &[&str], engines: &str) -> Findings {
+        let temp = tempfile::tempdir().unwrap();
+        let (proc, sys) = (temp.path().join("proc"), temp.path().join("sys"));
+        std::fs::create_dir_all(sys.join(FOLDER)).unwrap();
+        std::fs::create_dir(&proc).unwrap();
+        std::fs::write(proc.join("cmdline"), cmdline).unwrap();
+        std::fs::write(sys.join(FOLDER).join("engines"), engines).unwrap();
+        let built_in: Vec<String> = built_in.iter().map(|&name| name.to_owned()).collect();
+        let mut findings = Findings::default();
+        examine(&proc, &sys, &built_in, &mut findings);
+        findings
+    }
+
+    #[test]
+    fn each_engine_has_a_line() {
+        let findings = said(
+            "quiet",
+            &["protect", "prezero"],
+            "cpu: ready\nblock: no extent is named\ndma: no channel\n",
+        );
+        let checks: Vec<_> = findings.0.iter().map(|finding| &*finding.check).collect();
+        assert_eq!(
+            checks,
+            [
+                "prezero kernel",
+                "prezero engine cpu",
+                "prezero engine block",
+                "prezero engine dma"
+            ]
+        );
+        assert!(findings.0[3].detail.contains("no channel"));
+    }
+
+    #[test]
+    fn what_is_zeroed_when_it_is_freed_needs_no_pool() {
+        let findings = said("init_on_free=0 init_on_free=1", &["prezero"], "");
+        assert_eq!(findings.0[0].state, Verdict::Inert);
+        let findings = said("init_on_free=1 init_on_free=0", &["prezero"], "");
+        assert_eq!(findings.0[0].state, Verdict::Acts);
+    }
+
+    #[test]
+    fn a_stock_kernel_is_no_trouble() {
+        for cmdline in ["", "init_on_free=1"] {
+            let findings = said(cmdline, &["protect"], "cpu: ready\n");
+            assert_eq!(findings.0.len(), 1);
+            assert!(!findings.0[0].state.is_trouble());
+        }
+    }
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Pages that are zeroed ahead: by what, and how many an app takes while it is waited for.
+
+use std::path::PathBuf;
+
+/// What zeroes pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Engine {
+    /// The processor, past its caches.
+    Cpu,
+    /// A disk that reads zeroes (PREZERO's engine).
+    Block,
+    /// A channel of a DMA controller.
+    Dma,
+}
+
+impl Engine {
+    /// All, by number.
+    pub const ALL: [Engine; 3] = [Engine::Cpu, Engine::Block, Engine::Dma];
+
+    /// The name that it has everywhere.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Engine::Cpu => "cpu",
+            Engine::Block => "block",
+            Engine::Dma => "dma",
+        }
+    }
+}
+
+/// Zeroes on a disk, of which nobody else may change anything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extent {
+    /// The block device.
+    pub device: PathBuf,
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes.
+    pub len: u64,
+    /// Whether what it answers is believed without a look.
+    pub trusted: bool,
+}
+
+/// Apps whose demand is remembered; those that were not in front for longest go.
+const APPS_MAX: usize = 64;
+
+/// How many pages of fresh memory each app takes in one response window.
+///
+/// The counter is only looked at while no window is open. What an app took during one, and between
+/// it and the looks around it, is therefore one sample: a little more than the window's own, and
+/// the pool must cover that, too.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// By name, the one in front last at the end.
+    apps: Vec<(String, u64)>,
+    counted: Option<u64>,
+}
+
+impl Demand {
+    /// The counter of pages that the topmost app took, now that no window is open.
+    pub fn observe(&mut self, app: &str, counter: u64) {
+        let Some(before) = self.counted.replace(counter) else {
+            return;
+        };
+        let taken = counter.saturating_sub(before);
+        let known = self.apps.iter().position(|(name, _)| name == app);
+        // A large window is remembered for long, and forgotten by an eighth with each smaller one.
+        let pages = match known.map(|at| self.apps.remove(at).1) {
+            // Nothing taken says nothing about the next window.
+            Some(known) if taken == 0 => known,
+            Some(known) => taken.max(known - known / 8),
+            None => taken,
+        };
+        if self.apps.len() == APPS_MAX {
+            self.apps.remove(0);
+        }
+        if pages > 0 {
+            self.apps.push((app.to_owned(), pages));
+        }
+    }
+
+    /// Another app is in front: what was taken until the next look is nobody's.
+    pub fn restart(&mut self) {
+        self.counted = None;
+    }
+
+    /// Pages that an app took in one window; `None` when nothing is known.
+    pub fn of(&self, app: &str) -> Option<u64> {
+        let known = self.apps.iter().find(|(name, _)| name == app)?;
+        Some(known.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_largest_window_counts_and_fades() {
+        let mut demand = Demand::default();
+        demand.observe("a", 100);
+        assert_eq!(demand.of("a"), None, "no window yet");
+        demand.observe("a", 900);
+        assert_eq!(demand.of("a"), Some(800));
+        demand.observe("a", 910);
+        assert_eq!(demand.of("a"), Some(700));
+        demand.observe("a", 910);
+        assert_eq!(demand.of("a"), Some(700), "rest is no window");
+        demand.observe("a", 2910);
+        assert_eq!(demand.of("a"), Some(2000));
+    }
+
+    #[test]
+    fn apps_do_not_pay_for_each_other() {
+        let mut demand = Demand::default();
+        demand.observe("a", 0);
+        demand.observe("a", 500);
+        demand.restart();
+        demand.observe("b", 90_000);
+        demand.observe("b", 90_010);
+        assert_eq!((demand.of("a"), demand.of("b")), (Some(500), Some(10)));
+    }
+
+    proptest! {
+        #[test]
+        fn it_stays_bounded(names in proptest::collection::vec(0u8..255, 0..600)) {
+            let mut demand = Demand::default();
+            for (at, name) in names.iter().enumerate() {
+                demand.observe(&name.to_string(), at as u64 * 3);
+            }
+            prop_assert!(demand.apps.len() <= APPS_MAX);
+        }
+    }
+}

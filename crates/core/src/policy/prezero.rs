@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `prezero`: pages are zeroed between response windows and handed out ready.
+//!
+//! Only our kernel can do that. It decides by itself when: no window open, memory to spare, a
+//! processor with nothing else to do. What is decided here is with which engine, and how many
+//! pages: what the topmost app takes in one window, and a quarter more. While no app is topmost
+//! the pool is empty.
+
+use super::plan::Event;
+use crate::model::pressure::STEPS;
+use crate::model::prezero::{Engine, Extent};
+use crate::model::snapshot::Snapshot;
+use crate::settings::EngineChoice;
+
+/// Bytes of a page in the pool.
+const PAGE: u64 = 4096;
+/// Targets are multiples of this many pages: small changes of the app cause no call.
+const GRAIN: u64 = 256;
+/// The smallest pool, in pages.
+const LEAST: u64 = 1024;
+/// An app of which nothing is known gets this part of the largest pool.
+const UNKNOWN: u64 = 2;
+
+/// A pool of pages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pool {
+    /// What fills it.
+    pub engine: Engine,
+    /// Where the engine `block` reads.
+    pub extent: Option<Extent>,
+    /// Pages that it is filled to.
+    pub target: u64,
+}
+
+/// One step of `prezero`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Switch the kernel's `prezero` on with this pool, or off.
+    Switch {
+        /// The pool; `None`: off.
+        pool: Option<Pool>,
+    },
+}
+
+/// Which engine, of those that this machine offers. The processor can always be had.
+pub fn engine(snapshot: &Snapshot) -> Engine {
+    let settings = &snapshot.settings.prezero;
+    let offered = |engine| snapshot.engines.contains(&engine);
+    match settings.engine {
+        EngineChoice::Auto | EngineChoice::Dma if offered(Engine::Dma) => Engine::Dma,
+        EngineChoice::Block if settings.block.is_some() && offered(Engine::Block) => Engine::Block,
+        _ => Engine::Cpu,
+    }
+}
+
+/// Pages for the app in front.
+fn target(snapshot: &Snapshot) -> u64 {
+    let percent = u64::from(snapshot.settings.prezero.most_percent);
+    let most = snapshot.memory.total / 100 * percent / PAGE;
+    let wanted = match snapshot.demand {
+        Some(pages) => pages.saturating_add(pages / 4),
+        None => most / UNKNOWN,
+    };
+    let left = u64::from(STEPS - snapshot.lowered_steps.min(STEPS));
+    let pages = wanted.max(LEAST).min(most) * left / u64::from(STEPS);
+    pages / GRAIN * GRAIN
+}
+
+fn wanted(event: &Event, snapshot: &Snapshot) -> Option<Pool> {
+    let on = snapshot.settings.prezero.enabled && snapshot.device_prezero;
+    if *event == Event::Stop || !on {
+        return None;
+    }
+    let target = match snapshot.topmost {
+        Some(_) => target(snapshot),
+        None => 0,
+    };
+    let engine = engine(snapshot);
+    let extent = snapshot.settings.prezero.block.as_ref();
+    Some(Pool {
+        engine,
+        extent: extent.filter(|_| engine == Engine::Block).cloned(),
+        target,
+    })
+}
+
+/// Whether what is in force will do: a pool that is a third too large is not worth a call, one that
+/// is too small is.
+fn settled(pool: &Pool, wanted: &Pool) -> bool {
+    let fits = wanted.target <= pool.target && pool.target <= wanted.target + wanted.target / 3;
+    pool.engine == wanted.engine && pool.extent == wanted.extent && fits
+}
+
+/// What has to be taken back first.
+pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
+    let on = snapshot.in_force.device_prezero.is_some() && snapshot.device;
+    if on && wanted(event, snapshot).is_none() {
+        return vec![Step::Switch { pool: None }];
+    }
+    Vec::new()
+}
+
+/// What is given then.
+pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
+    let Some(wanted) = wanted(event, snapshot) else {
+        return Vec::new();
+    };
+    let in_force = &snapshot.in_force.device_prezero;
+    if in_force.as_ref().is_some_and(|pool| settled(pool, &wanted)) {
+        return Vec::new();
+    }
+    vec![Step::Switch { pool: Some(wanted) }]
+}
+
+/// What a person should know, one sentence each.
+pub fn notes(snapshot: &Snapshot) -> Vec<String> {
+    let settings = &snapshot.settings.prezero;
+    if !settings.enabled {
+        return vec!["prezero is switched off by the configuration ([prezero] enabled)".to_owned()];
+    }
+    if !snapshot.device_prezero {
+        return vec![
+            "prezero needs a kernel with it in /dev/limelight: a stock kernel can only zero pages when they are freed (init_on_free), which moves the cost"
+                .to_owned(),
+        ];
+    }
+    let asked = match settings.engine {
+        EngineChoice::Block => Some(Engine::Block),
+        EngineChoice::Dma => Some(Engine::Dma),
+        EngineChoice::Auto | EngineChoice::Cpu => None,
+    };
+    match asked.filter(|asked| *asked != engine(snapshot)) {
+        Some(asked) => vec![format!(
+            "prezero uses the processor: this machine does not offer the engine {} that [prezero] engine asks for",
+            asked.name()
+        )],
+        None => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::app::{App, AppKey, ProcessId};
+    use crate::model::snapshot::Measured;
+
+    const GIB: u64 = 1 << 30;
+
+    fn snapshot(demand: Option<u64>) -> Snapshot {
+        let process = ProcessId {
+            pid: 7,
+            starttime: 1,
+        };
+        let mut snapshot = Snapshot {
+            device: true,
+            device_prezero: true,
+            engines: vec![Engine::Cpu],
+            demand,
+            topmost: Some(Measured {
+                app: App {
+                    key: AppKey::Tree(process),
+                    name: "app".to_owned(),
+                    process: Some(process),
+                    home: None,
+                },
+                members: vec![process],
+                footprint: None,
+            }),
+            ..Snapshot::default()
+        };
+        snapshot.memory.total = GIB;
+        snapshot
+    }
+
+    fn pool(snapshot: &Snapshot) -> Option<Pool> {
+        match grant(&Event::Tick, snapshot).as_slice() {
+            [Step::Switch { pool }] => pool.clone(),
+            [] => None,
+            more => panic!("{more:?}"),
+        }
+    }
+
+    #[test]
+    fn it_is_what_a_window_takes_and_a_quarter_more() {
+        let pool = pool(&snapshot(Some(8192))).unwrap();
+        assert_eq!((pool.engine, pool.target), (Engine::Cpu, 10_240));
+    }
+
+    #[test]
+    fn it_is_bounded_by_memory_and_by_pressure() {
+        let mut large = snapshot(Some(1 << 40));
+        assert_eq!(
+            pool(&large).unwrap().target,
+            GIB / 100 * 6 / PAGE / GRAIN * GRAIN
+        );
+        large.lowered_steps = STEPS;
+        assert_eq!(pool(&large).unwrap().target, 0);
+        assert_eq!(pool(&snapshot(Some(3))).unwrap().target, LEAST);
+        assert!(pool(&snapshot(None)).unwrap().target > LEAST);
+    }
+
+    #[test]
+    fn without_an_app_it_is_empty() {
+        let mut none = snapshot(Some(8192));
+        none.topmost = None;
+        assert_eq!(pool(&none).unwrap().target, 0);
+    }
+
+    #[test]
+    fn a_pool_that_will_do_stays() {
+        let mut before = snapshot(Some(8192));
+        before.in_force.device_prezero = pool(&before);
+        assert_eq!(pool(&before), None);
+        before.demand = Some(7000);
+        assert_eq!(pool(&before), None);
+        before.demand = Some(9000);
+        assert!(pool(&before).unwrap().target > 10_240);
+        before.demand = Some(1000);
+        assert_eq!(pool(&before).unwrap().target, 1024);
+    }
+
+    #[test]
+    fn engines_are_taken_as_configured_and_as_offered() {
+        let mut machine = snapshot(None);
+        machine.engines = Engine::ALL.to_vec();
+        assert_eq!(engine(&machine), Engine::Dma, "auto");
+        machine.settings.prezero.engine = EngineChoice::Cpu;
+        assert_eq!(engine(&machine), Engine::Cpu);
+        machine.settings.prezero.engine = EngineChoice::Block;
+        assert_eq!(engine(&machine), Engine::Cpu, "no extent");
+        assert_eq!(notes(&machine).len(), 1);
+        machine.settings.prezero.block = Some(Extent {
+            device: "/dev/vdb".into(),
+            offset: 0,
+            len: 4096,
+            trusted: false,
+        });
+        assert_eq!(engine(&machine), Engine::Block);
+        assert!(notes(&machine).is_empty());
+        machine.engines = vec![Engine::Cpu];
+        assert_eq!(engine(&machine), Engine::Cpu, "dropped by the kernel");
+    }
+
+    #[test]
+    fn it_ends_with_the_daemon_and_with_the_setting() {
+        let mut on = snapshot(Some(8192));
+        on.in_force.device_prezero = pool(&on);
+        let off = vec![Step::Switch { pool: None }];
+        assert_eq!(withdraw(&Event::Stop, &on), off);
+        assert!(grant(&Event::Stop, &on).is_empty());
+        on.settings.prezero.enabled = false;
+        assert_eq!(withdraw(&Event::Settings, &on), off);
+        assert!(grant(&Event::Settings, &on).is_empty());
+    }
+}
