@@ -5,6 +5,8 @@
 //! the wrong type or out of range, and a syntax error are all reported with file and line, as many
 //! as there are, and nothing is applied.
 
+mod keys;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,7 +14,8 @@ use std::time::Duration;
 use limelight_core::model::prezero::Extent;
 use limelight_core::settings::{EngineChoice, Settings};
 use toml::de::{DeTable, DeValue};
-use toml::Spanned;
+
+use self::keys::{keys_of, sections, set, KEYS};
 
 /// The configuration file when none is named.
 pub const DEFAULT_FILE: &str = "/etc/limelight/limelight.toml";
@@ -103,291 +106,6 @@ impl Default for Config {
     }
 }
 
-/// What a key allows, and where its value goes.
-enum Kind {
-    Bool(fn(&mut Config, bool)),
-    /// Smallest and largest value.
-    Integer(i64, i64, fn(&mut Config, u32)),
-    /// The words; the setter gets the position of the one that was given.
-    Word(&'static [&'static str], fn(&mut Config, usize)),
-    /// An absolute path.
-    Path(fn(&mut Config, &str)),
-    /// Names of programs as the kernel knows them.
-    Names(fn(&mut Config, Vec<String>)),
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Kind::Bool(_) => f.write_str("true or false"),
-            Kind::Integer(least, most, _) => write!(f, "a whole number from {least} to {most}"),
-            Kind::Word(words, _) => write!(f, "\"{}\"", words.join("\", \"")),
-            Kind::Path(_) => f.write_str("an absolute path"),
-            Kind::Names(_) => write!(f, "a list of names of 1 to {COMM_MAX} bytes each"),
-        }
-    }
-}
-
-struct Key {
-    section: &'static str,
-    name: &'static str,
-    kind: Kind,
-}
-
-/// Bytes of a program's name that the kernel keeps.
-const COMM_MAX: usize = 15;
-
-/// A list of names; `None` when it is anything else.
-fn names(value: &DeValue<'_>) -> Option<Vec<String>> {
-    let DeValue::Array(items) = value else {
-        return None;
-    };
-    let name = |item: &Spanned<DeValue<'_>>| match item.get_ref() {
-        DeValue::String(name) if (1..=COMM_MAX).contains(&name.len()) => Some(name.to_string()),
-        _ => None,
-    };
-    items.iter().map(name).collect()
-}
-
-fn ms(value: u32) -> Duration {
-    Duration::from_millis(u64::from(value))
-}
-
-fn mib(value: u32) -> u64 {
-    u64::from(value) << 20
-}
-
-/// Every key there is.
-const KEYS: &[Key] = &[
-    Key {
-        section: "topmost",
-        name: "gap_ms",
-        kind: Kind::Integer(0, 60_000, |c, v| c.settings.topmost.gap = ms(v)),
-    },
-    Key {
-        section: "sources",
-        name: "oom_score_adj",
-        kind: Kind::Word(&["auto", "tracepoint", "scan", "off"], |c, at| {
-            use OomScoreAdjSource::{Auto, Off, Scan, Tracepoint};
-            c.oom_score_adj = pick(&[Auto, Tracepoint, Scan, Off], at);
-        }),
-    },
-    Key {
-        section: "sources",
-        name: "scan_interval_ms",
-        kind: Kind::Integer(100, 60_000, |c, v| c.scan_interval = ms(v)),
-    },
-    Key {
-        section: "sources",
-        name: "evdev",
-        kind: Kind::Word(&["auto", "on", "off"], |c, at| {
-            c.evdev = pick(&[EvdevSource::Auto, EvdevSource::On, EvdevSource::Off], at);
-        }),
-    },
-    Key {
-        section: "protect",
-        name: "enabled",
-        kind: Kind::Bool(|c, v| c.settings.protect.enabled = v),
-    },
-    Key {
-        section: "protect",
-        name: "budget_percent",
-        kind: Kind::Integer(1, 90, |c, v| c.settings.protect.budget_percent = v as u8),
-    },
-    Key {
-        section: "protect",
-        name: "interval_ms",
-        kind: Kind::Integer(100, 10_000, |c, v| c.settings.protect.interval = ms(v)),
-    },
-    Key {
-        section: "protect",
-        name: "oom_score_adj_points",
-        kind: Kind::Integer(0, 1000, |c, v| c.settings.protect.oom_points = v as u16),
-    },
-    Key {
-        section: "protect",
-        name: "lock_shared",
-        kind: Kind::Bool(|c, v| c.settings.protect.lock_shared = v),
-    },
-    Key {
-        section: "protect",
-        name: "adopt",
-        kind: Kind::Word(&["auto", "never", "always"], |c, at| {
-            c.adopt = pick(&[Adopt::Auto, Adopt::Never, Adopt::Always], at);
-        }),
-    },
-    Key {
-        section: "boost",
-        name: "enabled",
-        kind: Kind::Bool(|c, v| c.settings.boost.enabled = v),
-    },
-    Key {
-        section: "boost",
-        name: "cpu_weight",
-        kind: Kind::Integer(100, 10_000, |c, v| c.settings.boost.cpu_weight = v),
-    },
-    Key {
-        section: "boost",
-        name: "nice_points",
-        kind: Kind::Integer(0, 39, |c, v| c.settings.boost.nice_points = v as u8),
-    },
-    Key {
-        section: "boost",
-        name: "slice_us",
-        kind: Kind::Integer(0, 100_000, |c, v| {
-            // The kernel gives nobody less.
-            c.settings.boost.slice_us = if v == 0 { 0 } else { v.max(100) };
-        }),
-    },
-    Key {
-        section: "boost",
-        name: "io_weight",
-        kind: Kind::Integer(100, 10_000, |c, v| c.settings.boost.io_weight = v),
-    },
-    Key {
-        section: "boost",
-        name: "io_level",
-        kind: Kind::Integer(0, 7, |c, v| c.settings.boost.io_level = v as u8),
-    },
-    Key {
-        section: "boost",
-        name: "starting",
-        kind: Kind::Bool(|c, v| c.settings.boost.starting = v),
-    },
-    Key {
-        section: "boost",
-        name: "helpers",
-        kind: Kind::Names(|c, v| c.settings.boost.helpers = v),
-    },
-    Key {
-        section: "premap",
-        name: "enabled",
-        kind: Kind::Bool(|c, v| c.settings.premap.enabled = v),
-    },
-    Key {
-        section: "premap",
-        name: "window_pages",
-        kind: Kind::Integer(1, 512, |c, v| c.settings.premap.window_pages = v as u16),
-    },
-    Key {
-        section: "readahead",
-        name: "enabled",
-        kind: Kind::Bool(|c, v| c.settings.readahead.enabled = v),
-    },
-    Key {
-        section: "readahead",
-        name: "factor",
-        kind: Kind::Integer(1, 64, |c, v| c.settings.readahead.factor = v as u8),
-    },
-    Key {
-        section: "readahead",
-        name: "rate_mib",
-        kind: Kind::Integer(1, 65_536, |c, v| c.settings.readahead.rate = mib(v)),
-    },
-    Key {
-        section: "readahead",
-        name: "cold_start",
-        kind: Kind::Bool(|c, v| c.settings.readahead.cold_start = v),
-    },
-    Key {
-        section: "readahead",
-        name: "record_s",
-        kind: Kind::Integer(1, 60, |c, v| {
-            c.settings.readahead.record = ms(v * 1000);
-        }),
-    },
-    Key {
-        section: "readahead",
-        name: "record_mib",
-        kind: Kind::Integer(1, 65_536, |c, v| c.settings.readahead.record_bytes = mib(v)),
-    },
-    Key {
-        section: "readahead",
-        name: "records",
-        kind: Kind::Integer(1, 4096, |c, v| c.settings.readahead.records = v),
-    },
-    Key {
-        section: "readahead",
-        name: "directory",
-        kind: Kind::Path(|c, v| c.cold_start_directory = v.into()),
-    },
-    Key {
-        section: "prezero",
-        name: "enabled",
-        kind: Kind::Bool(|c, v| c.settings.prezero.enabled = v),
-    },
-    Key {
-        section: "prezero",
-        name: "engine",
-        kind: Kind::Word(&["auto", "cpu", "dma", "block"], |c, at| {
-            use EngineChoice::{Auto, Block, Cpu, Dma};
-            c.settings.prezero.engine = pick(&[Auto, Cpu, Dma, Block], at);
-        }),
-    },
-    Key {
-        section: "prezero",
-        name: "most_percent",
-        kind: Kind::Integer(1, 6, |c, v| c.settings.prezero.most_percent = v as u8),
-    },
-    Key {
-        section: "prezero",
-        name: "block_device",
-        kind: Kind::Path(|c, v| block(c).device = v.into()),
-    },
-    Key {
-        section: "prezero",
-        name: "block_offset_mib",
-        kind: Kind::Integer(0, 1 << 31, |c, v| block(c).offset = mib(v)),
-    },
-    Key {
-        section: "prezero",
-        name: "block_mib",
-        kind: Kind::Integer(1, 65_536, |c, v| block(c).len = mib(v)),
-    },
-    Key {
-        section: "prezero",
-        name: "block_trusted",
-        kind: Kind::Bool(|c, v| block(c).trusted = v),
-    },
-    Key {
-        section: "window",
-        name: "enabled",
-        kind: Kind::Bool(|c, v| c.settings.window.enabled = v),
-    },
-    Key {
-        section: "window",
-        name: "deadline_ms",
-        kind: Kind::Integer(10, 10_000, |c, v| c.settings.window.deadline = ms(v)),
-    },
-    Key {
-        section: "window",
-        name: "deadline_max_ms",
-        kind: Kind::Integer(10, 10_000, |c, v| c.settings.window.deadline_max = ms(v)),
-    },
-    Key {
-        section: "window",
-        name: "apps",
-        kind: Kind::Integer(1, 4096, |c, v| c.settings.window.apps = v),
-    },
-    Key {
-        section: "kernel",
-        name: "device",
-        kind: Kind::Word(&["auto", "require", "off"], |c, at| {
-            c.device = pick(&[UseDevice::Auto, UseDevice::Require, UseDevice::Off], at);
-        }),
-    },
-];
-
-/// The zeroes on a disk; one key of them names all.
-fn block(config: &mut Config) -> &mut Extent {
-    config.settings.prezero.block.get_or_insert_with(|| Extent {
-        device: PathBuf::new(),
-        offset: 0,
-        len: mib(4),
-        trusted: false,
-    })
-}
-
 /// What is missing, though each key by itself is right.
 fn incomplete(config: &Config) -> Option<&'static str> {
     let prezero = &config.settings.prezero;
@@ -401,10 +119,6 @@ fn incomplete(config: &Config) -> Option<&'static str> {
         }
         _ => None,
     }
-}
-
-fn pick<T: Copy + Default>(values: &[T], at: usize) -> T {
-    values.get(at).copied().unwrap_or_default()
 }
 
 /// One mistake.
@@ -585,64 +299,6 @@ fn apply(config: &mut Config, text: &str) -> Vec<(usize, String)> {
     }
     errors.sort();
     errors
-}
-
-/// Sets one key. Returns what is wrong with the value.
-fn set(config: &mut Config, key: &Key, value: &Spanned<DeValue<'_>>) -> Option<String> {
-    let value = value.get_ref();
-    let integer = value.as_integer().and_then(|integer| {
-        i64::from_str_radix(&integer.as_str().replace('_', ""), integer.radix()).ok()
-    });
-    match (&key.kind, value) {
-        (Kind::Bool(set), DeValue::Boolean(value)) => set(config, *value),
-        (Kind::Integer(least, most, set), DeValue::Integer(_))
-            if integer.is_some_and(|value| (*least..=*most).contains(&value)) =>
-        {
-            set(config, u32::try_from(integer?).ok()?);
-        }
-        (Kind::Word(words, set), DeValue::String(value)) if words.contains(&value.as_ref()) => {
-            set(
-                config,
-                words.iter().position(|word| *word == value.as_ref())?,
-            );
-        }
-        (Kind::Path(set), DeValue::String(value)) if Path::new(value.as_ref()).is_absolute() => {
-            set(config, value.as_ref());
-        }
-        (Kind::Names(set), value) if names(value).is_some() => {
-            set(config, names(value)?);
-        }
-        (kind, value) => {
-            let given = match value {
-                DeValue::String(text) => format!("\"{text}\""),
-                DeValue::Integer(number) => number.as_str().to_owned(),
-                DeValue::Float(number) => number.as_str().to_owned(),
-                DeValue::Boolean(value) => value.to_string(),
-                value => format!("a value of type {}", value.type_str()),
-            };
-            return Some(format!(
-                "`{}` in [{}] is {given}; allowed: {kind}",
-                key.name, key.section
-            ));
-        }
-    }
-    None
-}
-
-fn sections() -> String {
-    let mut sections: Vec<String> = KEYS
-        .iter()
-        .map(|key| format!("[{}]", key.section))
-        .collect();
-    sections.dedup();
-    sections.join(", ")
-}
-
-fn keys_of(section: &str) -> String {
-    let keys = KEYS.iter().filter(|key| key.section == section);
-    keys.map(|key| format!("`{}`", key.name))
-        .collect::<Vec<_>>()
-        .join(", ")
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
+use super::keys::ms;
 use super::*;
 use limelight_core::settings::{BoostSettings, PrezeroSettings, WindowSettings};
 use proptest::prelude::*;
