@@ -48,15 +48,9 @@ pub fn engines(doors: &Doors) -> Vec<Engine> {
     ready(&text.unwrap_or_default())
 }
 
+/// A line for each engine, with a colon and what it lacks if it cannot be had.
 fn ready(text: &str) -> Vec<Engine> {
-    let is_ready = |engine: &Engine| {
-        text.lines().any(|line| {
-            let state = line
-                .split_once(':')
-                .filter(|(name, _)| *name == engine.name());
-            state.is_some_and(|(_, state)| state.split_ascii_whitespace().next() == Some("ready"))
-        })
-    };
+    let is_ready = |engine: &Engine| text.lines().any(|line| line == engine.name());
     Engine::ALL.into_iter().filter(is_ready).collect()
 }
 
@@ -66,9 +60,9 @@ mod tests {
 
     #[test]
     fn only_engines_that_are_ready_count() {
-        let text = "cpu: ready\nblock: ready (given with the request)\ndma: no channel\n";
+        let text = "cpu\nblock\ndma: no channel\n";
         assert_eq!(ready(text), [Engine::Cpu, Engine::Block]);
-        assert_eq!(ready("dma: ready\nnew: ready\n"), [Engine::Dma]);
+        assert_eq!(ready("dma\nnew\n"), [Engine::Dma]);
         assert_eq!(ready(""), []);
     }
 }

@@ -46,13 +46,12 @@ pub fn examine(proc: &Path, sys: &Path, built_in: &[String], findings: &mut Find
     }
 }
 
-/// Lines of `NAME: ready`, or `NAME: why not`.
+/// Lines of `NAME`, or `NAME: what it lacks`.
 fn engines(text: &str, findings: &mut Findings) {
-    for (name, state) in text.lines().filter_map(|line| line.split_once(": ")) {
-        let check = format!("prezero engine {name}");
-        match state.starts_with("ready") {
-            true => findings.acts(&check, state),
-            false => findings.note(&check, state),
+    for line in text.lines() {
+        match line.split_once(": ") {
+            Some((name, lacks)) => findings.note(&format!("prezero engine {name}"), lacks),
+            None => findings.acts(&format!("prezero engine {line}"), "can zero pages"),
         }
     }
 }
@@ -93,7 +92,7 @@ mod tests {
         let findings = said(
             "quiet",
             &["protect", "prezero"],
-            "cpu: ready\nblock: no extent is named\ndma: no channel\n",
+            "cpu\nblock\ndma: no channel\n",
         );
         let checks: Vec<_> = findings.0.iter().map(|finding| &*finding.check).collect();
         assert_eq!(
@@ -119,7 +118,7 @@ mod tests {
     #[test]
     fn a_stock_kernel_is_no_trouble() {
         for cmdline in ["", "init_on_free=1"] {
-            let findings = said(cmdline, &["protect"], "cpu: ready\n");
+            let findings = said(cmdline, &["protect"], "cpu\n");
             assert_eq!(findings.0.len(), 1);
             assert!(!findings.0[0].state.is_trouble());
         }

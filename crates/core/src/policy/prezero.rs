@@ -4,7 +4,7 @@
 //! Only our kernel can do that. It decides by itself when: no window open, memory to spare, a
 //! processor with nothing else to do. What is decided here is with which engine, and how many
 //! pages: what the topmost app takes in one window, and a quarter more. While no app is topmost
-//! the pool is empty.
+//! it is switched off, and the pool is empty.
 
 use super::plan::Event;
 use crate::model::pressure::STEPS;
@@ -71,10 +71,11 @@ fn wanted(event: &Event, snapshot: &Snapshot) -> Option<Pool> {
     if *event == Event::Stop || !on {
         return None;
     }
-    let target = match snapshot.topmost {
-        Some(_) => target(snapshot),
-        None => 0,
-    };
+    snapshot.topmost.as_ref()?;
+    let target = target(snapshot);
+    if target == 0 {
+        return None;
+    }
     let engine = engine(snapshot);
     let extent = snapshot.settings.prezero.block.as_ref();
     Some(Pool {
@@ -194,16 +195,19 @@ mod tests {
             GIB / 100 * 6 / PAGE / GRAIN * GRAIN
         );
         large.lowered_steps = STEPS;
-        assert_eq!(pool(&large).unwrap().target, 0);
+        assert_eq!(pool(&large), None);
         assert_eq!(pool(&snapshot(Some(3))).unwrap().target, LEAST);
         assert!(pool(&snapshot(None)).unwrap().target > LEAST);
     }
 
     #[test]
-    fn without_an_app_it_is_empty() {
+    fn without_an_app_it_is_off() {
         let mut none = snapshot(Some(8192));
+        none.in_force.device_prezero = pool(&none);
         none.topmost = None;
-        assert_eq!(pool(&none).unwrap().target, 0);
+        assert_eq!(pool(&none), None);
+        let off = vec![Step::Switch { pool: None }];
+        assert_eq!(withdraw(&Event::Topmost, &none), off);
     }
 
     #[test]
