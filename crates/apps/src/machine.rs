@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{bail, Context, Result};
 
 use crate::memory::{Mapping, MIB, PAGE};
+use crate::null_blk::NullBlk;
 use crate::plan::{Data, Machine, Swap};
 use crate::process::run;
 use crate::store::Store;
@@ -167,12 +168,17 @@ pub fn store(machine: &Machine) -> Result<Store> {
 
 /// The kernel's reclaim thread of the first node.
 pub fn kswapd() -> Result<Option<i32>> {
+    thread("kswapd0")
+}
+
+/// The kernel's thread of that name.
+pub fn thread(name: &str) -> Result<Option<i32>> {
     for entry in fs::read_dir("/proc").context("cannot list /proc")? {
         let path = entry?.path();
         let comm = fs::read_to_string(path.join("comm")).unwrap_or_default();
-        if comm.trim() == "kswapd0" {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            return Ok(name.parse().ok());
+        if comm.trim() == name {
+            let number = path.file_name().unwrap_or_default().to_string_lossy();
+            return Ok(number.parse().ok());
         }
     }
     Ok(None)
@@ -277,27 +283,15 @@ fn null_blk(
     request_kib: Option<u32>,
     memory_backed: bool,
 ) -> Result<()> {
-    let directory = PathBuf::from("/sys/kernel/config/nullb").join(name);
-    fs::create_dir(&directory)
-        .with_context(|| format!("cannot create {}: is null_blk there?", directory.display()))?;
     let largest = request_kib.map(|kib| ("max_sectors", (kib * 2).to_string()));
-    let properties = [
+    let mut properties = vec![
         ("size", mib.to_string()),
         ("memory_backed", u8::from(memory_backed).to_string()),
         ("irqmode", "2".into()),
         ("completion_nsec", completion_nsec.to_string()),
     ];
-    let power = ("power", "1".into());
-    for (file, value) in properties.into_iter().chain(largest).chain([power]) {
-        let path = directory.join(file);
-        fs::write(&path, &value)
-            .with_context(|| format!("cannot write {value} to {}", path.display()))?;
-    }
-    let device = Path::new("/dev").join(name);
-    if !device.exists() {
-        bail!("null_blk did not create {}", device.display());
-    }
-    Ok(())
+    properties.extend(largest);
+    NullBlk::create(name, &properties).map(drop)
 }
 
 /// Writes every byte of a device, so that it has all the memory it will ever need.

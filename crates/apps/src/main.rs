@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use limelight_apps::{
-    background, cell, churn, fragment, heap, init, load, overhead, premap_rules, readahead_rules,
-    reading, self_hog, soak, spin, viewer,
+    background, cell, churn, fragment, heap, init, load, overhead, premap_rules, prezero_rules,
+    readahead_rules, reading, self_hog, soak, spin, viewer,
 };
 use serde::de::DeserializeOwned;
 
@@ -59,6 +59,11 @@ enum Part {
     },
     /// One short-lived process of a build.
     Compiler,
+    /// Takes pages and looks at every byte.
+    ZeroChecker {
+        /// Nothing, in JSON.
+        spec: String,
+    },
     /// Reads a file in small pieces, or in clusters.
     Reader {
         /// Its specification in JSON.
@@ -136,6 +141,10 @@ fn run(part: Part) -> Result<u8> {
         Part::HeapRules { spec } => {
             let () = parse(&spec)?;
             premap_rules::app()?;
+        }
+        Part::ZeroChecker { spec } => {
+            let () = parse(&spec)?;
+            prezero_rules::app()?;
         }
         Part::Fragmenter { spec } => fragment::fragmenter(&parse(&spec)?)?,
         Part::Starter { spec } => readahead_rules::starter(&parse(&spec)?)?,

@@ -104,6 +104,26 @@ impl Mapping {
         unsafe { ptr::write_volatile(self.address.add(page * PAGE).cast::<u64>(), word) }
     }
 
+    /// Whether every byte of a page is 0.
+    pub fn is_zero(&self, page: usize) -> bool {
+        assert!(page < self.pages());
+        (0..PAGE / 8).all(|word| {
+            // SAFETY: as in `read_page`.
+            let word = unsafe {
+                let start = self.address.add(page * PAGE).cast::<u64>();
+                ptr::read_volatile(start.add(word))
+            };
+            word == 0
+        })
+    }
+
+    /// Leaves something in every byte of a page of anonymous memory.
+    pub fn soil(&mut self, page: usize) {
+        assert!(page < self.pages());
+        // SAFETY: as in `dirty_page`.
+        unsafe { ptr::write_bytes(self.address.add(page * PAGE), 0xa5, PAGE) };
+    }
+
     /// Gives a page of anonymous memory back.
     pub fn discard_page(&mut self, page: usize) -> Result<()> {
         assert!(page < self.pages());

@@ -43,6 +43,8 @@ pub enum Work {
     Heap(Heap),
     /// What premap must respect: limits, borders, and other mechanisms of the kernel.
     PremapRules,
+    /// What prezero promises: only zeroes, whatever becomes of the engine, and nobody goes without.
+    PrezeroRules,
     /// Page faults and reclaim without Limelight's device being open.
     Overhead(Overhead),
     /// Accesses whose cache misses are known.

@@ -12,6 +12,7 @@ mod gallery_synthetic;
 mod overhead;
 mod premap;
 mod prezero;
+mod prezero_rules;
 mod protect;
 mod readahead;
 mod restore;
@@ -32,6 +33,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &focus::Focus,
         &fallback::Fallback,
         &premap::PremapRules,
+        &prezero_rules::PrezeroRules,
         &readahead::Readahead,
         &restore::Restore,
         &boost::Rules,
