@@ -170,4 +170,9 @@ pub enum ConfigCommand {
         /// This file alone, instead of /etc/limelight/limelight.toml and its drop-ins.
         file: Option<PathBuf>,
     },
+    /// Print every key with its value, and the file and line that set it.
+    Show {
+        /// This file alone, instead of /etc/limelight/limelight.toml and its drop-ins.
+        file: Option<PathBuf>,
+    },
 }

@@ -11,6 +11,7 @@ mod latency;
 mod library;
 mod manual;
 mod run;
+mod settings;
 mod status;
 
 use std::io::{self, Write};
@@ -125,6 +126,12 @@ fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
                 true => format::json(&serde_json::json!({ "message": "no mistake" }), out)?,
                 false => writeln!(out, "no mistake")?,
             }
+        }
+        Command::Config(ConfigCommand::Show { file }) => {
+            let origin = file.clone().map_or(Origin::Default, Origin::File);
+            let values = config::values(&origin);
+            let values = values.map_err(|errors| Failure::Other(errors.to_string()))?;
+            settings::print(&values, args.json, out)?;
         }
         Command::Completions { shell } => manual::completions(*shell, out),
         Command::Man { directory } => manual::write(directory)?,

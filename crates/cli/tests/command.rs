@@ -392,6 +392,31 @@ fn doctor_reports_the_daemon_and_fails_when_something_is_missing() {
 }
 
 #[test]
+fn each_value_is_shown_with_where_it_comes_from() {
+    let temp = tempfile::tempdir().unwrap();
+    let file = temp.path().join("limelight.toml");
+    std::fs::write(&file, "[boost]\nio_level = 3\n").unwrap();
+    let shown = Command::cargo_bin("limelight")
+        .unwrap()
+        .args(["config", "show"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert!(shown.status.success());
+    let text = String::from_utf8(shown.stdout).unwrap();
+    let line = |key: &str| text.lines().find(|line| line.starts_with(key)).unwrap();
+    assert!(
+        line("io_level").ends_with(&format!("3  ({}:2)", file.display())),
+        "{text}"
+    );
+    assert!(line("cpu_weight").ends_with("10000  (default)"), "{text}");
+    assert!(
+        line("block_device").ends_with("not set  (default)"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_wrong_configuration_is_told_with_file_and_line() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("limelight.toml");

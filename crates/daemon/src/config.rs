@@ -15,7 +15,7 @@ use limelight_core::model::prezero::Extent;
 use limelight_core::settings::{EngineChoice, Settings};
 use toml::de::{DeTable, DeValue};
 
-use self::keys::{keys_of, sections, set, KEYS};
+use self::keys::{keys_of, sections, set, Key, KEYS};
 
 /// The configuration file when none is named.
 pub const DEFAULT_FILE: &str = "/etc/limelight/limelight.toml";
@@ -169,16 +169,65 @@ pub enum Origin {
     File(PathBuf),
 }
 
+/// A key, what it is set to, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Value {
+    /// Name of the section.
+    pub section: &'static str,
+    /// Name of the key.
+    pub key: &'static str,
+    /// As it would be written; `None`: not set, and there is no default.
+    pub value: Option<String>,
+    /// File and line that set it last; `None`: the default.
+    pub origin: Option<(PathBuf, usize)>,
+}
+
 /// Reads the configuration. Without any file it is [`Config::default`].
 pub fn load(origin: &Origin) -> Result<Config, ConfigErrors> {
+    Ok(load_files(&files(origin)?)?.config)
+}
+
+/// Every key with its value, in the order of the packaged file.
+pub fn values(origin: &Origin) -> Result<Vec<Value>, ConfigErrors> {
+    let given = load_files(&files(origin)?)?.given;
+    let value = |key: &Key| {
+        let last = given.iter().rev().find(|given| given.is(key));
+        Value {
+            section: key.section,
+            key: key.name,
+            value: match last {
+                Some(given) => Some(given.value.clone()),
+                None => default_of(key).map(str::to_owned),
+            },
+            origin: last.map(|given| (given.file.clone(), given.line)),
+        }
+    };
+    Ok(KEYS.iter().map(value).collect())
+}
+
+/// The packaged file has a line `#: KEY = DEFAULT` for each key that has a default.
+fn default_of(key: &Key) -> Option<&'static str> {
+    let text = include_str!("../../../packaging/limelight.toml");
+    let mut lines = text.lines();
+    lines.find(|line| line.trim() == format!("[{}]", key.section))?;
+    lines
+        .take_while(|line| !line.starts_with('['))
+        .find_map(|line| {
+            line.strip_prefix("#: ")?
+                .strip_prefix(key.name)?
+                .strip_prefix(" = ")
+        })
+}
+
+fn files(origin: &Origin) -> Result<Vec<PathBuf>, ConfigErrors> {
     match origin {
-        Origin::Default => load_with_drop_ins(Path::new(DEFAULT_FILE)),
-        Origin::File(file) => load_files(std::slice::from_ref(file)),
+        Origin::Default => with_drop_ins(Path::new(DEFAULT_FILE)),
+        Origin::File(file) => Ok(vec![file.clone()]),
     }
 }
 
-/// Reads `file` if it is there and the `*.toml` files in the directory `file.d`, sorted by name.
-pub fn load_with_drop_ins(file: &Path) -> Result<Config, ConfigErrors> {
+/// `file` if it is there and the `*.toml` files in the directory `file.d`, sorted by name.
+fn with_drop_ins(file: &Path) -> Result<Vec<PathBuf>, ConfigErrors> {
     let mut files = Vec::new();
     if file.exists() {
         files.push(file.to_owned());
@@ -205,16 +254,44 @@ pub fn load_with_drop_ins(file: &Path) -> Result<Config, ConfigErrors> {
             }]));
         }
     }
-    load_files(&files)
+    Ok(files)
 }
 
-fn load_files(files: &[PathBuf]) -> Result<Config, ConfigErrors> {
+/// A value as a file has it.
+struct Given {
+    section: &'static str,
+    key: &'static str,
+    value: String,
+    file: PathBuf,
+    line: usize,
+}
+
+impl Given {
+    fn is(&self, key: &Key) -> bool {
+        (self.section, self.key) == (key.section, key.name)
+    }
+}
+
+struct Loaded {
+    config: Config,
+    given: Vec<Given>,
+}
+
+fn load_files(files: &[PathBuf]) -> Result<Loaded, ConfigErrors> {
     let mut config = Config::default();
-    let mut errors = Vec::new();
+    let (mut given, mut errors) = (Vec::new(), Vec::new());
     for file in files {
         match std::fs::read_to_string(file) {
             Ok(text) => {
-                let found = apply(&mut config, &text);
+                let found = apply(&mut config, &text, &mut |key, value, line| {
+                    given.push(Given {
+                        section: key.section,
+                        key: key.name,
+                        value: value.to_owned(),
+                        file: file.clone(),
+                        line,
+                    });
+                });
                 errors.extend(found.into_iter().map(|(line, message)| ConfigError {
                     file: file.clone(),
                     line,
@@ -241,14 +318,19 @@ fn load_files(files: &[PathBuf]) -> Result<Config, ConfigErrors> {
         });
     }
     if errors.is_empty() {
-        Ok(config)
+        Ok(Loaded { config, given })
     } else {
         Err(ConfigErrors(errors))
     }
 }
 
-/// Reads one file's text over `config`. Returns the mistakes as line and message.
-fn apply(config: &mut Config, text: &str) -> Vec<(usize, String)> {
+/// Reads one file's text over `config`, and tells of each value that is right, as it is written, with
+/// its line. Returns the mistakes as line and message.
+fn apply(
+    config: &mut Config,
+    text: &str,
+    given: &mut dyn FnMut(&Key, &str, usize),
+) -> Vec<(usize, String)> {
     let line_at = |at: usize| {
         text.as_bytes()
             .iter()
@@ -286,7 +368,10 @@ fn apply(config: &mut Config, text: &str) -> Vec<(usize, String)> {
                 .iter()
                 .find(|key| key.section == section && key.name == name)
             {
-                Some(key) => errors.extend(set(config, key, value).map(|message| (line, message))),
+                Some(key) => match set(config, key, value) {
+                    Some(message) => errors.push((line, message)),
+                    None => given(key, text.get(value.span()).unwrap_or_default(), line),
+                },
                 None => errors.push((
                     line,
                     format!(

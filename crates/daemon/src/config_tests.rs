@@ -5,6 +5,10 @@ use super::*;
 use limelight_core::settings::{BoostSettings, PrezeroSettings, WindowSettings};
 use proptest::prelude::*;
 
+fn loaded(file: &Path) -> Result<Config, ConfigErrors> {
+    Ok(load_files(&with_drop_ins(file)?)?.config)
+}
+
 /// Mistakes, and what is said about them, word for word.
 #[test]
 fn golden_errors() {
@@ -75,7 +79,7 @@ fn golden_errors() {
         ("protect = true\n", &[(1, "`protect` is a section: write [protect]")]),
     ];
     for (text, errors) in golden {
-        let found = apply(&mut Config::default(), text);
+        let found = apply(&mut Config::default(), text, &mut |_, _, _| {});
         let found: Vec<_> = found
             .iter()
             .map(|(line, text)| (*line, text.as_str()))
@@ -89,6 +93,7 @@ fn a_syntax_error_has_its_line() {
     let errors = apply(
         &mut Config::default(),
         "[protect]\nenabled = true\nadopt = \n",
+        &mut |_, _, _| {},
     );
     assert_eq!(errors.len(), 1);
     assert_eq!(errors[0].0, 3, "{errors:?}");
@@ -96,6 +101,7 @@ fn a_syntax_error_has_its_line() {
     let twice = apply(
         &mut Config::default(),
         "[protect]\nenabled = true\nenabled = false\n",
+        &mut |_, _, _| {},
     );
     assert_eq!(twice[0].0, 3, "{twice:?}");
 }
@@ -154,7 +160,7 @@ fn every_key_reaches_the_configuration() {
         device = \"require\"
     ";
     let mut config = Config::default();
-    assert_eq!(apply(&mut config, text), []);
+    assert_eq!(apply(&mut config, text, &mut |_, _, _| {}), []);
     assert_eq!(config.settings.topmost.gap, ms(3000));
     assert_eq!(config.oom_score_adj, OomScoreAdjSource::Scan);
     assert_eq!(config.scan_interval, ms(256));
@@ -212,7 +218,7 @@ fn every_key_reaches_the_configuration() {
 fn drop_ins_are_read_in_order_and_the_last_word_counts() {
     let temp = tempfile::tempdir().unwrap();
     let file = temp.path().join("limelight.toml");
-    assert_eq!(load_with_drop_ins(&file).unwrap(), Config::default());
+    assert_eq!(loaded(&file).unwrap(), Config::default());
     let drop_ins = temp.path().join("limelight.toml.d");
     std::fs::create_dir(&drop_ins).unwrap();
     std::fs::write(
@@ -227,7 +233,7 @@ fn drop_ins_are_read_in_order_and_the_last_word_counts() {
         "[protect]\nbudget_percent = 99\n",
     )
     .unwrap();
-    let config = load_with_drop_ins(&file).unwrap();
+    let config = loaded(&file).unwrap();
     assert_eq!(config.settings.protect.budget_percent, 30);
     assert_eq!(config.settings.protect.interval, ms(1000));
     let alone = load(&Origin::File(file)).unwrap();
@@ -242,7 +248,7 @@ fn mistakes_of_all_files_are_listed() {
     std::fs::create_dir(&drop_ins).unwrap();
     std::fs::write(&file, "a = 1\n").unwrap();
     std::fs::write(drop_ins.join("x.toml"), "\n\n[b]\n").unwrap();
-    let text = load_with_drop_ins(&file).unwrap_err().to_string();
+    let text = loaded(&file).unwrap_err().to_string();
     let lines: Vec<_> = text.lines().collect();
     assert_eq!(lines.len(), 2, "{text}");
     assert!(
@@ -261,7 +267,7 @@ fn mistakes_of_all_files_are_listed() {
 fn the_packaged_file_is_the_defaults_and_names_every_key() {
     let text = include_str!("../../../packaging/limelight.toml");
     let mut config = Config::default();
-    assert_eq!(apply(&mut config, text), []);
+    assert_eq!(apply(&mut config, text, &mut |_, _, _| {}), []);
     assert_eq!(config, Config::default());
     // Every key stands there, commented out, with its default.
     let uncommented: String = text
@@ -270,11 +276,11 @@ fn the_packaged_file_is_the_defaults_and_names_every_key() {
         .collect::<Vec<_>>()
         .join("\n");
     let mut config = Config::default();
-    assert_eq!(apply(&mut config, &uncommented), []);
-    // By default there is no disk of zeroes; the name in the file is an example.
-    let example = config.settings.prezero.block.take().unwrap();
-    assert_eq!((example.offset, example.trusted), (0, false));
+    assert_eq!(apply(&mut config, &uncommented, &mut |_, _, _| {}), []);
     assert_eq!(config, Config::default());
+    // Or with an example, where there is no default.
+    let uncommented = uncommented.replace("\n#! ", "\n");
+    assert_eq!(apply(&mut config, &uncommented, &mut |_, _, _| {}), []);
     for key in KEYS {
         assert!(
             uncommented.contains(&format!("\n{} = ", key.name)),
@@ -284,10 +290,34 @@ fn the_packaged_file_is_the_defaults_and_names_every_key() {
     }
 }
 
+#[test]
+fn each_value_is_shown_with_its_file_and_line() {
+    let temp = tempfile::tempdir().unwrap();
+    let file = temp.path().join("limelight.toml");
+    let text = "[protect]\n\nbudget_percent = 40\n[boost]\nhelpers = [\"Xorg\",\n \"sway\"]\n";
+    std::fs::write(&file, text).unwrap();
+    let all = values(&Origin::File(file.clone())).unwrap();
+    assert_eq!(all.len(), KEYS.len());
+    let of = |key| all.iter().find(|value| value.key == key).unwrap();
+    let budget = of("budget_percent");
+    assert_eq!(budget.value.as_deref(), Some("40"));
+    assert_eq!(budget.origin, Some((file.clone(), 3)));
+    assert_eq!(of("helpers").origin, Some((file, 5)));
+    assert_eq!(
+        (of("gap_ms").value.as_deref(), &of("gap_ms").origin),
+        (Some("2000"), &None)
+    );
+    let unset: Vec<_> = all.iter().filter(|value| value.value.is_none()).collect();
+    assert!(
+        unset.iter().all(|value| value.key.starts_with("block_")),
+        "{unset:?}"
+    );
+}
+
 proptest! {
     #[test]
     fn no_text_panics(text in "(\\[[a-z]{0,8}\\]\n)?[a-z_]{0,8} ?=? ?[-0-9a-z\"._\\[{]{0,10}\n?.*") {
-        apply(&mut Config::default(), &text);
+        apply(&mut Config::default(), &text, &mut |_, _, _| {});
     }
 }
 
