@@ -6,8 +6,8 @@ use std::io::Write;
 use std::time::Duration;
 
 use limelight_core::control::{
-    AppLatency, Change, DeviceStatus, MemoryStatus, Outcome, SourceStatus, State, Status,
-    TopmostStatus, WindowStatus,
+    AppLatency, Change, DeviceStatus, KernelWindows, MemoryStatus, Outcome, SourceStatus, State,
+    Status, TopmostStatus, WindowStatus,
 };
 use limelight_sys::proc::Proc;
 use serde::Serialize;
@@ -159,8 +159,26 @@ fn window(window: &WindowStatus) -> String {
             seen.opened, seen.answered, seen.late, seen.unanswered, seen.moved
         ));
     }
+    text.push_str(&format!("\n{}", kernel_windows(&window.kernel)));
     if let Some(seen) = &window.topmost {
         text.push_str(&format!("\n{}", latency(seen)));
+    }
+    text
+}
+
+fn kernel_windows(kernel: &KernelWindows) -> String {
+    let mut text = format!(
+        "kernel {}: {}",
+        word(kernel.state),
+        printable(&kernel.detail)
+    );
+    if kernel.opened > 0 {
+        let times = format::count(kernel.opened, "time", "times");
+        text.push_str(&format!(", {times}, {} closed", kernel.closed));
+    }
+    if kernel.failed > 0 {
+        let times = format::count(kernel.failed, "time", "times");
+        text.push_str(&format!("; refused {times}, see limelightd's log"));
     }
     text
 }

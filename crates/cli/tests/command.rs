@@ -8,9 +8,9 @@ use std::thread::JoinHandle;
 
 use assert_cmd::Command;
 use limelight_core::control::{
-    AppLatency, AppStatus, Change, DeviceStatus, ErrorCode, Explain, FocusTarget, LatencyReport,
-    MechanismStatus, MemoryStatus, OpenWindow, Outcome, Request, Response, Role, SourceStatus,
-    State, Status, TopmostStatus, WindowEvent, WindowStatus, WindowTallies, PROTOCOL,
+    AppLatency, AppStatus, Change, DeviceStatus, ErrorCode, Explain, FocusTarget, KernelWindows,
+    LatencyReport, MechanismStatus, MemoryStatus, OpenWindow, Outcome, Request, Response, Role,
+    SourceStatus, State, Status, TopmostStatus, WindowEvent, WindowStatus, WindowTallies, PROTOCOL,
 };
 
 /// A daemon that answers one request, and what it was asked.
@@ -131,6 +131,13 @@ fn status() -> Status {
                 ends_in_us: 488_000,
                 inputs: 1,
             }),
+            kernel: KernelWindows {
+                state: State::Active,
+                detail: "told through /dev/limelight".into(),
+                opened: 40,
+                closed: 38,
+                failed: 0,
+            },
             sources: vec![SourceStatus {
                 name: "control socket".into(),
                 state: State::Active,

@@ -28,7 +28,9 @@ mod window;
 
 use serde::{Deserialize, Serialize};
 
-pub use window::{AppLatency, LatencyReport, OpenWindow, WindowEvent, WindowStatus, WindowTallies};
+pub use window::{
+    AppLatency, KernelWindows, LatencyReport, OpenWindow, WindowEvent, WindowStatus, WindowTallies,
+};
 
 /// Version of this protocol, in [`Status::protocol`]. It changes only when an old client would
 /// misunderstand the daemon.

@@ -111,6 +111,7 @@ impl Machine {
                 }
                 Step::Unlock { .. } => in_force.locked = None,
             },
+            Action::Window(_) => panic!("windows are told at once, not planned"),
         }
     }
 }

@@ -428,6 +428,7 @@ impl Daemon {
     fn pass_time(&mut self) {
         let at = now();
         self.windows.pass_time(at);
+        self.tell_kernel(at);
         self.tend_window_sources();
         let shift = self.topmost.tick(at);
         self.after(shift);

@@ -84,6 +84,7 @@ impl Daemon {
         }
         self.windows
             .topmost(self.topmost.front().map(|front| &front.app));
+        self.tell_kernel(now());
         self.watch_front();
         self.refresh(Event::Topmost);
         self.next_tick = now() + self.config.settings.protect.interval;

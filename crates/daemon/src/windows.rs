@@ -10,10 +10,12 @@ use limelight_core::control::{
 };
 use limelight_core::model::window::{AppAnswers, Closing, Opening, Windows};
 use limelight_core::model::{App, AppKey};
+use limelight_core::policy::{window, Action};
 use limelight_core::settings::WindowSettings;
 use limelight_sys::clock;
 use tracing::debug;
 
+use crate::actuators::Context;
 use crate::config::EvdevSource;
 use crate::daemon::Daemon;
 use crate::doors::now;
@@ -153,8 +155,23 @@ impl Daemon {
             (WindowEvent::Close, None) => closing(model.frame(Some(front.key), happened)),
             (WindowEvent::Close, Some(app)) => closing(model.frame(Some(app.key), happened)),
         };
+        self.tell_kernel(at);
         debug!("window of {}: {message} (by {source})", front.name);
         Ok(Response::Ok { message })
+    }
+
+    /// Tells the kernel what has changed for it.
+    pub(crate) fn tell_kernel(&mut self, at: Duration) {
+        let open = self.windows.model.open().map(|window| window.ends);
+        let told = self.actuators.in_force.device_window;
+        if let Some(step) = window::step(open, told, at) {
+            let context = Context {
+                doors: &self.doors,
+                now: at,
+                front: None,
+            };
+            self.actuators.apply(&Action::Window(step), context);
+        }
     }
 
     /// Opens and closes the daemon's own sources as they are wanted.
@@ -203,6 +220,7 @@ impl Daemon {
                 }
             }
         }
+        self.tell_kernel(at);
     }
 
     /// Whether this user may speak of the app in front.
@@ -294,6 +312,7 @@ impl Daemon {
         WindowStatus {
             state,
             detail,
+            kernel: self.actuators.kernel_windows(open.is_some()),
             open,
             sources: self.window_sources(),
             tallies: model.tallies(),

@@ -7,6 +7,7 @@
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -187,9 +188,21 @@ const ENGINE_BLOCK: u32 = 1;
 const ENGINE_DMA: u32 = 2;
 const PREZERO_TRUST: u32 = 2;
 
+/// `struct limelight_window`.
+#[repr(C)]
+struct Window {
+    size: u32,
+    flags: u32,
+    deadline_ns: u64,
+}
+
+const WINDOW_OPEN: u32 = 1;
+const WINDOW_CLOSE: u32 = 2;
+
 const _: () = assert!(size_of::<Info>() == 40);
 const _: () = assert!(size_of::<Topmost>() == 24);
 const _: () = assert!(size_of::<MechanismRequest>() == 56);
+const _: () = assert!(size_of::<Window>() == 16);
 
 /// The kernel's `_IOC()` of `asm-generic/ioctl.h`.
 const fn ioc(direction: u32, number: u32, size: usize) -> u32 {
@@ -202,6 +215,7 @@ const READ: u32 = 2;
 const GET_INFO: u32 = ioc(READ | WRITE, 0, size_of::<Info>());
 const SET_TOPMOST: u32 = ioc(WRITE, 1, size_of::<Topmost>());
 const SET_MECHANISM: u32 = ioc(WRITE, 2, size_of::<MechanismRequest>());
+const SET_WINDOW: u32 = ioc(WRITE, 3, size_of::<Window>());
 
 /// Why the device does not serve us.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -349,6 +363,40 @@ impl Device {
         self.call("LIMELIGHT_SET_MECHANISM", SET_MECHANISM, &mut request)
     }
 
+    /// Whether this kernel wants to know of response windows. Closes one that is open.
+    pub fn has_windows(&self) -> Result<bool, DeviceError> {
+        match self.close_window() {
+            Err(DeviceError::Call {
+                errno: Errno::NOTTY,
+                ..
+            }) => Ok(false),
+            result => result.map(|()| true),
+        }
+    }
+
+    /// The user waits from now on, for `within` at most: 1 ns to 10 s, else EINVAL. While a window is
+    /// open its deadline is moved.
+    pub fn open_window(&self, within: Duration) -> Result<(), DeviceError> {
+        self.window(
+            WINDOW_OPEN,
+            u64::try_from(within.as_nanos()).unwrap_or(u64::MAX),
+        )
+    }
+
+    /// The user waits no longer. Not an error when he did not.
+    pub fn close_window(&self) -> Result<(), DeviceError> {
+        self.window(WINDOW_CLOSE, 0)
+    }
+
+    fn window(&self, flags: u32, deadline_ns: u64) -> Result<(), DeviceError> {
+        let mut window = Window {
+            size: size_of::<Window>() as u32,
+            flags,
+            deadline_ns,
+        };
+        self.call("LIMELIGHT_SET_WINDOW", SET_WINDOW, &mut window)
+    }
+
     fn call<T>(&self, call: &'static str, number: u32, value: &mut T) -> Result<(), DeviceError> {
         loop {
             // SAFETY: `value` is a repr(C) struct of the size that is encoded in `number`, alive and
@@ -399,6 +447,8 @@ mod tests {
         assert_eq!(offset_of!(MechanismRequest, target_pages), 24);
         assert_eq!(offset_of!(MechanismRequest, block_fd), 32);
         assert_eq!(offset_of!(MechanismRequest, block_offset), 40);
+        assert_eq!(offset_of!(MechanismRequest, block_len), 48);
+        assert_eq!(offset_of!(Window, deadline_ns), 8);
     }
 
     #[test]
@@ -444,6 +494,7 @@ mod tests {
                 SET_MECHANISM,
                 "limelight_mechanism",
             ),
+            ("LIMELIGHT_SET_WINDOW", SET_WINDOW, "limelight_window"),
         ] {
             let line = HEADER
                 .lines()

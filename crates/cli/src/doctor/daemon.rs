@@ -62,6 +62,12 @@ pub fn examine(status: &Status, findings: &mut Findings) {
         "switch them on: [window] enabled",
         findings,
     );
+    let kernel = &window.kernel;
+    if kernel.state == State::Unavailable {
+        findings.note("kernel windows", &kernel.detail);
+    } else {
+        findings.acts("kernel windows", &kernel.detail);
+    }
     let sources = status.sources.iter().map(|source| ("source", source));
     let of_windows = window
         .sources

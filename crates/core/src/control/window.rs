@@ -27,10 +27,27 @@ pub struct WindowStatus {
     pub open: Option<OpenWindow>,
     /// What tells of input and frames.
     pub sources: Vec<SourceStatus>,
+    /// Whether the kernel is told of windows: active while it has one that is open.
+    pub kernel: KernelWindows,
     /// How windows came and went since the daemon started.
     pub tallies: WindowTallies,
     /// Answers of the app in front; `None` when it has given none.
     pub topmost: Option<AppLatency>,
+}
+
+/// What the kernel is told of windows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelWindows {
+    /// Whether it is told; unavailable where it does not want to know.
+    pub state: State,
+    /// Through what, or why not.
+    pub detail: String,
+    /// How often it was told that a window is open, or ends at another time.
+    pub opened: u64,
+    /// How often that one was closed; the others ended at their deadlines.
+    pub closed: u64,
+    /// How often it refused.
+    pub failed: u64,
 }
 
 /// A window that is open.

@@ -42,6 +42,7 @@ impl Flips {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -60,5 +61,31 @@ mod tests {
         assert!(!flips.shown(MS(1006), Some(MS(1000))));
         assert!(!flips.shown(MS(1010), Some(MS(1000))), "another display's");
         assert!(flips.shown(MS(1023), Some(MS(1000))));
+    }
+
+    proptest! {
+        /// Which frame may answer depends on the rest before the input alone, whatever came earlier.
+        #[test]
+        fn the_rest_before_the_input_decides(
+            earlier in prop::collection::vec(1..200u64, 0..20),
+            rest in 0..200u64,
+            later in prop::collection::vec(1..40u64, 1..10),
+        ) {
+            let mut flips = Flips::default();
+            let mut now = MS(1000);
+            for pause in earlier {
+                now += MS(pause);
+                prop_assert!(flips.shown(now, None), "what nobody waits for is not held back");
+            }
+            prop_assert!(flips.shown(now, None));
+            let since = now + MS(rest);
+            now = since;
+            for pause in later {
+                now += MS(pause);
+                let busy = MS(rest) < BUSY;
+                let may = flips.shown(now, Some(since));
+                prop_assert_eq!(may, !busy || now - since >= ON_ITS_WAY);
+            }
+        }
     }
 }

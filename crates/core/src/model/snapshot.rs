@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Everything the policy may look at, at one moment.
 
+use std::time::Duration;
+
 use super::app::{App, AppKey, ProcessId};
 use super::boost::{Autogroup, Threads, View};
 use super::footprint::Footprint;
@@ -82,6 +84,8 @@ pub struct InForce {
     pub device_readahead: Option<u8>,
     /// The pool with which the device's `prezero` is on.
     pub device_prezero: Option<Pool>,
+    /// When the response window ends that the device was told of last.
+    pub device_window: Option<Duration>,
     /// The app whose processes the device was given, and those processes, ascending.
     pub marked: Option<(AppKey, Vec<ProcessId>)>,
     /// The reservation in force.

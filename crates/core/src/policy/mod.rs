@@ -8,5 +8,6 @@ pub mod premap;
 pub mod prezero;
 pub mod protect;
 pub mod readahead;
+pub mod window;
 
 pub use plan::{plan, Action, Event};

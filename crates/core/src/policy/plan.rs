@@ -5,7 +5,7 @@
 //! report to be in force, and lists the difference. An action that failed is therefore planned
 //! again at the next event, and an event that is delivered twice does nothing the second time.
 
-use super::{boost, premap, prezero, protect, readahead};
+use super::{boost, premap, prezero, protect, readahead, window};
 use crate::model::app::{AppKey, ProcessId};
 use crate::model::snapshot::{Measured, Snapshot};
 
@@ -45,6 +45,8 @@ pub enum Action {
     Readahead(readahead::Step),
     /// A step of `prezero`.
     Prezero(prezero::Step),
+    /// Tell the kernel of a response window. Never planned here: see [`window::step`].
+    Window(window::Step),
 }
 
 /// Everything to do now, in order. What is taken away comes before what is given, so that two

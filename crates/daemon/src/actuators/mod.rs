@@ -14,6 +14,7 @@ pub mod premap;
 pub mod prezero;
 pub mod readahead;
 pub mod shared_pages;
+pub mod window;
 
 use std::time::Duration;
 
@@ -30,6 +31,7 @@ use crate::restore::Ledger;
 
 use changes::Changes;
 use device::DeviceDoor;
+use window::Told;
 
 /// All actuators and what they have in force.
 #[derive(Debug)]
@@ -42,6 +44,8 @@ pub struct Actuators {
     pub in_force: InForce,
     /// `/dev/limelight`.
     pub device: DeviceDoor,
+    /// What the device was told of response windows.
+    told: Told,
     /// Cgroup values that somebody else changed under us; left alone until the reservation ends.
     conflicts: Vec<(u64, &'static str)>,
     /// Times that somebody took the reservation away.
@@ -83,6 +87,7 @@ impl Actuators {
             ledger,
             changes: Changes::default(),
             in_force: InForce::default(),
+            told: Told::new(&device),
             device,
             conflicts: Vec::new(),
             disturbances: 0,
@@ -137,6 +142,7 @@ impl Actuators {
             Action::Prezero(zeroes::Step::Switch { pool }) => {
                 self.switch_prezero(pool.as_ref(), context);
             }
+            Action::Window(step) => self.tell_window(*step, context),
         }
         Effect::None
     }
@@ -186,6 +192,8 @@ impl Actuators {
             Action::Prezero(zeroes::Step::Switch { pool }) => {
                 self.plan_switch_prezero(pool.as_ref(), context);
             }
+            // The device is not opened in a dry run, and a window is no knob that stays turned.
+            Action::Window(_) => {}
         }
     }
 }

@@ -51,6 +51,9 @@ fn a_window_is_told_over_the_socket_and_its_time_is_the_events_own() {
     assert!(said.starts_with("open for at most"), "{said}");
     let status = daemon.status().window;
     assert_eq!(status.state, State::Active);
+    let kernel = &status.kernel;
+    assert_eq!((kernel.state, kernel.opened), (State::Unavailable, 0));
+    assert!(kernel.detail.contains("limelightd's alone"), "{kernel:?}");
     let open = status.open.unwrap();
     assert!(open.for_us >= 300_000, "{open:?}");
     assert_eq!(status.sources[0].state, State::Active);
