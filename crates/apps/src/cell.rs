@@ -9,8 +9,8 @@ use crate::record::{write, Reporter};
 use crate::scenario::Work;
 use crate::{
     boost, boost_rules, cache_model, cgroup, cold_start, daemon_killed, focus_move, gallery,
-    gallery_real, machine, overhead, premap, premap_rules, prezero, prezero_rules, process,
-    readahead_rules, reading, self_hog, soak, startup, windows,
+    gallery_real, machine, overhead, premap, premap_rules, prezero, prezero_engines, prezero_rules,
+    process, readahead_rules, reading, self_hog, soak, startup, windows,
 };
 
 /// What every scenario gets.
@@ -74,6 +74,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::PrezeroRules => prezero_rules::run(stage),
         Work::Overhead(work) => overhead::run(stage, &work),
         Work::Prezero(work) => prezero::run(stage, &work),
+        Work::PrezeroEngines(work) => prezero_engines::run(stage, &work),
         Work::CacheModel(pattern) => cache_model::run(stage, pattern),
         Work::WindowRules => windows::rules(stage),
         Work::WindowOracle(work) => windows::oracle(stage, &work),

@@ -13,13 +13,15 @@ use crate::cell::Stage;
 use crate::cgroup::Cgroup;
 use crate::churn::{Run, Spec};
 use crate::counters::Counters;
+use crate::daemon::{focus, Daemon};
 use crate::gallery::APP;
 use crate::memory::{cpu_ns, now_ns};
 use crate::plan::Arm;
+use crate::pool::{self, Windows};
 use crate::process::{Conversation, Process, Start};
 use crate::record::Reporter;
 use crate::response::median;
-use crate::scenario::Prezero;
+use crate::scenario::{Mechanisms, Prezero};
 use crate::{background, memory};
 
 /// Time before anything is measured.
@@ -41,13 +43,25 @@ pub fn run(mut stage: Stage, work: &Prezero) -> Result<()> {
         .map(|program| background::start(program, &background_cgroup))
         .transpose()?;
     sleep(SETTLE);
+    let daemon = match stage.arm {
+        Arm::Idle | Arm::Stock | Arm::InitOnFree => None,
+        Arm::Limelight => {
+            pool::configure(work.engine, work.mechanisms, &stage.machine)?;
+            let daemon = Daemon::start(&[app.process.pid()])?;
+            focus(app.process.pid())?;
+            Some(daemon)
+        }
+        arm => bail!("prezero knows no arm {arm:?}"),
+    };
+    let zeroes = daemon.is_some() && work.mechanisms != Mechanisms::AllButPrezero;
     let mut front = Front {
         app,
+        windows: daemon.is_some().then(Windows::connect).transpose()?,
         gap: Duration::from_millis(work.gap_ms.into()),
         runs_us: Vec::new(),
     };
-    if !matches!(stage.arm, Arm::Idle | Arm::Stock | Arm::InitOnFree) {
-        bail!("prezero knows no arm {:?}", stage.arm);
+    if zeroes {
+        pool::wait_full()?;
     }
     if stage.arm != Arm::Idle {
         for _ in 0..work.warm_up {
@@ -56,7 +70,16 @@ pub fn run(mut stage: Stage, work: &Prezero) -> Result<()> {
         front.runs_us.clear();
     }
 
+    if zeroes {
+        stage.reporter.value("pooled_pages", pool::wait_full()?);
+    }
+    let zeroing_us = || match zeroes {
+        true => pool::number("zero_us"),
+        false => Ok(0),
+    };
     let counters = Counters::now()?;
+    let zeroed_us = zeroing_us()?;
+    let daemon_ns = daemon.as_ref().map_or(Ok(0), Daemon::cpu_ns)?;
     let app_cpu = cpu_ns(front.app.process.pid());
     if work.cache_model {
         cache_model::begin();
@@ -64,15 +87,22 @@ pub fn run(mut stage: Stage, work: &Prezero) -> Result<()> {
     match program {
         None => {
             for _ in 0..work.runs {
+                if zeroes {
+                    // In exact mode an idle machine's time leaps, and a disk of the host's seems slow.
+                    pool::wait_full()?;
+                }
                 front.run()?;
             }
         }
         Some(program) => {
-            let program = Running::go(program)?;
+            let mut program = Running::go(program)?;
             while !program.ended() {
                 match stage.arm {
                     Arm::Idle => sleep(front.gap),
                     _ => front.run()?,
+                }
+                if work.rest_ms > 0 {
+                    program.rest(Duration::from_millis(work.rest_ms.into()))?;
                 }
             }
             program.report(&mut stage.reporter)?;
@@ -85,27 +115,43 @@ pub fn run(mut stage: Stage, work: &Prezero) -> Result<()> {
     let app_cpu = cpu_ns(front.app.process.pid()) - app_cpu;
     counters.report(&mut stage.reporter.values)?;
     stage.reporter.value("app_cpu_us", app_cpu as f64 / 1000.0);
+    if let Some(daemon) = &daemon {
+        let daemon_ns = daemon.cpu_ns()? - daemon_ns;
+        let reporter = &mut stage.reporter;
+        reporter.value("daemon_cpu_us", daemon_ns as f64 / 1000.0);
+        reporter.value("prezero_cpu_us", zeroing_us()? - zeroed_us);
+    }
     front.report(&mut stage.reporter);
+    if let Some(daemon) = daemon {
+        daemon.stop(&stage.reporter)?;
+    }
     stage.reporter.finish()
 }
 
 /// The task, and how long its runs took.
 struct Front {
     app: Conversation,
+    windows: Option<Windows>,
     gap: Duration,
     runs_us: Vec<f64>,
 }
 
 impl Front {
-    /// One run, and the gap behind it.
+    /// One run, inside a window where somebody wants to know, and the gap behind it.
     fn run(&mut self) -> Result<()> {
+        if let Some(windows) = &mut self.windows {
+            windows.open()?;
+        }
         let run: Run = self.app.ask("run")?;
+        if let Some(windows) = &mut self.windows {
+            windows.close()?;
+        }
         self.runs_us.push(run.elapsed_ns as f64 / 1000.0);
         sleep(self.gap);
         Ok(())
     }
 
-    fn report(mut self, reporter: &mut Reporter) {
+    fn report(&mut self, reporter: &mut Reporter) {
         reporter.value("runs", self.runs_us.len());
         for us in &self.runs_us {
             reporter.sample("run_us", *us);
@@ -123,6 +169,7 @@ impl Front {
 struct Running {
     program: Process,
     began_ns: u64,
+    rested_ns: u64,
     cpu_before_us: u64,
     ended: std::sync::Arc<AtomicBool>,
     waiter: JoinHandle<Result<u64>>,
@@ -144,6 +191,7 @@ impl Running {
         Ok(Running {
             program,
             began_ns,
+            rested_ns: 0,
             cpu_before_us,
             ended,
             waiter,
@@ -152,6 +200,19 @@ impl Running {
 
     fn ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
+    }
+
+    /// Stops it for a while.
+    fn rest(&mut self, time: Duration) -> Result<()> {
+        if self.ended() {
+            return Ok(());
+        }
+        let since = now_ns();
+        self.program.signal(libc::SIGSTOP)?;
+        sleep(time);
+        self.program.signal(libc::SIGCONT)?;
+        self.rested_ns += now_ns() - since;
+        Ok(())
     }
 
     fn report(mut self, reporter: &mut Reporter) -> Result<()> {
@@ -165,7 +226,8 @@ impl Running {
             bail!("the background program ended with {status}: see the console");
         }
         let cpu_us = memory::cpu_of_children_us() - self.cpu_before_us;
-        reporter.value("background_us", (ended_ns - self.began_ns) as f64 / 1000.0);
+        let elapsed_ns = ended_ns - self.began_ns - self.rested_ns;
+        reporter.value("background_us", elapsed_ns as f64 / 1000.0);
         reporter.value("background_cpu_us", cpu_us);
         Ok(())
     }

@@ -58,6 +58,8 @@ pub enum Work {
     WindowCost,
     /// PREZERO's task, alone or beside a program in the background.
     Prezero(Prezero),
+    /// The pool filled by each engine in turn, and by engines that break.
+    PrezeroEngines(PrezeroEngines),
 }
 
 /// The viewer's memory, by kind of page.
@@ -370,11 +372,41 @@ pub enum Program {
     Interpreter,
 }
 
+/// What zeroes pages ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(tag = "engine", rename_all = "kebab-case")]
+pub enum Engine {
+    /// The processor, past its caches.
+    Cpu,
+    /// A disk of zeroes.
+    Block {
+        /// Which of the machine's, from 0.
+        disk: u32,
+        /// Where on it.
+        offset_mib: u32,
+        /// Whether pages that were read are used without a look at them.
+        trusted: bool,
+    },
+}
+
+/// Which mechanisms the daemon uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mechanisms {
+    /// `prezero` alone.
+    PrezeroOnly,
+    /// All.
+    All,
+    /// All but `prezero`.
+    AllButPrezero,
+}
+
 /// Parameters of `prezero`.
 ///
 /// Values: `response_us` (median of the runs, taken by the app), `response_mean_us`, `app_cpu_us`,
-/// `runs`, `vmstat_*`; with a background program `background_us` from its start to its end and
-/// `background_cpu_us`; with the cache model `cache_*`. Series: `run_us`.
+/// `runs`, `vmstat_*`; with a background program `background_us` from its start to its end, rests left out, and
+/// `background_cpu_us`; with the cache model `cache_*`; with Limelight `prezero_cpu_us` (the zeroing
+/// thread's), `daemon_cpu_us`, and `pooled_pages` before the first run. Series: `run_us`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Prezero {
     /// Pages that the app allocates, touches, computes on and frees in a run.
@@ -383,12 +415,42 @@ pub struct Prezero {
     pub runs: u32,
     /// Time between two runs, in which nobody waits.
     pub gap_ms: u32,
+    /// Time after each gap in which the background program is stopped too: the machine has nothing to
+    /// do. 0: it never rests.
+    pub rest_ms: u32,
     /// Runs before anything is measured.
     pub warm_up: u32,
     /// What runs beside it; in the idle arm this runs without the app.
     pub background: Option<Program>,
+    /// What zeroes, in the arm that has Limelight.
+    pub engine: Engine,
+    /// What else Limelight does in that arm.
+    pub mechanisms: Mechanisms,
     /// Whether caches are modelled.
     pub cache_model: bool,
+}
+
+/// What becomes of a disk of zeroes while the kernel reads it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Damage {
+    /// It is broken already.
+    None,
+    /// Somebody writes something else to it.
+    Written,
+    /// It is taken out of the machine.
+    Removed,
+}
+
+/// Parameters of `prezero-engines`; it only checks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PrezeroEngines {
+    /// Pages that the app in front takes in a window.
+    pub pages: u32,
+    /// Engines that must serve, by name.
+    pub engines: Vec<(String, Engine)>,
+    /// Engines that break, by name, and how.
+    pub broken: Vec<(String, Engine, Damage)>,
 }
 
 /// How a reader reads.

@@ -35,9 +35,14 @@ const CACHES: [(&str, Level); 3] = [
 const WAITS_NS: [f64; 3] = [3.0, 10.5, 61.5];
 
 /// Functions of which every load and store zeroes a page.
-const ZEROING: [&str; 3] = ["clear_page_rep", "clear_page_orig", "clear_page_erms"];
+const ZEROING: [&str; 4] = [
+    "clear_page_rep",
+    "clear_page_orig",
+    "clear_page_erms",
+    "clear_nontemporal",
+];
 /// Functions that only the kernel's zeroing thread executes. Kernels without the mechanism have none.
-const PREZERO_THREAD: [&str; 1] = ["limelight_prezero_thread"];
+const PREZERO_THREAD: [&str; 1] = ["zeroer_main"];
 /// Where the next task's stack is loaded, and where a new task begins.
 const SWITCH: &str = "__switch_to_asm";
 const FORK: &str = "ret_from_fork_asm";
@@ -214,7 +219,7 @@ mod tests {
         );
         let rep = (0xffff_ffff_8176_a810, 0xffff_ffff_8176_a820);
         assert_eq!(symbols.get("clear_page_rep"), Some(rep));
-        assert_eq!(symbols.get("limelight_prezero_thread"), None);
+        assert_eq!(symbols.get("zeroer_main"), None);
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod gallery_synthetic;
 mod overhead;
 mod premap;
 mod prezero;
+mod prezero_engines;
 mod prezero_rules;
 mod protect;
 mod readahead;
@@ -38,6 +39,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &restore::Restore,
         &boost::Rules,
         &cache_model::CacheModel,
+        &prezero_engines::Prezero,
         &windows::Rules,
         &soak::ShortSoak,
         &gallery_synthetic::FAST,

@@ -9,14 +9,14 @@
 use std::time::Duration;
 
 use limelight_apps::plan::Arm;
-use limelight_apps::scenario::{Prezero, Program, Work};
+use limelight_apps::scenario::{Engine, Mechanisms, Prezero, Program, Work};
 
 use super::gallery_real::rootfs_packages;
-use super::terms::{IDLE_OURS, STOCK_OURS};
+use super::terms::{IDLE_OURS, LIMELIGHT, STOCK_OURS};
 use crate::results::Aggregates;
 use crate::scenario::{
-    ArmOn, Better, Kernel, Kind, Lru, MachineSize, Metric, Mode, Scenario, SwapKind, Task, Variant,
-    Verdict,
+    ArmOn, Better, Bus, Kernel, Kind, Lru, MachineSize, Metric, Mode, Scenario, SwapKind, Task,
+    Variant, Verdict, ZeroDisk, Zeroes,
 };
 
 /// The task alone.
@@ -52,8 +52,14 @@ const PAGES: u32 = 4096;
 const PAGES_BESIDE: u32 = 2048;
 const RUNS: u32 = 10;
 
-const PROGRAMS: [(&str, Program); 4] = [
+/// A processor that the program leaves nothing of, and the time after each gap in which the others leave
+/// it all: at 256 MiB/s, which is the most that the kernel zeroes ahead, a run's pages take 31 ms.
+const SATURATED: &str = "chaser-saturated";
+const REST_MS: u32 = 60;
+
+const PROGRAMS: [(&str, Program); 5] = [
     ("chaser", Program::Chaser),
+    (SATURATED, Program::Chaser),
     ("stream", Program::Stream),
     ("gzip", Program::Compressor),
     ("perl", Program::Interpreter),
@@ -62,8 +68,94 @@ const PROGRAMS: [(&str, Program); 4] = [
 /// Misses of the program on lines that were pushed out by zeroing in the task's page faults.
 const LOST_TO_ZEROING: &str = "cache_background_llc_misses_by_app_zeroing";
 
-/// The task's name.
+/// The task's name in the arms that have no engine, and with which engine and which mechanisms it has
+/// in Limelight's.
 const TASK: &str = "churn";
+const CPU: &str = "churn-cpu";
+const VIRTIO: &str = "churn-virtio";
+const VIRTIO_TRUSTED: &str = "churn-virtio-trusted";
+const NVME: &str = "churn-nvme";
+const NVME_TRUSTED: &str = "churn-nvme-trusted";
+const PREMAP: &str = "churn-premap";
+const WITH_PREMAP: &str = "churn-cpu-premap";
+
+/// Disks of zeroes of the machines, in this order: QEMU makes the zeroes up.
+const DISKS: [ZeroDisk; 2] = [
+    ZeroDisk::new(Bus::Virtio, Zeroes::Null),
+    ZeroDisk::new(Bus::Nvme, Zeroes::Null),
+];
+
+/// Part of stock's response that must be gone.
+const FASTER: f64 = 0.20;
+/// Part of the pages that must come from the pool.
+const SERVED: f64 = 0.99;
+/// How much longer a program may take than alone, beyond the time that the task has the processor.
+const SLOWER: f64 = 1.03;
+
+fn block(disk: u32, trusted: bool) -> Engine {
+    Engine::Block {
+        disk,
+        offset_mib: 0,
+        trusted,
+    }
+}
+
+/// Limelight's tasks: the paper's mechanism by itself with each engine, and with what else there is.
+fn engines() -> Vec<(&'static str, Engine, Mechanisms)> {
+    vec![
+        (CPU, Engine::Cpu, Mechanisms::PrezeroOnly),
+        (VIRTIO, block(0, false), Mechanisms::PrezeroOnly),
+        (VIRTIO_TRUSTED, block(0, true), Mechanisms::PrezeroOnly),
+        (NVME, block(1, false), Mechanisms::PrezeroOnly),
+        (NVME_TRUSTED, block(1, true), Mechanisms::PrezeroOnly),
+        (PREMAP, Engine::Cpu, Mechanisms::AllButPrezero),
+        (WITH_PREMAP, Engine::Cpu, Mechanisms::All),
+    ]
+}
+
+/// The tasks of an arm, from what all of them do.
+fn tasks(arm: ArmOn, work: &Prezero, premap: bool) -> Vec<Task> {
+    if arm != LIMELIGHT {
+        return vec![Task::new(TASK, Work::Prezero(work.clone()))];
+    }
+    engines()
+        .into_iter()
+        .filter(|(_, _, mechanisms)| premap || *mechanisms == Mechanisms::PrezeroOnly)
+        .map(|(name, engine, mechanisms)| {
+            let work = Prezero {
+                engine,
+                mechanisms,
+                ..work.clone()
+            };
+            Task::new(name, Work::Prezero(work))
+        })
+        .collect()
+}
+
+/// What the pool promises wherever it is used.
+fn pool_serves(aggregates: &Aggregates, variant: &Variant, task: &str) -> Vec<Verdict> {
+    let value = |name| aggregates.median(variant, LIMELIGHT, task, name);
+    let counts = (
+        value("vmstat_limelight_prezero_served"),
+        value("vmstat_limelight_prezero_missed"),
+        value("vmstat_limelight_prezero_in_window"),
+    );
+    let (Some(served), Some(missed), Some(inside)) = counts else {
+        return Vec::new();
+    };
+    vec![
+        Verdict::new(
+            format!("{variant} {task}: at least 99 % of the pages come from the pool"),
+            served > 0.0 && served >= (served + missed) * SERVED,
+            format!("{served} of {}", served + missed),
+        ),
+        Verdict::new(
+            format!("{variant} {task}: no page is zeroed ahead inside a window"),
+            inside == 0.0,
+            format!("{inside}"),
+        ),
+    ]
+}
 
 fn parameters(arm: ArmOn) -> Vec<String> {
     match arm.arm {
@@ -99,7 +191,7 @@ impl Scenario for Exact {
 
     /// Nothing runs beside the task, so that stock is the idle machine.
     fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
-        vec![STOCK_OURS, INIT_ON_FREE]
+        vec![STOCK_OURS, INIT_ON_FREE, LIMELIGHT]
     }
 
     fn machine(&self, variant: &Variant) -> MachineSize {
@@ -107,20 +199,24 @@ impl Scenario for Exact {
             memory_mib: 512,
             vcpus: 1,
             fast_strings: variant.load == STOSB,
+            zero_disks: DISKS.to_vec(),
             ..MachineSize::default()
         }
     }
 
-    fn tasks(&self, _variant: &Variant, _arm: ArmOn) -> Vec<Task> {
+    fn tasks(&self, _variant: &Variant, arm: ArmOn) -> Vec<Task> {
         let work = Prezero {
             pages: PAGES,
             runs: RUNS,
             gap_ms: 300,
+            rest_ms: 0,
             warm_up: 3,
             background: None,
+            engine: Engine::Cpu,
+            mechanisms: Mechanisms::PrezeroOnly,
             cache_model: false,
         };
-        vec![Task::new(TASK, Work::Prezero(work))]
+        tasks(arm, &work, true)
     }
 
     fn time_limit(&self, _variant: &Variant) -> Duration {
@@ -139,8 +235,17 @@ impl Scenario for Exact {
         parameters(arm)
     }
 
-    fn must_hold(&self, _aggregates: &Aggregates) -> Vec<Verdict> {
-        Vec::new()
+    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
+        let mut verdicts = Vec::new();
+        for variant in &aggregates.variants() {
+            for (task, _, mechanisms) in engines() {
+                if mechanisms != Mechanisms::AllButPrezero {
+                    verdicts.extend(pool_serves(aggregates, variant, task));
+                    verdicts.extend(faster(aggregates, variant, task));
+                }
+            }
+        }
+        verdicts
     }
 
     fn metrics(&self) -> Vec<Metric> {
@@ -172,7 +277,7 @@ impl Scenario for Background {
 
     /// In the idle arm the program runs without the task.
     fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
-        vec![IDLE_OURS, STOCK_OURS, INIT_ON_FREE]
+        vec![IDLE_OURS, STOCK_OURS, INIT_ON_FREE, LIMELIGHT]
     }
 
     fn machine(&self, variant: &Variant) -> MachineSize {
@@ -189,21 +294,29 @@ impl Scenario for Background {
             },
             data_mib: if packaged { 16 } else { 0 },
             request_nsec: if packaged { 100_000 } else { 0 },
+            zero_disks: DISKS.to_vec(),
             cache_model: self.cache_model,
             ..MachineSize::default()
         }
     }
 
-    fn tasks(&self, variant: &Variant, _arm: ArmOn) -> Vec<Task> {
+    fn tasks(&self, variant: &Variant, arm: ArmOn) -> Vec<Task> {
         let work = Prezero {
             pages: PAGES_BESIDE,
             runs: RUNS,
             gap_ms: 30,
+            rest_ms: if variant.load == SATURATED {
+                0
+            } else {
+                REST_MS
+            },
             warm_up: 2,
             background: program(variant),
+            engine: Engine::Cpu,
+            mechanisms: Mechanisms::PrezeroOnly,
             cache_model: self.cache_model,
         };
-        vec![Task::new(TASK, Work::Prezero(work))]
+        tasks(arm, &work, false)
     }
 
     fn time_limit(&self, _variant: &Variant) -> Duration {
@@ -223,11 +336,19 @@ impl Scenario for Background {
     }
 
     fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
-        aggregates
-            .variants()
-            .iter()
-            .filter_map(|variant| stock_is_seen(aggregates, variant))
-            .collect()
+        let mut verdicts = Vec::new();
+        for variant in &aggregates.variants() {
+            verdicts.extend(stock_is_seen(aggregates, variant));
+            for task in [CPU, VIRTIO, VIRTIO_TRUSTED, NVME, NVME_TRUSTED] {
+                // Who zeroes when there is no time left does not zero.
+                if variant.load != SATURATED {
+                    verdicts.extend(pool_serves(aggregates, variant, task));
+                    verdicts.extend(program_keeps_its_lines(aggregates, variant, task));
+                }
+                verdicts.extend(program_keeps_its_time(aggregates, variant, task));
+            }
+        }
+        verdicts
     }
 
     fn metrics(&self) -> Vec<Metric> {
@@ -273,6 +394,64 @@ impl Scenario for Background {
         }
         all
     }
+}
+
+/// The response against stock's.
+fn faster(aggregates: &Aggregates, variant: &Variant, task: &str) -> Option<Verdict> {
+    let stock = aggregates.median(variant, STOCK_OURS, TASK, "response_us")?;
+    let ours = aggregates.median(variant, LIMELIGHT, task, "response_us")?;
+    let gone = 1.0 - ours / stock;
+    Some(Verdict::new(
+        format!("{variant} {task}: a run takes at least 20 % less than on stock"),
+        gone >= FASTER,
+        format!("{:.1} % less", gone * 100.0),
+    ))
+}
+
+/// The program loses fewer lines to zeroing, whoever zeroes, than on stock. The two run for different
+/// times beside it, so that losses are taken for each run of the task.
+fn program_keeps_its_lines(
+    aggregates: &Aggregates,
+    variant: &Variant,
+    task: &str,
+) -> Option<Verdict> {
+    let lost = |arm, task: &str| {
+        let value = |name: &str| aggregates.median(variant, arm, task, name);
+        let all: Option<f64> = ["app", "system", "background", "prezero"]
+            .iter()
+            .map(|who| value(&format!("cache_background_llc_misses_by_{who}_zeroing")))
+            .sum();
+        // The zeroing thread's other work is part of the price.
+        let thread = value("cache_background_llc_misses_by_prezero")?;
+        Some((all? + thread) / value("runs")?)
+    };
+    let (stock, ours) = (lost(STOCK_OURS, TASK)?, lost(LIMELIGHT, task)?);
+    Some(Verdict::new(
+        format!(
+            "{variant} {task}: the program misses fewer lines because of zeroing than on stock"
+        ),
+        ours < stock,
+        format!("{ours:.0} a run of the task, stock {stock:.0}"),
+    ))
+}
+
+/// The program takes as long as alone, and while the task has the processor.
+fn program_keeps_its_time(
+    aggregates: &Aggregates,
+    variant: &Variant,
+    task: &str,
+) -> Option<Verdict> {
+    let alone = aggregates.median(variant, IDLE_OURS, TASK, "background_us")?;
+    let value = |name| aggregates.median(variant, LIMELIGHT, task, name);
+    let ratio = (value("background_us")? - value("app_cpu_us")?) / alone;
+    Some(Verdict::new(
+        format!(
+            "{variant} {task}: the program takes at most {SLOWER} times as long as alone, without \
+             the task's own processor time"
+        ),
+        ratio <= SLOWER,
+        format!("{ratio:.3}"),
+    ))
 }
 
 /// Whether the model sees what the others are compared with: lines that the program loses because

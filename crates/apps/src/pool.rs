@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The kernel's pool of zeroed pages as a cell sees it, what fills it, and the windows inside which it
+//! must not be filled.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+
+use crate::daemon::{log_tail, CONFIG};
+use crate::plan::Machine;
+use crate::scenario::{Engine, Mechanisms};
+
+/// Where the kernel tells about the pool.
+const POOL: &str = "/sys/kernel/mm/limelight/prezero";
+/// Where the daemon answers.
+const SOCKET: &str = "/run/limelight/control.sock";
+/// How long the pool may take to become full. 8192 pages at 256 MiB/s take an eighth of a second; an
+/// emulated processor with other work takes its time.
+const FILL_LIMIT: Duration = Duration::from_secs(60);
+
+/// A line of the pool's folder.
+pub fn text(name: &str) -> Result<String> {
+    let path = format!("{POOL}/{name}");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    Ok(text.trim().to_owned())
+}
+
+/// A number of the pool's folder.
+pub fn number(name: &str) -> Result<u64> {
+    let text = text(name)?;
+    text.parse()
+        .with_context(|| format!("{POOL}/{name} holds {text:?}, not a number"))
+}
+
+/// Has every page looked at that is handed out, or not.
+pub fn set_verify(on: bool) -> Result<()> {
+    let path = format!("{POOL}/verify");
+    fs::write(&path, if on { "1" } else { "0" }).with_context(|| format!("cannot write {path}"))
+}
+
+/// Waits until the pool has as many pages as it is meant to have; returns how many.
+pub fn wait_full() -> Result<u64> {
+    let deadline = Instant::now() + FILL_LIMIT;
+    loop {
+        let (pooled, target) = (number("pooled")?, number("target")?);
+        if target > 0 && pooled >= target {
+            return Ok(pooled);
+        }
+        if Instant::now() > deadline {
+            bail!(
+                "the pool has {pooled} of {target} pages after {FILL_LIMIT:?} (engine {}); \
+                 limelightd wrote:\n{}",
+                text("engine")?,
+                log_tail()
+            );
+        }
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// The daemon's configuration for an engine of this machine.
+pub fn configure(engine: Engine, mechanisms: Mechanisms, machine: &Machine) -> Result<()> {
+    let mut text = String::new();
+    if mechanisms == Mechanisms::PrezeroOnly {
+        for section in ["protect", "boost", "premap", "readahead"] {
+            text.push_str(&format!("[{section}]\nenabled = false\n"));
+        }
+    }
+    text.push_str("[prezero]\n");
+    if mechanisms == Mechanisms::AllButPrezero {
+        text.push_str("enabled = false\n");
+    }
+    match engine {
+        Engine::Cpu => text.push_str("engine = \"cpu\"\n"),
+        Engine::Block {
+            disk,
+            offset_mib,
+            trusted,
+        } => {
+            let device = machine.zero_disks.get(disk as usize).with_context(|| {
+                format!("the plan's machine has no disk of zeroes number {disk}")
+            })?;
+            text.push_str(&format!(
+                "engine = \"block\"\nblock_device = \"{device}\"\nblock_mib = 4\n\
+                 block_offset_mib = {offset_mib}\nblock_trusted = {trusted}\n"
+            ));
+        }
+    }
+    let directory = Path::new(CONFIG).parent().context("a directory")?;
+    fs::create_dir_all(directory)?;
+    fs::write(CONFIG, text).with_context(|| format!("cannot write {CONFIG}"))
+}
+
+/// A compositor's way to tell the daemon when the user waits.
+pub struct Windows {
+    stream: UnixStream,
+    answers: BufReader<UnixStream>,
+}
+
+impl Windows {
+    /// Connects to the daemon.
+    pub fn connect() -> Result<Self> {
+        let stream =
+            UnixStream::connect(SOCKET).with_context(|| format!("cannot connect to {SOCKET}"))?;
+        let answers = BufReader::new(stream.try_clone()?);
+        Ok(Windows { stream, answers })
+    }
+
+    /// Input for the app in front arrived.
+    pub fn open(&mut self) -> Result<()> {
+        self.tell("open")
+    }
+
+    /// The frame that answers it was shown.
+    pub fn close(&mut self) -> Result<()> {
+        self.tell("close")
+    }
+
+    fn tell(&mut self, event: &str) -> Result<()> {
+        let request = format!("{{\"op\":\"window\",\"event\":\"{event}\",\"source\":\"lab\"}}\n");
+        self.stream.write_all(request.as_bytes())?;
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer)?;
+        if !answer.contains("\"ok\"") {
+            bail!("limelightd does not take a window's {event}: {answer}");
+        }
+        Ok(())
+    }
+}
