@@ -22,6 +22,8 @@
 
 /* Zeroed pages to have when nobody says otherwise. */
 #define LIMELIGHT_PREZERO_TARGET_DEFAULT	4096
+/* Order of the large folios in their pool: those of premap's windows. */
+#define LIMELIGHT_PREZERO_ORDER			LIMELIGHT_FOLIO_ORDER_DEFAULT
 /* At most one page in so many is in the pool of zeroed pages. */
 #define LIMELIGHT_PREZERO_SHARE			16
 
@@ -207,6 +209,7 @@ int limelight_window_set(unsigned int pages, bool remember);
 int limelight_folio_order_set(unsigned int order);
 int limelight_premap_configure(bool on, u32 window_pages);
 bool limelight_premap_enabled(void);
+bool limelight_premap_takes(unsigned int order);
 void limelight_premap_reset(void);
 
 #else /* !CONFIG_LIMELIGHT_PREMAP */
@@ -217,6 +220,11 @@ static inline int limelight_premap_configure(bool on, u32 window_pages)
 }
 
 static inline bool limelight_premap_enabled(void)
+{
+	return false;
+}
+
+static inline bool limelight_premap_takes(unsigned int order)
 {
 	return false;
 }
@@ -237,8 +245,10 @@ int limelight_prezero_configure(const struct limelight_mechanism *params);
 bool limelight_prezero_enabled(void);
 unsigned long limelight_prezero_target(void);
 unsigned long limelight_prezero_pooled(void);
-void limelight_prezero_window_over(void);
+void limelight_prezero_wake(void);
 void limelight_prezero_reset(void);
+
+struct folio *limelight_prezero_large(struct vm_area_struct *vma);
 
 /* Takes zeroed pages for a window of premap's, at most @nr; how many it got. */
 static inline unsigned int
@@ -249,6 +259,14 @@ limelight_prezero_window(struct vm_area_struct *vma, struct page **pages,
 	       limelight_prezero_pages(vma, pages, nr) : 0;
 }
 
+/* The same for one large folio of @order; NULL: there is none. */
+static inline struct folio *
+limelight_prezero_window_folio(struct vm_area_struct *vma, unsigned int order)
+{
+	return limelight_prezeroing() && order == LIMELIGHT_PREZERO_ORDER ?
+	       limelight_prezero_large(vma) : NULL;
+}
+
 #else /* !CONFIG_LIMELIGHT_PREZERO */
 
 static inline unsigned int
@@ -256,6 +274,12 @@ limelight_prezero_window(struct vm_area_struct *vma, struct page **pages,
 			 unsigned int nr)
 {
 	return 0;
+}
+
+static inline struct folio *
+limelight_prezero_window_folio(struct vm_area_struct *vma, unsigned int order)
+{
+	return NULL;
 }
 
 static inline int
@@ -269,7 +293,7 @@ static inline bool limelight_prezero_enabled(void)
 	return false;
 }
 
-static inline void limelight_prezero_window_over(void)
+static inline void limelight_prezero_wake(void)
 {
 }
 

@@ -465,6 +465,35 @@ static unsigned int look_around(struct vm_fault *vmf, unsigned long address,
 /* ----------------------------------------------------------------- mapping */
 
 /*
+ * @pages of a window from @address on, in a mapping that ends at @end, or a few
+ * more or less: so that it ends where a large folio of the pool would, of which
+ * it, and the windows that follow it, can then be made.
+ */
+static unsigned int whole_folios(unsigned long address, unsigned int pages,
+				 unsigned long end)
+{
+	const unsigned long size = 1 << LIMELIGHT_PREZERO_ORDER;
+	unsigned long start = address >> PAGE_SHIFT;
+	unsigned long near = round_down(start + pages + size / 2, size);
+
+	if (pages < size || near > end >> PAGE_SHIFT)
+		return pages;
+	return near - start;
+}
+
+/* Single pages to take at @address, of @nr and at most @most. */
+static unsigned int singles_at(unsigned long address, unsigned int nr,
+			       unsigned int most, unsigned int max_order)
+{
+	most = min(nr, most);
+	/* Up to where a larger one fits. */
+	if (max_order >= 2)
+		most = min_t(unsigned int, most,
+			     4 - ((address >> PAGE_SHIFT) & 3));
+	return most;
+}
+
+/*
  * Gets folios for @nr pages from @address on, zeroed and charged.
  *
  * Return: the number of folios, less than wanted if memory is short.
@@ -480,13 +509,20 @@ static unsigned int get_folios(struct vm_area_struct *vma, unsigned long address
 		unsigned int order = folio_order_at(address, nr, *max_order);
 		unsigned int got;
 
-		/* A page that is zero already is worth more than a large one. */
-		got = limelight_prezero_window(vma, pages + count,
-					       min(nr, BATCH - count));
+		/* What is zero already, if it is as large as what is not. */
+		if (order) {
+			folios[count] = limelight_prezero_window_folio(vma, order);
+			got = !!folios[count];
+		} else {
+			got = limelight_prezero_window(vma, pages + count,
+						       singles_at(address, nr,
+								  BATCH - count,
+								  *max_order));
+		}
 		if (got) {
 			count += got;
-			nr -= got;
-			address += got * PAGE_SIZE;
+			nr -= got << order;
+			address += (got << order) * PAGE_SIZE;
 			continue;
 		}
 
@@ -501,12 +537,9 @@ static unsigned int get_folios(struct vm_area_struct *vma, unsigned long address
 				continue;
 			}
 		} else if (limelight_no_policy(vma)) {
-			unsigned int most = min(nr, BATCH - count);
+			unsigned int most = singles_at(address, nr, BATCH - count,
+						       *max_order);
 
-			/* Up to where a larger one fits. */
-			if (*max_order >= 2)
-				most = min_t(unsigned int, most,
-					     4 - ((address >> PAGE_SHIFT) & 3));
 			memset(pages + count, 0, most * sizeof(*pages));
 			got = alloc_pages_bulk_array(GFP_PREMAP, most,
 						     pages + count);
@@ -674,6 +707,9 @@ static bool premap(struct vm_fault *vmf)
 		     limelight_cgroup_room(vma->vm_mm) / 4);
 	if (pages <= asked)
 		return false;
+	if (limelight_prezero_enabled() &&
+	    limelight_premap_takes(LIMELIGHT_PREZERO_ORDER))
+		pages = whole_folios(address, pages, vma->vm_end);
 	pages = map_window(vmf, pages);
 	if (!pages)
 		return false;
@@ -731,6 +767,14 @@ bool limelight_premap_enabled(void)
 	return static_key_enabled(&limelight_premap_key);
 }
 
+/* Whether windows are made of folios of @order where they can be. */
+bool limelight_premap_takes(unsigned int order)
+{
+	return limelight_premap_enabled() &&
+	       IS_ENABLED(CONFIG_TRANSPARENT_HUGEPAGE) &&
+	       order <= READ_ONCE(limelight_folio_order);
+}
+
 /* Sets the largest window; @remember: also beyond the life of the open device. */
 int limelight_window_set(unsigned int pages, bool remember)
 {
@@ -763,6 +807,8 @@ int limelight_premap_configure(bool on, u32 window_pages)
 		static_branch_enable(&limelight_premap_key);
 	else if (!on && limelight_premap_enabled())
 		static_branch_disable(&limelight_premap_key);
+	/* The pool of zeroed pages holds what windows are made of. */
+	limelight_prezero_wake();
 	return 0;
 }
 

@@ -6,7 +6,8 @@
  * pages (prezero_manager.c), by whatever engine can (prezero_cpu.c and its
  * neighbours). Here is who gets them, and when they go back.
  *
- * They are for faults of the topmost app on anonymous memory, a page at a time.
+ * They are for faults of the topmost app on anonymous memory, a page at a time,
+ * and for premap's windows, in folios as large as these are made of.
  * A fault that they are not for takes the ordinary path: with a memory policy,
  * or outside the CPU's node where the cpuset does not allow that. A task whose
  * CPU time is limited (cpu.max, its cgroup's or one above) gets none: zeroing is
@@ -104,6 +105,34 @@ unsigned int limelight_prezero_pages(struct vm_area_struct *vma,
 	}
 	count_vm_events(LIMELIGHT_PREZERO_SERVED, got);
 	return got;
+}
+
+/* The same for a folio of PREZERO_ORDER; NULL: there is none. */
+struct folio *limelight_prezero_large(struct vm_area_struct *vma)
+{
+	struct folio *folio;
+	void *data;
+
+	if (current->mm != vma->vm_mm || !limelight_no_policy(vma) ||
+	    time_is_limited())
+		return NULL;
+	folio = prezero_pool_get_folio(&limelight_zeroed,
+				       &cpuset_current_mems_allowed);
+	if (!folio)
+		return NULL;
+	prezero_manager_taken(folio_nid(folio));
+	if (unlikely(folio_test_has_hwpoisoned(folio))) {
+		folio_put(folio);
+		return NULL;
+	}
+	data = folio_address(folio);
+	if (unlikely(READ_ONCE(limelight_prezero_verify)) &&
+	    WARN_ON_ONCE(memchr_inv(data, 0, folio_size(folio)))) {
+		prezero_manager_dirty();
+		memset(data, 0, folio_size(folio));
+	}
+	count_vm_events(LIMELIGHT_PREZERO_SERVED, PREZERO_FOLIO_PAGES);
+	return folio;
 }
 
 /* See limelight_prezero_folio(). */
@@ -218,8 +247,8 @@ static unsigned long shrink_scan(struct shrinker *shrinker,
 	return pages ?: SHRINK_STOP;
 }
 
-/* A response window is over: the pool may be filled again. Any context. */
-void limelight_prezero_window_over(void)
+/* A window is over, or others are made of folios now: look again. Any context. */
+void limelight_prezero_wake(void)
 {
 	if (limelight_prezeroing())
 		prezero_manager_wake();

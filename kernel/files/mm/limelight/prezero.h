@@ -6,6 +6,7 @@
 #define _MM_LIMELIGHT_PREZERO_H
 
 #include <linux/atomic.h>
+#include <linux/bits.h>
 #include <linux/gfp.h>
 #include <linux/list.h>
 #include <linux/nodemask.h>
@@ -13,10 +14,16 @@
 #include <linux/types.h>
 #include <uapi/linux/limelight.h>
 
+#include "internal.h"
+
 /* Pages that are zeroed at once: the bits of a u64. */
 #define PREZERO_BATCH		64
 /* Pages on a CPU's list at most: how many come from the node's at once. */
 #define PREZERO_CPU_PAGES	32
+
+/* Of the large folios in the pool. */
+#define PREZERO_ORDER		LIMELIGHT_PREZERO_ORDER
+#define PREZERO_FOLIO_PAGES	BIT(PREZERO_ORDER)
 
 /*
  * What the pool is filled from: what is there for the taking. Nothing is
@@ -28,15 +35,19 @@
 
 /*
  * struct prezero_node - the zeroed pages of a memory node
- * @lock: protects @pages and @nr; taken inside a CPU's
- * @pages: linked by page->lru
+ * @lock: protects the lists and counts; taken inside a CPU's
+ * @pages: single pages, linked by page->lru
+ * @folios: folios of PREZERO_ORDER, linked by folio->lru
  * @nr: pages in @pages
- * @target: pages that the node and its CPUs should have
+ * @nr_folios: folios in @folios
+ * @target: pages that the node and its CPUs should have in all
  */
 struct prezero_node {
-	spinlock_t lock;	/* @pages, @nr */
+	spinlock_t lock;	/* lists and counts */
 	struct list_head pages;
+	struct list_head folios;
 	unsigned long nr;
+	unsigned long nr_folios;
 	unsigned long target;
 };
 
@@ -82,8 +93,13 @@ void prezero_pool_add(struct prezero_pool *pool, int nid,
 unsigned int prezero_pool_get(struct prezero_pool *pool,
 			      const nodemask_t *allowed, struct page **pages,
 			      unsigned int nr, bool *refilled);
+void prezero_pool_add_folio(struct prezero_pool *pool, int nid,
+			    struct folio *folio);
+struct folio *prezero_pool_get_folio(struct prezero_pool *pool,
+				     const nodemask_t *allowed);
 unsigned long prezero_pool_drain(struct prezero_pool *pool, int nid,
 				 unsigned long most);
+unsigned long prezero_pool_singles(const struct prezero_pool *pool, int nid);
 unsigned long prezero_pool_pages(const struct prezero_pool *pool, int nid);
 
 /*
@@ -91,6 +107,7 @@ unsigned long prezero_pool_pages(const struct prezero_pool *pool, int nid);
  * @name: in sysfs
  * @id: LIMELIGHT_ENGINE_*
  * @verify: whether its pages are looked at if nobody says anything about it
+ * @device: a device does the work, the CPU next to nothing
  * @missing: why this machine does not offer it, or NULL
  * @start: gets ready; returns a state, or an ERR_PTR(). NULL: nothing to do
  * @same: whether a state is what these parameters ask for
@@ -98,13 +115,13 @@ unsigned long prezero_pool_pages(const struct prezero_pool *pool, int nid);
  * @zero: zeroes @nr pages, at most PREZERO_BATCH, and sets the bit of each page
  *	that is zero now in @zeroed. It returns 0 or a negative error; with
  *	-EAGAIN nothing is wrong but that there was no memory for the request.
- *	Nothing writes to a page after that, but for those that a device may
- *	still have: these are set to NULL, and freed by the engine later.
+ *	Nothing writes to a page after that but what has a reference to it.
  */
 struct prezero_engine {
 	const char *name;
 	u32 id;
 	bool verify;
+	bool device;
 	const char *(*missing)(void);
 	void *(*start)(const struct limelight_mechanism *params);
 	bool (*same)(const void *state, const struct limelight_mechanism *params);
@@ -135,8 +152,11 @@ void prezero_filler_set(struct prezero_filler *filler,
 			const struct prezero_engine *engine, void *state,
 			bool verify);
 bool prezero_filler_dropped(const struct prezero_filler *filler);
+bool prezero_filler_is_device(const struct prezero_filler *filler);
 int prezero_fill(struct prezero_pool *pool, int nid,
 		 struct prezero_filler *filler, unsigned int nr);
+int prezero_fill_folios(struct prezero_pool *pool, int nid,
+			struct prezero_filler *filler, unsigned int nr);
 
 /* prezero_cpu.c */
 extern const struct prezero_engine prezero_cpu_engine;

@@ -12,8 +12,8 @@
  * really there may move.
  *
  * A request that does not come back in time cannot be called back either, and
- * the device may still write to its pages. So it keeps them, and frees them when
- * it ends, however long after the engine that is.
+ * the device may still write to its pages. So a request has references to them,
+ * which it gives up when it ends, however long after the engine that is.
  */
 #include <linux/bio.h>
 #include <linux/blkdev.h>
@@ -57,7 +57,7 @@ enum owner {
  * @done: it has ended
  * @file: keeps the device, once nobody waits any more
  * @nr: pages in @pages
- * @pages: where the device writes to
+ * @pages: where the device writes to, with a reference to each
  * @vecs: of @bio
  */
 struct block_request {
@@ -72,6 +72,8 @@ struct block_request {
 
 static void request_free(struct block_request *request)
 {
+	while (request->nr)
+		put_page(request->pages[--request->nr]);
 	bio_uninit(&request->bio);
 	kfree(request);
 }
@@ -87,8 +89,6 @@ static void block_end_io(struct bio *bio)
 		return;
 	}
 	/* Far too late. */
-	while (request->nr)
-		__free_page(request->pages[--request->nr]);
 	fput(request->file);
 	request_free(request);
 }
@@ -111,6 +111,7 @@ static struct block_request *request_alloc(struct block_device *bdev, u64 offset
 	init_completion(&request->done);
 	request->nr = nr;
 	for (i = 0; i < nr; i++) {
+		get_page(pages[i]);
 		request->pages[i] = pages[i];
 		__bio_add_page(&request->bio, pages[i], PAGE_SIZE, 0);
 	}
@@ -120,8 +121,8 @@ static struct block_request *request_alloc(struct block_device *bdev, u64 offset
 /*
  * Waits for @request, to the device @file, for @timeout jiffies.
  *
- * Return: 0 or a negative error. -ETIMEDOUT: the request is the device's, and so
- * are the pages.
+ * Return: 0 or a negative error. -ETIMEDOUT: the request is the device's, with
+ * its references to the pages.
  */
 static int request_wait(struct block_request *request, struct file *file,
 			unsigned long timeout)
@@ -163,8 +164,6 @@ static int block_zero(void *state, struct page **pages, unsigned int nr,
 			return -EAGAIN;
 		submit_bio(&request->bio);
 		error = request_wait(request, block->file, TIMEOUT);
-		if (error == -ETIMEDOUT)
-			memset(pages + done, 0, now * sizeof(*pages));
 		if (error)
 			return error;
 		*zeroed |= GENMASK_ULL(done + now - 1, done);
@@ -248,6 +247,7 @@ const struct prezero_engine prezero_block_engine = {
 	.name = "block",
 	.id = LIMELIGHT_ENGINE_BLOCK,
 	.verify = true,
+	.device = true,
 	.start = block_start,
 	.same = block_same,
 	.stop = block_stop,

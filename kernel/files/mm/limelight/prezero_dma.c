@@ -42,12 +42,14 @@ struct dma_batch;
 
 /*
  * struct dma_transfer - one page
+ * @page: the page, with a reference
  * @batch: what it is part of
  * @address: of the page, as the device sees it
  * @cookie: its number
  * @failed: the driver says so
  */
 struct dma_transfer {
+	struct page *page;
 	struct dma_batch *batch;
 	dma_addr_t address;
 	dma_cookie_t cookie;
@@ -121,6 +123,8 @@ static bool submit(struct prezero_dma *dma, struct dma_batch *batch,
 	atomic_inc(&batch->left);
 	transfer->cookie = dmaengine_submit(descriptor);
 	if (!dma_submit_error(transfer->cookie)) {
+		get_page(page);
+		transfer->page = page;
 		batch->nr++;
 		return true;
 	}
@@ -144,7 +148,7 @@ static int wait(struct prezero_dma *dma, struct dma_batch *batch)
 	return dmaengine_terminate_sync(dma->chan) ? -EIO : -ETIMEDOUT;
 }
 
-/* Takes the pages back. Return: 0, or -EIO if there is one that is not zero. */
+/* Gives the pages back. Return: 0, or -EIO if there is one that is not zero. */
 static int collect(struct prezero_dma *dma, struct dma_batch *batch, u64 *zeroed)
 {
 	struct device *dev = dmaengine_get_dma_device(dma->chan);
@@ -155,6 +159,7 @@ static int collect(struct prezero_dma *dma, struct dma_batch *batch, u64 *zeroed
 		struct dma_transfer *transfer = &batch->transfers[i];
 
 		dma_unmap_page(dev, transfer->address, PAGE_SIZE, DMA_FROM_DEVICE);
+		put_page(transfer->page);
 		if (!transfer->failed &&
 		    dma_async_is_tx_complete(dma->chan, transfer->cookie, NULL,
 					     NULL) == DMA_COMPLETE)
@@ -187,8 +192,7 @@ static int dma_zero(void *state, struct page **pages, unsigned int nr, u64 *zero
 	}
 	error = wait(dma, batch);
 	if (error == -EIO) {
-		/* Neither the pages nor the batch may be touched again. */
-		memset(pages, 0, batch->nr * sizeof(*pages));
+		/* The batch and its references to the pages stay for good. */
 		pr_err("limelight: prezero: %s does not stop, %u pages are lost\n",
 		       dma_chan_name(dma->chan), batch->nr);
 		mutex_unlock(&dma->lock);
@@ -294,6 +298,7 @@ static void dma_stop(void *state)
 const struct prezero_engine prezero_dma_engine = {
 	.name = "dma",
 	.id = LIMELIGHT_ENGINE_DMA,
+	.device = true,
 	.missing = dma_missing,
 	.start = dma_start,
 	.same = dma_same,

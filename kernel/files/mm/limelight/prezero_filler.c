@@ -75,6 +75,52 @@ static void judge(struct prezero_filler *filler, int error, unsigned int pages)
 			filler->engine->name, error);
 }
 
+/* Whether it is a device that zeroes for @filler now. */
+bool prezero_filler_is_device(const struct prezero_filler *filler)
+{
+	return filler->engine->device && !prezero_filler_dropped(filler);
+}
+
+/*
+ * Has @nr pages of @nid zeroed, and sets the bits of those that are in @zeroed.
+ *
+ * Return: how many.
+ */
+static unsigned int zero_batch(struct prezero_filler *filler, int nid,
+			       struct page **pages, unsigned int nr, u64 *zeroed)
+{
+	const struct prezero_engine *engine = filler->engine;
+	bool verify = READ_ONCE(filler->verify);
+	unsigned int i, done;
+	int error = 0;
+
+	*zeroed = 0;
+	if (want_init_on_alloc(GFP_PREZERO)) {
+		/* All of them are zero already. */
+		*zeroed = GENMASK_ULL(nr - 1, 0);
+		verify = false;
+	} else if (prezero_filler_dropped(filler)) {
+		engine = &prezero_cpu_engine;
+		verify = false;
+		engine->zero(NULL, pages, nr, zeroed);
+	} else {
+		error = engine->zero(filler->state, pages, nr, zeroed);
+	}
+
+	for (i = 0; verify && i < nr; i++) {
+		if ((*zeroed & BIT_ULL(i)) &&
+		    memchr_inv(page_address(pages[i]), 0, PAGE_SIZE)) {
+			*zeroed &= ~BIT_ULL(i);
+			error = error ?: -EILSEQ;
+		}
+	}
+	done = hweight64(*zeroed);
+	if (engine == filler->engine)
+		judge(filler, error, nr - done);
+	trace_limelight_prezero_fill(nid, engine->id, nr, done);
+	return done;
+}
+
 /*
  * Gets up to @nr pages, has them zeroed, and adds those that are to the pool.
  * Whatever else becomes of a page, it goes back to the page allocator.
@@ -84,53 +130,64 @@ static void judge(struct prezero_filler *filler, int error, unsigned int pages)
 int prezero_fill(struct prezero_pool *pool, int nid,
 		 struct prezero_filler *filler, unsigned int nr)
 {
-	const struct prezero_engine *engine = filler->engine;
 	struct page *pages[PREZERO_BATCH] = {};
-	unsigned int got, i, nr_zeroed = 0;
-	bool verify = READ_ONCE(filler->verify);
-	LIST_HEAD(zeroed_pages);
-	u64 zeroed = 0;
-	int error = 0;
+	unsigned int got, i, done;
+	LIST_HEAD(list);
+	u64 zeroed;
 
 	got = alloc_pages_bulk_array_node(GFP_PREZERO, nid, nr, pages);
 	if (!got)
 		return -ENOMEM;
-
-	if (want_init_on_alloc(GFP_PREZERO)) {
-		/* All of them are zero already. */
-		zeroed = GENMASK_ULL(got - 1, 0);
-		verify = false;
-	} else if (prezero_filler_dropped(filler)) {
-		engine = &prezero_cpu_engine;
-		verify = false;
-		engine->zero(NULL, pages, got, &zeroed);
-	} else {
-		error = engine->zero(filler->state, pages, got, &zeroed);
-	}
-
+	done = zero_batch(filler, nid, pages, got, &zeroed);
 	for (i = 0; i < got; i++) {
-		if (!pages[i])
-			continue;
-		if ((zeroed & BIT_ULL(i)) && verify &&
-		    memchr_inv(page_address(pages[i]), 0, PAGE_SIZE)) {
-			zeroed &= ~BIT_ULL(i);
-			error = error ?: -EILSEQ;
-		}
-		if (zeroed & BIT_ULL(i)) {
-			list_add_tail(&pages[i]->lru, &zeroed_pages);
-			nr_zeroed++;
-		} else {
+		if (zeroed & BIT_ULL(i))
+			list_add_tail(&pages[i]->lru, &list);
+		else
 			__free_page(pages[i]);
+	}
+	if (done)
+		prezero_pool_add(pool, nid, &list, done);
+	count_vm_events(LIMELIGHT_PREZERO_ZEROED, done);
+	return done;
+}
+
+/*
+ * The same with up to @nr folios of PREZERO_ORDER; one of which a single page
+ * was not zeroed goes back as a whole.
+ *
+ * Return: pages added, or -ENOMEM.
+ */
+int prezero_fill_folios(struct prezero_pool *pool, int nid,
+			struct prezero_filler *filler, unsigned int nr)
+{
+	const u64 whole = GENMASK_ULL(PREZERO_FOLIO_PAGES - 1, 0);
+	struct folio *folios[PREZERO_BATCH / PREZERO_FOLIO_PAGES];
+	struct page *pages[PREZERO_BATCH];
+	unsigned int got = 0, i, done = 0;
+	u64 zeroed;
+
+	while (got < min_t(unsigned int, nr, ARRAY_SIZE(folios))) {
+		folios[got] = __folio_alloc_node(GFP_PREZERO, PREZERO_ORDER, nid);
+		if (!folios[got])
+			break;
+		for (i = 0; i < PREZERO_FOLIO_PAGES; i++)
+			pages[got * PREZERO_FOLIO_PAGES + i] =
+				folio_page(folios[got], i);
+		got++;
+	}
+	if (!got)
+		return -ENOMEM;
+	zero_batch(filler, nid, pages, got * PREZERO_FOLIO_PAGES, &zeroed);
+	for (i = 0; i < got; i++) {
+		if ((zeroed >> (i * PREZERO_FOLIO_PAGES) & whole) == whole) {
+			prezero_pool_add_folio(pool, nid, folios[i]);
+			done += PREZERO_FOLIO_PAGES;
+		} else {
+			folio_put(folios[i]);
 		}
 	}
-	if (nr_zeroed)
-		prezero_pool_add(pool, nid, &zeroed_pages, nr_zeroed);
-
-	count_vm_events(LIMELIGHT_PREZERO_ZEROED, nr_zeroed);
-	if (engine == filler->engine)
-		judge(filler, error, got - nr_zeroed);
-	trace_limelight_prezero_fill(nid, engine->id, got, nr_zeroed);
-	return nr_zeroed;
+	count_vm_events(LIMELIGHT_PREZERO_ZEROED, done);
+	return done;
 }
 
 #ifdef CONFIG_LIMELIGHT_KUNIT_TEST

@@ -3,10 +3,12 @@
  * Limelight prezero, the manager: a thread for each node fills the pool.
  *
  * Whose time is it? Not that of the app whose pages they will be: that is the
- * point, and has to be bounded. The threads are SCHED_IDLE: whatever else wants
- * to run runs instead. Their time is their own, seen as theirs (zero_us), and
- * at most SHARE percent of a CPU for each node, at most RATE pages a second
- * whoever zeroes. In a response window they do nothing, and a page that an
+ * point, and has to be bounded. A thread that zeroes itself is SCHED_IDLE:
+ * whatever else wants to run runs instead. One that only tells a device to would
+ * never get round to it beside a busy program, for next to no time: it is nice
+ * 19, and has a smaller share. Their time is their own, seen as theirs (zero_us),
+ * and at most SHARE or DEVICE_SHARE percent of a CPU for each node, at most RATE
+ * pages a second whoever zeroes. In a response window they do nothing, and a page that an
  * engine has not begun by then it does not begin.
  *
  * Whose memory is it? Nobody's yet: the pool is filled only as long as twice
@@ -33,6 +35,8 @@
 
 /* Percent of a CPU that a thread uses at most. */
 #define SHARE		25
+/* The same while a device zeroes. */
+#define DEVICE_SHARE	5
 /* Pages a second that a thread zeroes at most, by whatever engine: 256 MiB/s. */
 #define RATE		65536
 /* Nanoseconds that a thread rests at most. */
@@ -48,6 +52,8 @@
  * @nid: the node
  * @wait: to be woken
  * @full: it waits for pages to go, and does not look by itself
+ * @device: it runs as it does while a device zeroes
+ * @folios: most of the pages are in large folios
  * @cpu_ns: CPU time of its predecessors
  */
 struct zeroer {
@@ -55,6 +61,8 @@ struct zeroer {
 	int nid;
 	wait_queue_head_t wait;
 	bool full;
+	bool device;
+	bool folios;
 	u64 cpu_ns;
 };
 
@@ -92,13 +100,20 @@ static unsigned int pages_wanted(unsigned long pages, unsigned long target,
 	return min3(target - pages, room - high, (unsigned long)PREZERO_BATCH);
 }
 
+/* Folios among the @target pages of a node where most are to be in folios. */
+static unsigned long folios_of(unsigned long target)
+{
+	return (target - target / 8) / PREZERO_FOLIO_PAGES;
+}
+
 /*
  * How long to rest after a batch of @pages that took @cpu_ns of the thread's
- * time and @elapsed_ns in all, in ns.
+ * time, of which it may have @percent, and @elapsed_ns in all, in ns.
  */
-static u64 rest_after(u64 cpu_ns, u64 elapsed_ns, unsigned int pages)
+static u64 rest_after(u64 cpu_ns, unsigned int percent, u64 elapsed_ns,
+		      unsigned int pages)
 {
-	u64 share = cpu_ns * (100 - SHARE) / SHARE;
+	u64 share = cpu_ns * (100 - percent) / percent;
 	u64 rate = pages * (NSEC_PER_SEC / RATE);
 
 	return min_t(u64, REST, max(share, rate > elapsed_ns ?
@@ -121,23 +136,55 @@ static unsigned long node_high_wmark(int nid)
 	return pages;
 }
 
-static unsigned int zeroer_wants(const struct zeroer *zeroer)
+/* Targets of @zeroer's node, in folios and in single pages. */
+static unsigned long target_folios(const struct zeroer *zeroer)
 {
-	int nid = zeroer->nid;
+	return READ_ONCE(zeroer->folios) ?
+	       folios_of(READ_ONCE(limelight_zeroed.nodes[zeroer->nid].target)) : 0;
+}
+
+static unsigned long target_singles(const struct zeroer *zeroer)
+{
+	return READ_ONCE(limelight_zeroed.nodes[zeroer->nid].target) -
+	       target_folios(zeroer) * PREZERO_FOLIO_PAGES;
+}
+
+static unsigned long nr_folios(const struct zeroer *zeroer)
+{
+	return READ_ONCE(limelight_zeroed.nodes[zeroer->nid].nr_folios);
+}
+
+/* Pages that @zeroer should get and zero next, in folios or single ones. */
+static unsigned int zeroer_wants_some(const struct zeroer *zeroer, bool folios)
+{
+	unsigned long room = limelight_node_room(NODE_DATA(zeroer->nid));
+	unsigned long high = node_high_wmark(zeroer->nid);
+	unsigned long pages;
 
 	if (limelight_pending(READ_ONCE(paused_until), jiffies, PAUSE) ||
 	    limelight_in_window())
 		return 0;
-	return pages_wanted(prezero_pool_pages(&limelight_zeroed, nid),
-			    READ_ONCE(limelight_zeroed.nodes[nid].target),
-			    !zeroer->full, limelight_node_room(NODE_DATA(nid)),
-			    node_high_wmark(nid));
+	if (!folios)
+		return pages_wanted(prezero_pool_singles(&limelight_zeroed,
+							 zeroer->nid),
+				    target_singles(zeroer), !zeroer->full, room,
+				    high);
+	pages = pages_wanted(nr_folios(zeroer) * PREZERO_FOLIO_PAGES,
+			     target_folios(zeroer) * PREZERO_FOLIO_PAGES,
+			     !zeroer->full, room, high);
+	return round_down(pages, PREZERO_FOLIO_PAGES);
+}
+
+static unsigned int zeroer_wants(const struct zeroer *zeroer)
+{
+	return zeroer_wants_some(zeroer, true) ?: zeroer_wants_some(zeroer, false);
 }
 
 static bool zeroer_full(const struct zeroer *zeroer)
 {
-	return prezero_pool_pages(&limelight_zeroed, zeroer->nid) >=
-	       READ_ONCE(limelight_zeroed.nodes[zeroer->nid].target);
+	return nr_folios(zeroer) >= target_folios(zeroer) &&
+	       prezero_pool_singles(&limelight_zeroed, zeroer->nid) >=
+	       target_singles(zeroer);
 }
 
 /* Waits until there may be something to do. */
@@ -166,16 +213,22 @@ static void zeroer_rouse(struct zeroer *zeroer)
 }
 
 /* Return: pages zeroed, or negative: there is nothing to zero. */
-static int zeroer_fill(struct zeroer *zeroer, unsigned int nr)
+static int zeroer_fill(struct zeroer *zeroer)
 {
 	u64 since = ktime_get_ns();
 	int filled = -EAGAIN;
+	unsigned int nr;
 
 	down_read(&filling);
 	/* After the pause that prezero_manager_quiesce() begins. */
-	if (zeroer_wants(zeroer))
-		filled = prezero_fill(&limelight_zeroed,
-				      zeroer->nid, &filler, nr);
+	nr = zeroer_wants_some(zeroer, true) / PREZERO_FOLIO_PAGES;
+	if (nr)
+		filled = prezero_fill_folios(&limelight_zeroed, zeroer->nid,
+					     &filler, nr);
+	/* None of them to be had: there may be single pages. */
+	nr = filled < 0 ? zeroer_wants_some(zeroer, false) : 0;
+	if (nr)
+		filled = prezero_fill(&limelight_zeroed, zeroer->nid, &filler, nr);
 	up_read(&filling);
 
 	/* Begun inside a window: what is looked at above makes this impossible. */
@@ -184,31 +237,62 @@ static int zeroer_fill(struct zeroer *zeroer, unsigned int nr)
 	return filled;
 }
 
-static int zeroer_main(void *data)
+/* How @task runs: as a thread does while a device zeroes, or the CPU. */
+static void set_policy(struct task_struct *task, bool device)
 {
 	static const struct sched_param param = {};
+
+	if (device)
+		sched_set_normal(task, MAX_NICE);
+	else
+		sched_setscheduler_nocheck(task, SCHED_IDLE, &param);
+}
+
+/* What has been decided elsewhere since it last looked. */
+static void zeroer_adapt(struct zeroer *zeroer)
+{
+	bool device = prezero_filler_is_device(&filler);
+	bool folios = limelight_premap_takes(PREZERO_ORDER);
+
+	if (device != zeroer->device) {
+		WRITE_ONCE(zeroer->device, device);
+		set_policy(current, device);
+	}
+	if (folios != zeroer->folios) {
+		WRITE_ONCE(zeroer->folios, folios);
+		count_vm_events(LIMELIGHT_PREZERO_DRAINED,
+				prezero_pool_drain(&limelight_zeroed, zeroer->nid,
+						   ULONG_MAX));
+	}
+}
+
+static int zeroer_main(void *data)
+{
 	struct zeroer *zeroer = data;
 
-	sched_setscheduler_nocheck(current, SCHED_IDLE, &param);
+	set_policy(current, zeroer->device);
 	set_freezable();
 
 	while (!kthread_should_stop()) {
-		unsigned int nr = zeroer_wants(zeroer);
+		unsigned int percent;
 		u64 cpu, now, rest;
 		int filled;
 
-		if (!nr) {
+		zeroer_adapt(zeroer);
+		if (!zeroer_wants(zeroer)) {
 			zeroer_sleep(zeroer);
 			continue;
 		}
+		percent = zeroer->device ? DEVICE_SHARE : SHARE;
 		cpu = task_sched_runtime(current);
 		now = ktime_get_ns();
-		filled = zeroer_fill(zeroer, nr);
+		filled = zeroer_fill(zeroer);
 		if (filled == -ENOMEM) {
 			schedule_timeout_idle(POLL);
 		} else if (filled >= 0) {
 			rest = rest_after(task_sched_runtime(current) - cpu,
-					  ktime_get_ns() - now, nr);
+					  percent, ktime_get_ns() - now,
+					  filled ?: PREZERO_BATCH);
 			rest = div_u64(rest, NSEC_PER_USEC) + 1;
 			usleep_range_state(rest, rest + rest / 4, TASK_IDLE);
 		}
@@ -239,7 +323,6 @@ static int zeroers_init(void)
  */
 static void hurry(bool hurry)
 {
-	static const struct sched_param param = {};
 	int nid;
 
 	mutex_lock(&threads_lock);
@@ -249,7 +332,7 @@ static void hurry(bool hurry)
 		if (task && hurry)
 			sched_set_normal(task, 0);
 		else if (task)
-			sched_setscheduler_nocheck(task, SCHED_IDLE, &param);
+			set_policy(task, READ_ONCE(zeroers[nid].device));
 	}
 	mutex_unlock(&threads_lock);
 }
@@ -300,6 +383,7 @@ static int start_threads(void)
 		if (!cpumask_empty(cpus))
 			set_cpus_allowed_ptr(task, cpus);
 		zeroers[nid].full = false;
+		zeroers[nid].device = false;
 		mutex_lock(&threads_lock);
 		zeroers[nid].task = task;
 		mutex_unlock(&threads_lock);

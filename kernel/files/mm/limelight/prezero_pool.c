@@ -4,7 +4,8 @@
  *
  * A list for each node, filled by the manager, and a short one for each CPU,
  * from which faults take: most take a page under a lock that nobody else wants,
- * and a batch moves when the short list is empty. To the page allocator these
+ * and a batch moves when the short list is empty. Large folios, for the windows
+ * of premap, are on a list of the node's alone: each is many pages. To the page allocator these
  * pages are in use. To everybody else they are memory that can be had back:
  * they count as reclaimable (but for those on the CPUs' lists, which like its
  * own count as nothing), and prezero_pool_drain() returns all of them from any
@@ -38,6 +39,7 @@ int prezero_pool_init(struct prezero_pool *pool)
 	for (i = 0; i < nr_node_ids; i++) {
 		spin_lock_init(&pool->nodes[i].lock);
 		INIT_LIST_HEAD(&pool->nodes[i].pages);
+		INIT_LIST_HEAD(&pool->nodes[i].folios);
 	}
 	for_each_possible_cpu(i) {
 		struct prezero_cpu *cpu = per_cpu_ptr(pool->cpus, i);
@@ -95,6 +97,55 @@ void prezero_pool_add(struct prezero_pool *pool, int nid,
 	WRITE_ONCE(node->nr, node->nr + nr);
 	spin_unlock_irqrestore(&node->lock, flags);
 	account(nid, nr);
+}
+
+/* The same for a folio of PREZERO_ORDER. */
+void prezero_pool_add_folio(struct prezero_pool *pool, int nid,
+			    struct folio *folio)
+{
+	struct prezero_node *node = &pool->nodes[nid];
+	unsigned long flags;
+
+	spin_lock_irqsave(&node->lock, flags);
+	list_add_tail(&folio->lru, &node->folios);
+	WRITE_ONCE(node->nr_folios, node->nr_folios + 1);
+	spin_unlock_irqrestore(&node->lock, flags);
+	account(nid, PREZERO_FOLIO_PAGES);
+}
+
+/* Takes a folio from @node, NULL: there is none. */
+static struct folio *take_folio(struct prezero_node *node)
+{
+	struct folio *folio;
+	unsigned long flags;
+
+	if (!READ_ONCE(node->nr_folios))
+		return NULL;
+	spin_lock_irqsave(&node->lock, flags);
+	folio = list_first_entry_or_null(&node->folios, struct folio, lru);
+	if (folio) {
+		list_del(&folio->lru);
+		WRITE_ONCE(node->nr_folios, node->nr_folios - 1);
+	}
+	spin_unlock_irqrestore(&node->lock, flags);
+	return folio;
+}
+
+/*
+ * Takes a zeroed folio of PREZERO_ORDER for the CPU that this runs on, if its
+ * node is in @allowed. It is as the page allocator hands it out.
+ */
+struct folio *prezero_pool_get_folio(struct prezero_pool *pool,
+				     const nodemask_t *allowed)
+{
+	int nid = raw_cpu_ptr(pool->cpus)->nid;
+	struct folio *folio = NULL;
+
+	if (node_isset(nid, *allowed))
+		folio = take_folio(&pool->nodes[nid]);
+	if (folio)
+		account(nid, -PREZERO_FOLIO_PAGES);
+	return folio;
 }
 
 /*
@@ -175,6 +226,7 @@ static unsigned long drain_node(struct prezero_pool *pool, int nid,
 	struct prezero_node *node = &pool->nodes[nid];
 	struct page *page, *next;
 	unsigned long flags, nr;
+	struct folio *folio;
 	LIST_HEAD(pages);
 	int i;
 
@@ -197,12 +249,20 @@ static unsigned long drain_node(struct prezero_pool *pool, int nid,
 
 	list_for_each_entry_safe(page, next, &pages, lru)
 		__free_page(page);
+	while (nr < most) {
+		folio = take_folio(node);
+		if (!folio)
+			break;
+		account(nid, -PREZERO_FOLIO_PAGES);
+		folio_put(folio);
+		nr += PREZERO_FOLIO_PAGES;
+	}
 	return nr;
 }
 
 /*
- * Gives up to @most pages of @nid (NUMA_NO_NODE: of all nodes) back to the page
- * allocator. Any context.
+ * Gives @most pages of @nid (NUMA_NO_NODE: of all nodes) back to the page
+ * allocator, or a few more, single ones first. Any context.
  *
  * Return: how many.
  */
@@ -223,8 +283,8 @@ unsigned long prezero_pool_drain(struct prezero_pool *pool, int nid,
 	return nr;
 }
 
-/* Pages of node @nid (NUMA_NO_NODE: of all) in the pool now, about. */
-unsigned long prezero_pool_pages(const struct prezero_pool *pool, int nid)
+/* Single pages of node @nid (NUMA_NO_NODE: of all) in the pool now, about. */
+unsigned long prezero_pool_singles(const struct prezero_pool *pool, int nid)
 {
 	unsigned long pages = 0;
 	int i;
@@ -238,6 +298,20 @@ unsigned long prezero_pool_pages(const struct prezero_pool *pool, int nid)
 
 		if (nid == NUMA_NO_NODE || nid == cpu->nid)
 			pages += READ_ONCE(cpu->nr);
+	}
+	return pages;
+}
+
+/* Pages of node @nid (NUMA_NO_NODE: of all) in the pool now, about. */
+unsigned long prezero_pool_pages(const struct prezero_pool *pool, int nid)
+{
+	unsigned long pages = prezero_pool_singles(pool, nid);
+	int i;
+
+	for (i = 0; i < nr_node_ids; i++) {
+		if (nid == NUMA_NO_NODE || nid == i)
+			pages += READ_ONCE(pool->nodes[i].nr_folios) *
+				 PREZERO_FOLIO_PAGES;
 	}
 	return pages;
 }

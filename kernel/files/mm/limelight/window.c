@@ -59,7 +59,7 @@ static void end(enum limelight_window_end why)
 	if (why == LIMELIGHT_WINDOW_EXPIRED)
 		count_vm_event(LIMELIGHT_WINDOWS_EXPIRED);
 	trace_limelight_window_close(why);
-	limelight_prezero_window_over();
+	limelight_prezero_wake();
 }
 
 static enum hrtimer_restart window_timeout(struct hrtimer *timer)

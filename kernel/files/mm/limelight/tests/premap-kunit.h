@@ -71,6 +71,22 @@ static void premap_test_folios_are_aligned(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, folio_order_at(base, 3, 4), 0);
 }
 
+static void premap_test_windows_end_with_a_folio(struct kunit *test)
+{
+	const unsigned long base = 0x10000000, end = base + 100 * PAGE_SIZE;
+
+	/* Small ones have none. */
+	KUNIT_EXPECT_EQ(test, whole_folios(base + 7 * PAGE_SIZE, 8, end), 8);
+	KUNIT_EXPECT_EQ(test, whole_folios(base + 15 * PAGE_SIZE, 16, end), 17);
+	KUNIT_EXPECT_EQ(test, whole_folios(base + PAGE_SIZE, 16, end), 15);
+	KUNIT_EXPECT_EQ(test, whole_folios(base + 32 * PAGE_SIZE, 64, end), 64);
+	/* The end of a mapping is the end. */
+	KUNIT_EXPECT_EQ(test, whole_folios(base + 80 * PAGE_SIZE, 20, end), 16);
+	KUNIT_EXPECT_EQ(test, whole_folios(base + 72 * PAGE_SIZE, 28, end), 24);
+	KUNIT_EXPECT_EQ(test, whole_folios(base + 64 * PAGE_SIZE, 31,
+					   base + 95 * PAGE_SIZE), 31);
+}
+
 static void premap_test_windows_are_found_where_they_end(struct kunit *test)
 {
 	struct limelight_premap record = { .shift = 6 };
@@ -151,6 +167,7 @@ static struct kunit_case premap_test_cases[] = {
 	KUNIT_CASE(premap_test_windows_that_pay_grow),
 	KUNIT_CASE(premap_test_windows_that_do_not_pay_shrink),
 	KUNIT_CASE(premap_test_folios_are_aligned),
+	KUNIT_CASE(premap_test_windows_end_with_a_folio),
 	KUNIT_CASE(premap_test_windows_are_found_where_they_end),
 	KUNIT_CASE(premap_test_what_is_unmapped_untouched_counts),
 	KUNIT_CASE(premap_test_a_process_gets_another_chance),

@@ -33,8 +33,6 @@ static int block_test_init(struct kunit *test)
 		state->pages[i] = alloc_page(GFP_KERNEL);
 		if (!state->pages[i])
 			return -ENOMEM;
-		/* The test's own: a page with this alone has been freed. */
-		get_page(state->pages[i]);
 	}
 	state->request = request_alloc(NULL, 0, state->pages, BLOCK_TEST_PAGES);
 	return state->request ? 0 : -ENOMEM;
@@ -65,18 +63,8 @@ static void expect_references(struct kunit *test, int references)
 		KUNIT_EXPECT_EQ(test, page_count(state->pages[i]), references);
 }
 
-/* What is not the device's any more is whose it was before. */
-static void release_pages_of_test(struct block_test_state *state)
-{
-	int i;
-
-	for (i = 0; i < BLOCK_TEST_PAGES; i++)
-		__free_page(state->pages[i]);
-}
-
 static void block_test_extents_lie_in_the_device(struct kunit *test)
 {
-	release_pages_of_test(test->priv);
 	KUNIT_EXPECT_EQ(test, check_extent(SZ_1M, 512, 0, SZ_1M), 0);
 	KUNIT_EXPECT_EQ(test, check_extent(SZ_1M, 512, 512, PAGE_SIZE), 0);
 	KUNIT_EXPECT_EQ(test, check_extent(SZ_1M, 4096, 0, PAGE_SIZE), 0);
@@ -96,7 +84,6 @@ static void block_test_only_claimed_devices_will_do(struct kunit *test)
 {
 	struct block_test_state *state = test->priv;
 
-	release_pages_of_test(state);
 	KUNIT_EXPECT_EQ(test, check_file(state->file), -ENOTBLK);
 }
 
@@ -107,8 +94,7 @@ static void block_test_a_request_ends(struct kunit *test)
 	block_end_io(&state->request->bio);
 	KUNIT_EXPECT_EQ(test, request_wait(state->request, state->file, HZ), 0);
 	state->request = NULL;
-	expect_references(test, 2);
-	release_pages_of_test(state);
+	expect_references(test, 1);
 }
 
 static void block_test_a_request_fails(struct kunit *test)
@@ -120,8 +106,7 @@ static void block_test_a_request_fails(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, request_wait(state->request, state->file, HZ),
 			-ENODATA);
 	state->request = NULL;
-	expect_references(test, 2);
-	release_pages_of_test(state);
+	expect_references(test, 1);
 }
 
 static void block_test_late_pages_are_freed_when_the_device_is_done(struct kunit *test)
@@ -132,7 +117,7 @@ static void block_test_late_pages_are_freed_when_the_device_is_done(struct kunit
 
 	state->request = NULL;
 	KUNIT_EXPECT_EQ(test, request_wait(request, state->file, 1), -ETIMEDOUT);
-	/* It has the pages, and keeps the device. */
+	/* It has references to the pages, and to the device. */
 	expect_references(test, 2);
 	KUNIT_EXPECT_EQ(test, file_count(state->file), files + 1);
 

@@ -27,7 +27,6 @@ struct fake_state {
 	unsigned int calls;
 	unsigned int nr;
 	struct page *pages[FAKE_PAGES];
-	bool kept;
 };
 
 static int fake_zero(void *data, struct page **pages, unsigned int nr, u64 *zeroed)
@@ -48,10 +47,10 @@ static int fake_zero(void *data, struct page **pages, unsigned int nr, u64 *zero
 		memset(page_address(pages[i]), zero ? 0 : 0xa5, PAGE_SIZE);
 		if (zero || state->mode == FAKE_LIES)
 			*zeroed |= BIT_ULL(i);
+		/* The device's. */
 		if (state->mode == FAKE_KEEPS)
-			pages[i] = NULL;
+			get_page(pages[i]);
 	}
-	state->kept |= state->mode == FAKE_KEEPS;
 	switch (state->mode) {
 	case FAKE_FAILS:
 	case FAKE_SHORT:
@@ -174,11 +173,10 @@ static void filler_test_pages_may_stay_with_the_engine(struct kunit *test)
 
 	KUNIT_EXPECT_EQ(test, fake_fill(state, FAKE_KEEPS, 10), 0);
 	KUNIT_EXPECT_EQ(test, atomic_long_read(&state->filler.errors), 10);
-	KUNIT_EXPECT_TRUE(test, state->kept);
-	/* Nobody else has freed them. */
+	/* The device's reference and the test's. */
 	for (i = 0; i < state->nr; i++) {
 		KUNIT_EXPECT_EQ(test, page_count(state->pages[i]), 2);
-		__free_page(state->pages[i]);
+		put_page(state->pages[i]);
 	}
 	/* And it is not asked again. */
 	KUNIT_EXPECT_TRUE(test, prezero_filler_dropped(&state->filler));
@@ -217,6 +215,50 @@ static void filler_test_engines_are_dropped(struct kunit *test)
 	}
 }
 
+static void filler_test_folios_are_zero_as_a_whole(struct kunit *test)
+{
+	struct fake_state *state = test->priv;
+	struct folio *folio;
+
+	state->mode = FAKE_LIES;
+	/* The fake's references are to the folio, one for each page. */
+	KUNIT_ASSERT_EQ(test, prezero_fill_folios(&state->pool, state->nid,
+						  &state->filler, 2),
+			PREZERO_FOLIO_PAGES);
+	KUNIT_EXPECT_EQ(test, state->nr, 2 * PREZERO_FOLIO_PAGES);
+	KUNIT_EXPECT_EQ(test, page_count(state->pages[0]), PREZERO_FOLIO_PAGES);
+	KUNIT_EXPECT_EQ(test, atomic_long_read(&state->filler.errors), 1);
+	KUNIT_EXPECT_EQ(test, prezero_pool_pages(&state->pool, state->nid),
+			PREZERO_FOLIO_PAGES);
+	KUNIT_EXPECT_EQ(test, prezero_pool_singles(&state->pool, state->nid), 0);
+
+	folio = prezero_pool_get_folio(&state->pool, &node_states[N_MEMORY]);
+	KUNIT_ASSERT_NOT_NULL(test, folio);
+	KUNIT_EXPECT_PTR_EQ(test, folio,
+			    page_folio(state->pages[PREZERO_FOLIO_PAGES]));
+	KUNIT_EXPECT_EQ(test, folio_order(folio), PREZERO_ORDER);
+	KUNIT_EXPECT_NULL(test, memchr_inv(folio_address(folio), 0,
+					   folio_size(folio)));
+	folio_put(folio);
+	KUNIT_EXPECT_NULL(test, prezero_pool_get_folio(&state->pool,
+						       &node_states[N_MEMORY]));
+
+	/* And what nobody takes goes back. */
+	KUNIT_EXPECT_EQ(test, prezero_fill_folios(&state->pool, state->nid,
+						  &state->filler, 1), 0);
+	state->mode = FAKE_GOOD;
+	KUNIT_EXPECT_EQ(test, prezero_fill_folios(&state->pool, state->nid,
+						  &state->filler, 4),
+			4 * PREZERO_FOLIO_PAGES);
+	KUNIT_EXPECT_EQ(test, prezero_pool_drain(&state->pool, state->nid, 17),
+			2 * PREZERO_FOLIO_PAGES);
+	KUNIT_EXPECT_EQ(test, prezero_pool_drain(&state->pool, NUMA_NO_NODE,
+						 ULONG_MAX),
+			2 * PREZERO_FOLIO_PAGES);
+	KUNIT_EXPECT_EQ(test, page_count(state->pages[state->nr - 1]),
+			PREZERO_FOLIO_PAGES);
+}
+
 static void filler_test_the_cpu_stops_for_a_window(struct kunit *test)
 {
 	struct page *page = alloc_page(GFP_KERNEL);
@@ -248,6 +290,7 @@ static struct kunit_case filler_test_cases[] = {
 	KUNIT_CASE(filler_test_rubbish_is_found),
 	KUNIT_CASE(filler_test_pages_may_stay_with_the_engine),
 	KUNIT_CASE(filler_test_engines_are_dropped),
+	KUNIT_CASE(filler_test_folios_are_zero_as_a_whole),
 	KUNIT_CASE(filler_test_the_cpu_stops_for_a_window),
 	{}
 };

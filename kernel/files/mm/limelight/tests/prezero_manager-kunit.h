@@ -29,21 +29,30 @@ static void manager_test_leaves_memory_free(struct kunit *test)
 					   1000), PREZERO_BATCH);
 }
 
+static void manager_test_folios_are_most_of_the_target(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, folios_of(0), 0);
+	KUNIT_EXPECT_EQ(test, folios_of(PREZERO_FOLIO_PAGES), 0);
+	KUNIT_EXPECT_EQ(test, folios_of(128 * PREZERO_FOLIO_PAGES), 112);
+}
+
 static void manager_test_rests(struct kunit *test)
 {
 	/* A quarter of the time, if that is what it takes... */
-	KUNIT_EXPECT_EQ(test, rest_after(1000000, 1000000, 1), 3000000);
+	KUNIT_EXPECT_EQ(test, rest_after(1000000, 25, 1000000, 1), 3000000);
+	KUNIT_EXPECT_EQ(test, rest_after(1000000, 5, 1000000, 1), 19000000);
 	/* ...and no more pages than the rate allows, whoever zeroes. */
-	KUNIT_EXPECT_EQ(test, rest_after(0, 0, RATE / 64),
+	KUNIT_EXPECT_EQ(test, rest_after(0, 25, 0, RATE / 64),
 			RATE / 64 * (NSEC_PER_SEC / RATE));
 	/* But not until nobody knows it any more. */
-	KUNIT_EXPECT_EQ(test, rest_after(NSEC_PER_SEC, NSEC_PER_SEC, 1), REST);
-	KUNIT_EXPECT_EQ(test, rest_after(0, NSEC_PER_SEC, PREZERO_BATCH), 0);
+	KUNIT_EXPECT_EQ(test, rest_after(NSEC_PER_SEC, 25, NSEC_PER_SEC, 1), REST);
+	KUNIT_EXPECT_EQ(test, rest_after(0, 25, NSEC_PER_SEC, PREZERO_BATCH), 0);
 }
 
 static struct kunit_case manager_test_cases[] = {
 	KUNIT_CASE(manager_test_fills_to_the_target),
 	KUNIT_CASE(manager_test_leaves_memory_free),
+	KUNIT_CASE(manager_test_folios_are_most_of_the_target),
 	KUNIT_CASE(manager_test_rests),
 	{}
 };
