@@ -28,7 +28,7 @@ use crate::scenario::{RealGallery, RealLoad};
 use crate::store::Store;
 use crate::x11::User;
 
-const DISPLAY: &str = ":0";
+pub(crate) const DISPLAY: &str = ":0";
 /// Size of the screen, and of the photos on it.
 const WIDTH: u32 = 1024;
 const HEIGHT: u32 = 768;

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use limelight_apps::{
-    background, cell, churn, fragment, heap, init, load, overhead, premap_rules, prezero_rules,
-    readahead_rules, reading, self_hog, soak, spin, viewer,
+    background, cell, churn, fragment, heap, init, kms, load, overhead, premap_rules, presenter,
+    prezero_rules, readahead_rules, reading, self_hog, soak, spin, viewer,
 };
 use serde::de::DeserializeOwned;
 
@@ -104,6 +104,16 @@ enum Part {
         /// Its specification in JSON.
         spec: String,
     },
+    /// An app that answers a keyboard on the kernel's display.
+    Kms {
+        /// Its specification in JSON.
+        spec: String,
+    },
+    /// An X client that shows frames through Present alone.
+    Presenter {
+        /// Its specification in JSON.
+        spec: String,
+    },
     /// Takes the cost of faults.
     Probe {
         /// Its specification in JSON.
@@ -149,6 +159,8 @@ fn run(part: Part) -> Result<u8> {
         Part::Fragmenter { spec } => fragment::fragmenter(&parse(&spec)?)?,
         Part::Starter { spec } => readahead_rules::starter(&parse(&spec)?)?,
         Part::SoakApp { spec } => soak::app(&parse(&spec)?)?,
+        Part::Kms { spec } => kms::run(&parse(&spec)?)?,
+        Part::Presenter { spec } => presenter::run(&parse(&spec)?)?,
         Part::Probe { spec } => overhead::probe(&parse(&spec)?)?,
     }
     Ok(0)

@@ -51,10 +51,14 @@ pub enum Work {
     CacheModel(CachePattern),
     /// What response windows promise, checked one by one.
     WindowRules,
+    /// The same without anybody who tells: input devices and the display's frames.
+    WindowSources,
     /// The daemon's response times beside those that somebody else sees.
     WindowOracle(WindowOracle),
-    /// What a response window costs the daemon. Values: `daemon_us_per_window`, its processor time for
-    /// opening and closing one; `elapsed_us_per_window`, both ways over the socket included.
+    /// What a response window costs. Values: `daemon_us_per_window`, the daemon's processor time for
+    /// opening and closing one; `elapsed_us_per_window`, both ways over the socket included;
+    /// `ioctl_us_per_window`, both calls on the device alone; `ioctl_us_for_nothing`, two calls that
+    /// close what is not open.
     WindowCost,
     /// PREZERO's task, alone or beside a program in the background.
     Prezero(Prezero),
@@ -568,13 +572,26 @@ pub struct ColdStart {
 /// Values: `keys`, `windows_opened`, `daemon_answers`; for `p50`, `p95` and `max`: `daemon_<x>_us` by the
 /// daemon, `oracle_<x>_us` by the oracle, `off_<x>_us` the daemon's figure less the oracle's. The oracle
 /// of an X server counts from the key event to the last damage of the window before it stays unchanged,
-/// and also gives `first_damage_<x>_us` to the first one. Series: `oracle_us`.
+/// by the server's stamps; `heard_<x>_us` is the same by its own clock, from before it sent the key until
+/// it heard of the damage. Series: `oracle_us`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WindowOracle {
+    /// Where the app draws, and who else watches.
+    pub display: OracleDisplay,
     /// How many keys are pressed.
     pub keys: u32,
     /// Pause before each key.
     pub pause_ms: u32,
     /// Loops of additions beside it.
     pub loads: u32,
+}
+
+/// Where an app draws, and who else watches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OracleDisplay {
+    /// feh in an X server; a second client of it.
+    X11,
+    /// An app of our own on the kernel's display; the app, which the kernel tells of its frames.
+    Kms,
 }

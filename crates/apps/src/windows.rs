@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Response windows with a real X server, a real app and real key events: what they promise, how far
-//! the daemon's figures are from what a second client of the X server sees, and what a window costs.
+//! What response windows promise, with a real X server, a real app and real key events.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -13,41 +11,42 @@ use serde_json::Value;
 use crate::boost::sleeper;
 use crate::cell::Stage;
 use crate::cgroup::Cgroup;
+use crate::counters::keyed;
 use crate::daemon::{focus, limelight, log_tail, Daemon, LIMELIGHT};
-use crate::gallery_real::{self, Session};
-use crate::memory::now_ns;
+use crate::gallery_real::{self, Session, DISPLAY};
+use crate::presenter;
 use crate::process::{run, Process, Start};
-use crate::scenario::{Spin, WindowOracle};
+use crate::record::Reporter;
 use crate::store::Store;
+use crate::x11::User;
 
 /// feh's key for the next photo, one that it ignores, and one that is only held.
-const SPACE: u32 = 0x20;
+pub(crate) const SPACE: u32 = 0x20;
 const F12: u32 = 0xffc9;
 const SHIFT: u32 = 0xffe1;
 
 /// How long anything may take that must happen. Emulated machines are slow.
-const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 /// Longer than an animation's frame, a settled frame and the way to the daemon together.
-const QUIET: Duration = Duration::from_millis(1500);
+pub(crate) const QUIET: Duration = Duration::from_millis(1500);
 /// Photos that the viewer shows in turn.
-const PHOTOS: u32 = 6;
+pub(crate) const PHOTOS: u32 = 6;
 
 /// Answers that the rules count.
 const KEYS: u64 = 8;
 
-/// Windows that the cost is averaged over, and some before them.
-const WINDOWS: u64 = 500;
-const WARM_UP: u64 = 50;
+/// The cgroup of an app that shows its frames through Present.
+const PRESENTER: &str = "app.slice/app-limelight-presenter-1.scope";
 
 /// Where the daemon answers.
-const SOCKET: &str = "/run/limelight/control.sock";
+pub(crate) const SOCKET: &str = "/run/limelight/control.sock";
 
 /// What the daemon says of windows.
-struct Seen(Value);
+pub(crate) struct Seen(pub(crate) Value);
 
 impl Seen {
     /// Asks it.
-    fn now() -> Result<Seen> {
+    pub(crate) fn now() -> Result<Seen> {
         let (code, text) = run(LIMELIGHT, &["--timeout", "120", "status", "--json"])?;
         if code != 0 {
             bail!("limelight status exits with {code}: {text}\n{}", log_tail());
@@ -57,22 +56,29 @@ impl Seen {
     }
 
     /// How windows came and went.
-    fn tally(&self, name: &str) -> u64 {
+    pub(crate) fn tally(&self, name: &str) -> u64 {
         self.0["tallies"][name].as_u64().unwrap_or(u64::MAX)
     }
 
     /// Answers in time and late ones: which of both depends on the host.
-    fn answers(&self) -> u64 {
+    pub(crate) fn answers(&self) -> u64 {
         self.tally("answered").saturating_add(self.tally("late"))
     }
 
     /// Whether one is open.
-    fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.0["open"].is_object()
     }
 
+    /// State of a source.
+    pub(crate) fn source(&self, name: &str) -> &str {
+        let mut sources = self.0["sources"].as_array().into_iter().flatten();
+        let found = sources.find(|source| source["name"] == name);
+        found.map_or("", |source| source["state"].as_str().unwrap_or_default())
+    }
+
     /// Waits until something holds; what is seen then, or at last.
-    fn when(holds: impl Fn(&Seen) -> bool) -> Result<Seen> {
+    pub(crate) fn when(holds: impl Fn(&Seen) -> bool) -> Result<Seen> {
         let deadline = Instant::now() + LIMIT;
         loop {
             let seen = Seen::now()?;
@@ -84,13 +90,13 @@ impl Seen {
     }
 
     /// For people.
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         format!("{}, open {}", self.0["tallies"], self.is_open())
     }
 }
 
 /// The app's response times by the daemon.
-fn latency(app: &str) -> Result<Value> {
+pub(crate) fn latency(app: &str) -> Result<Value> {
     let (code, text) = run(LIMELIGHT, &["latency", app, "--json"])?;
     if code != 0 {
         bail!("limelight latency {app} exits with {code}: {text}");
@@ -100,7 +106,7 @@ fn latency(app: &str) -> Result<Value> {
 }
 
 /// The X session with feh in front, as the agent has told the daemon.
-fn start(stage: &Stage) -> Result<(Session, Daemon, Process)> {
+pub(crate) fn start(stage: &Stage) -> Result<(Session, Daemon, Process)> {
     if stage.machine.rootfs.is_none() {
         bail!("windows need a root file system, and the plan's machine has none");
     }
@@ -111,6 +117,8 @@ fn start(stage: &Stage) -> Result<(Session, Daemon, Process)> {
     gallery_real::photos(data, PHOTOS)?;
     stage.reporter.progress("starting the X session")?;
     let session = Session::start(true)?;
+    // What is there when the daemon starts must be there unchanged when it has stopped.
+    Cgroup::create(PRESENTER)?;
     let daemon = Daemon::start(&[session.viewer.pid()])?;
     let agent = gallery_real::start_agent()?;
     gallery_real::wait_for_focus(session.viewer.pid())?;
@@ -125,6 +133,7 @@ pub fn rules(stage: Stage) -> Result<()> {
     let check = |what: &str, held: bool, seen: &Seen| reporter.check(what, held, seen.text());
     let user = &session.user;
 
+    let counted = KernelCount::now()?;
     sleep(QUIET);
     let seen = Seen::now()?;
     let none = seen.tally("opened") == 0 && seen.tally("frames_unasked") == 0;
@@ -169,10 +178,16 @@ pub fn rules(stage: Stage) -> Result<()> {
         &seen,
     )?;
 
+    presented(user, reporter)?;
+    user.activate_watched()?;
+    gallery_real::wait_for_focus(session.viewer.pid())?;
+
+    let before = Seen::now()?;
+    let (opened, answers) = (before.tally("opened"), before.answers());
     limelight(&["window", "open"])?;
     limelight(&["window", "close"])?;
     let seen = Seen::now()?;
-    let told = seen.tally("opened") == KEYS + 2 && seen.answers() == KEYS + 1;
+    let told = seen.tally("opened") == opened + 1 && seen.answers() == answers + 1;
     check("limelight window open and close are one, too", told, &seen)?;
     limelight(&["window", "open"])?;
     let expired = seen.tally("expired");
@@ -183,6 +198,8 @@ pub fn rules(stage: Stage) -> Result<()> {
         ended,
         &seen,
     )?;
+
+    in_kernel(&counted, reporter)?;
 
     let answers = seen.answers();
     limelight(&["window", "open"])?;
@@ -222,139 +239,71 @@ pub fn rules(stage: Stage) -> Result<()> {
     stage.reporter.finish()
 }
 
-/// Presses keys, and compares what the daemon says afterwards with what the user saw: the X server's
-/// damage, as another client is told of it.
-pub fn oracle(mut stage: Stage, work: &WindowOracle) -> Result<()> {
-    let (session, daemon, agent) = start(&stage)?;
-    // Every photo once, as in an app that has been used for a while.
-    for _ in 0..PHOTOS {
-        session.user.press(SPACE)?.context("feh does not answer")?;
-    }
-    let loads = loads(work)?;
-    // What came before is forgotten with the daemon.
-    let before = daemon.kill()?;
-    let daemon = Daemon::start_after(before)?;
-    gallery_real::wait_for_focus(session.viewer.pid())?;
-    let (mut whole, mut first) = (Vec::new(), Vec::new());
-    for _ in 0..work.keys {
-        sleep(Duration::from_millis(work.pause_ms.into()));
-        let answer = session.user.answer(SPACE)?.context("feh does not answer")?;
-        let last = answer.last.as_secs_f64() * 1e6;
-        stage.reporter.sample("oracle_us", last);
-        whole.push(last);
-        first.push(answer.first.as_secs_f64() * 1e6);
-    }
-    drop(loads);
-    for (name, quantile) in QUANTILES {
-        let begun = at_quantile(&mut first, quantile);
-        let name = format!("first_damage_{name}_us");
-        stage.reporter.value(name, begun);
-    }
-    compare(&mut stage, whole, session.viewer.pid())?;
-    drop(agent);
-    daemon.stop(&stage.reporter)?;
-    stage.reporter.finish()
+/// The kernel's own counts.
+struct KernelCount {
+    opened: u64,
+    expired: u64,
 }
 
-fn loads(work: &WindowOracle) -> Result<Vec<Process>> {
-    (0..work.loads)
-        .map(|_| Start::PLAIN.part("spin-load", &Spin::AddLoop))
-        .collect()
-}
-
-/// Figures that are compared.
-const QUANTILES: [(&str, f64); 3] = [("p50", 0.50), ("p95", 0.95), ("max", 1.0)];
-
-/// Reports the daemon's figures of an app beside the oracle's.
-fn compare(stage: &mut Stage, mut oracle: Vec<f64>, app: i32) -> Result<()> {
-    let keys = oracle.len() as u64;
-    let seen = Seen::when(|seen| seen.answers() >= keys)?;
-    let reporter = &mut stage.reporter;
-    reporter.value("keys", keys as f64);
-    reporter.value("windows_opened", seen.tally("opened") as f64);
-    let figures = latency(&app.to_string())?;
-    let figure = |name: &str| figures[name].as_f64().unwrap_or(0.0);
-    reporter.value("daemon_answers", figure("answers"));
-    for (name, quantile) in QUANTILES {
-        let told = figure(&format!("{name}_us"));
-        let truth = at_quantile(&mut oracle, quantile);
-        reporter.value(format!("daemon_{name}_us"), told);
-        reporter.value(format!("oracle_{name}_us"), truth);
-        reporter.value(format!("off_{name}_us"), told - truth);
+impl KernelCount {
+    fn now() -> Result<KernelCount> {
+        let count = |name| keyed(Path::new("/proc/vmstat"), name);
+        Ok(KernelCount {
+            opened: count("limelight_window_opened")?,
+            expired: count("limelight_window_expired")?,
+        })
     }
-    Ok(())
 }
 
-/// The smallest sample that so large a part of all does not exceed, as a histogram counts it.
-fn at_quantile(samples: &mut [f64], quantile: f64) -> f64 {
-    samples.sort_by(f64::total_cmp);
-    let rank = (samples.len() as f64 * quantile).ceil() as usize;
-    samples.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
-}
-
-/// What it costs the daemon to open and to close a window over a connection that stays.
-pub fn cost(mut stage: Stage) -> Result<()> {
-    let cgroup = Cgroup::create("app.slice/app-limelight-waiter-1.scope")?;
-    let app = sleeper(Some(&cgroup), false)?;
-    let daemon = Daemon::start(&[app.pid()])?;
-    focus(app.pid())?;
-    let mut socket = UnixStream::connect(SOCKET)?;
-    let mut answers = BufReader::new(socket.try_clone()?);
-    let mut tell = |event: &str| -> Result<()> {
-        let at_us = now_ns() / 1000;
-        let pid = app.pid();
-        let line = format!(
-            r#"{{"op":"window","event":"{event}","at_us":{at_us},"pid":{pid},"source":"lab"}}"#
-        );
-        writeln!(socket, "{line}")?;
-        let mut answer = String::new();
-        answers.read_line(&mut answer)?;
-        if !answer.contains(r#""result":"ok""#) {
-            bail!("limelightd answered {answer:?} to {line}");
-        }
-        Ok(())
-    };
-    let mut windows = |count: u64| -> Result<()> {
-        for _ in 0..count {
-            tell("open")?;
-            tell("close")?;
-        }
-        Ok(())
-    };
-    windows(WARM_UP)?;
-    let (spent, since) = (daemon.cpu_ns()?, now_ns());
-    windows(WINDOWS)?;
-    let (spent, took) = (daemon.cpu_ns()? - spent, now_ns() - since);
-    // What the daemon does anyway in as much time is not the windows'.
-    let idle = daemon.cpu_ns()?;
-    sleep(Duration::from_nanos(took));
-    let idle = daemon.cpu_ns()? - idle;
-    let each = |ns: u64| ns as f64 / 1e3 / WINDOWS as f64;
-    stage
-        .reporter
-        .value("daemon_us_per_window", each(spent.saturating_sub(idle)));
-    stage.reporter.value("elapsed_us_per_window", each(took));
+/// Whether the kernel knows of the same windows as the daemon; none is open.
+fn in_kernel(before: &KernelCount, reporter: &Reporter) -> Result<()> {
+    // The kernel's timer may be a little late.
+    sleep(QUIET);
     let seen = Seen::now()?;
-    let counted = seen.tally("answered");
-    stage.reporter.check(
-        "each window that was told is counted",
-        counted == WARM_UP + WINDOWS,
-        seen.text(),
-    )?;
-    daemon.stop(&stage.reporter)?;
-    stage.reporter.finish()
+    let after = KernelCount::now()?;
+    let (opened, expired) = (after.opened - before.opened, after.expired - before.expired);
+    let told = |name: &str| seen.0["kernel"][name].as_u64().unwrap_or(u64::MAX);
+    reporter.check(
+        "the kernel knows of each window, and ends by itself those that nobody closes",
+        opened > 0
+            && opened == told("opened")
+            && expired > 0
+            && opened == told("closed").saturating_add(expired)
+            && told("failed") == 0,
+        format!(
+            "in the kernel {opened} opened, {expired} expired; told {}",
+            seen.0["kernel"]
+        ),
+    )
 }
 
-#[cfg(test)]
-mod tests {
-    use super::at_quantile;
-
-    #[test]
-    fn quantiles_are_counted_as_a_histogram_counts_them() {
-        let mut samples = [4.0, 1.0, 3.0, 2.0];
-        assert_eq!(at_quantile(&mut samples, 0.5), 2.0);
-        assert_eq!(at_quantile(&mut samples, 0.95), 4.0);
-        assert_eq!(at_quantile(&mut samples, 1.0), 4.0);
-        assert_eq!(at_quantile(&mut [], 0.5), 0.0);
+/// Frames that damage nothing, and are known to Present alone.
+fn presented(user: &User, reporter: &Reporter) -> Result<()> {
+    let cgroup = Cgroup::create(PRESENTER)?;
+    let spec = presenter::Spec {
+        display: DISPLAY.to_owned(),
+    };
+    let start = Start {
+        cgroup: Some(&cgroup),
+        ..Start::PLAIN
+    };
+    let mut app = start.conversation("presenter", &spec)?;
+    let begun: presenter::Said = app.hear()?;
+    user.activate(begun.window)?;
+    gallery_real::wait_for_focus(app.process.pid())?;
+    sleep(QUIET);
+    let before = Seen::now()?;
+    for _ in 0..KEYS {
+        user.tap(SPACE)?;
+        let _: presenter::Said = app.hear()?;
+        sleep(QUIET);
     }
+    let answers = before.answers() + KEYS;
+    let seen = Seen::when(|seen| seen.answers() >= answers)?;
+    let opened = before.tally("opened") + KEYS;
+    reporter.check(
+        "a frame that only Present knows of closes a window, too",
+        seen.tally("opened") == opened && seen.answers() == answers && !seen.is_open(),
+        format!("{}, before {}", seen.text(), before.text()),
+    )
 }

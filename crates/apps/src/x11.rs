@@ -14,12 +14,13 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use x11rb::connection::Connection;
 use x11rb::protocol::damage::{ConnectionExt as _, ReportLevel};
 use x11rb::protocol::xproto::{
-    AtomEnum, ClientMessageEvent, ConnectionExt as _, EventMask, Keycode, Window, KEY_PRESS_EVENT,
-    KEY_RELEASE_EVENT,
+    AtomEnum, ClientMessageEvent, ConnectionExt as _, CreateWindowAux, EventMask, Keycode,
+    PropMode, Window, WindowClass, KEY_PRESS_EVENT, KEY_RELEASE_EVENT,
 };
 use x11rb::protocol::xtest::ConnectionExt as _;
 use x11rb::protocol::Event;
 use x11rb::rust_connection::RustConnection;
+use x11rb::wrapper::ConnectionExt as _;
 
 /// How long a window must stay unchanged until its answer counts as complete.
 pub const QUIET: Duration = Duration::from_millis(150);
@@ -28,6 +29,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// How long the server, the window manager and the viewer may take to come up.
 const START_LIMIT: Duration = Duration::from_secs(45);
 
+/// Property of the root window that names the active one.
+const ACTIVE: &[u8] = b"_NET_ACTIVE_WINDOW";
 /// Who asks for a window to be activated, in EWMH's terms: the user, through a pager or task bar.
 const PAGER: u32 = 2;
 
@@ -38,6 +41,8 @@ pub struct Answer {
     pub first: Duration,
     /// The last one before it stayed unchanged.
     pub last: Duration,
+    /// The same by the server's own stamps, in whole milliseconds: without the ways to it and back.
+    pub stamped: Duration,
 }
 
 /// A connection to the display, and the window that the user looks at.
@@ -45,6 +50,8 @@ pub struct User {
     connection: RustConnection,
     root: Window,
     window: Window,
+    /// A window of our own, whose properties make the server say what time it is.
+    clock: Window,
 }
 
 impl User {
@@ -65,10 +72,27 @@ impl User {
         let root = connection.setup().roots[screen].root;
         connection.damage_query_version(1, 1)?.reply()?;
         connection.xtest_get_version(2, 2)?.reply()?;
+        let clock = connection.generate_id()?;
+        connection
+            .create_window(
+                0,
+                clock,
+                root,
+                0,
+                0,
+                1,
+                1,
+                0,
+                WindowClass::INPUT_ONLY,
+                x11rb::COPY_FROM_PARENT,
+                &CreateWindowAux::new().event_mask(EventMask::PROPERTY_CHANGE),
+            )?
+            .check()?;
         Ok(User {
             connection,
             root,
             window: 0,
+            clock,
         })
     }
 
@@ -86,9 +110,8 @@ impl User {
             .wait_for_window_of(b"_NET_CLIENT_LIST", &|| self.wake_window_manager())
             .context("no window")?;
         // openbox does not give the focus to a window whose program took long to show it.
-        let name = b"_NET_ACTIVE_WINDOW";
-        self.ask_window_manager(name, self.window, [PAGER, 0, 0, 0, 0])?;
-        let active = self.wait_for_window(name).context("no active window")?;
+        self.activate(self.window)?;
+        let active = self.wait_for_window(ACTIVE).context("no active window")?;
         if active != self.window {
             bail!(
                 "window {active:#x} became active, not the viewer's {:#x}",
@@ -100,6 +123,16 @@ impl User {
             .damage_create(damage, self.window, ReportLevel::RAW_RECTANGLES)?
             .check()?;
         Ok(())
+    }
+
+    /// Activates the window that is watched.
+    pub fn activate_watched(&self) -> Result<()> {
+        self.activate(self.window)
+    }
+
+    /// Activates a window as a task bar would.
+    pub fn activate(&self, window: Window) -> Result<()> {
+        self.ask_window_manager(ACTIVE, window, [PAGER, 0, 0, 0, 0])
     }
 
     /// Sends the window manager a request in EWMH's terms.
@@ -161,7 +194,16 @@ impl User {
         let key = self.keycode(keysym)?;
         while self.connection.poll_for_event()?.is_some() {}
         let start = Instant::now();
+        // Before the key, and on the way with it.
+        self.connection.change_property8(
+            PropMode::APPEND,
+            self.clock,
+            AtomEnum::WM_NAME,
+            AtomEnum::STRING,
+            &[],
+        )?;
         self.strike(key)?;
+        let mut struck = None;
         let mut answer: Option<Answer> = None;
         loop {
             let limit = match answer {
@@ -169,10 +211,19 @@ impl User {
                 Some(_) => QUIET,
             };
             match self.next_event(limit)? {
+                Some(Event::PropertyNotify(event)) if event.window == self.clock => {
+                    struck = Some(event.time);
+                }
                 Some(Event::DamageNotify(event)) if event.drawable == self.window => {
                     let last = start.elapsed();
                     let first = answer.map_or(last, |answer| answer.first);
-                    answer = Some(Answer { first, last });
+                    let struck = struck.context("the server does not say what time it is")?;
+                    let ms = event.timestamp.wrapping_sub(struck);
+                    answer = Some(Answer {
+                        first,
+                        last,
+                        stamped: Duration::from_millis(ms.into()),
+                    });
                 }
                 Some(_) => {}
                 None => return Ok(answer),

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use limelight_apps::scenario::{WindowOracle, Work};
+use limelight_apps::scenario::{OracleDisplay, WindowOracle, Work};
 
 use super::gallery_real::rootfs_packages;
 use super::terms::{LIMELIGHT, ON_DEBIAN};
@@ -16,7 +16,8 @@ use crate::scenario::{
 /// The promises, one by one.
 pub struct Rules;
 
-/// The daemon's figures beside those of a second client of the X server.
+/// The daemon's figures beside those of a second client of the X server, and of an app that the kernel
+/// tells of its frames.
 pub struct Oracle;
 
 /// Processor time for each window, in exact mode.
@@ -24,6 +25,8 @@ pub struct Cost;
 
 const ALONE: &str = "alone";
 const LOOPS: &str = "4-add-loops";
+const KMS: &str = "kms";
+const KMS_LOOPS: &str = "kms-4-add-loops";
 const TASK: &str = "windows";
 /// Keys whose answers are compared.
 const KEYS: u32 = 40;
@@ -70,7 +73,10 @@ impl Scenario for Rules {
     }
 
     fn tasks(&self, _variant: &Variant, _arm: ArmOn) -> Vec<Task> {
-        vec![Task::new("x11", Work::WindowRules)]
+        vec![
+            Task::new("x11", Work::WindowRules),
+            Task::new("evdev", Work::WindowSources),
+        ]
     }
 
     fn time_limit(&self, _variant: &Variant) -> Duration {
@@ -89,7 +95,7 @@ impl Scenario for Oracle {
     }
 
     fn about(&self) -> &'static str {
-        "the daemon's response times beside what a second X client sees"
+        "the daemon's response times beside what a second X client, or the app itself, sees"
     }
 
     fn kind(&self) -> Kind {
@@ -97,11 +103,16 @@ impl Scenario for Oracle {
     }
 
     fn variants(&self) -> Vec<Variant> {
-        Variant::product(&[Lru::Mglru], &[SwapKind::None], &[ALONE, LOOPS])
+        let loads = [ALONE, LOOPS, KMS, KMS_LOOPS];
+        Variant::product(&[Lru::Mglru], &[SwapKind::None], &loads)
     }
 
-    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
-        vec![ON_DEBIAN, LIMELIGHT]
+    /// The distribution's kernel for virtual machines has no display driver.
+    fn arms(&self, variant: &Variant) -> Vec<ArmOn> {
+        match variant.load.as_str() {
+            KMS | KMS_LOOPS => vec![LIMELIGHT],
+            _ => vec![ON_DEBIAN, LIMELIGHT],
+        }
     }
 
     fn machine(&self, _variant: &Variant) -> MachineSize {
@@ -109,10 +120,17 @@ impl Scenario for Oracle {
     }
 
     fn tasks(&self, variant: &Variant, _arm: ArmOn) -> Vec<Task> {
+        let (display, loads) = match variant.load.as_str() {
+            LOOPS => (OracleDisplay::X11, 4),
+            KMS => (OracleDisplay::Kms, 0),
+            KMS_LOOPS => (OracleDisplay::Kms, 4),
+            _ => (OracleDisplay::X11, 0),
+        };
         let work = WindowOracle {
+            display,
             keys: KEYS,
             pause_ms: 400,
-            loads: if variant.load == LOOPS { 4 } else { 0 },
+            loads,
         };
         vec![Task::new(TASK, Work::WindowOracle(work))]
     }
@@ -122,7 +140,7 @@ impl Scenario for Oracle {
     }
 
     fn repetitions(&self) -> u32 {
-        1
+        3
     }
 
     fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
@@ -166,8 +184,10 @@ impl Scenario for Oracle {
         vec![
             metric("daemon_p50_us", "p50 by limelight latency"),
             metric("oracle_p50_us", "p50 by the oracle"),
+            metric("heard_p50_us", "p50, with the ways to the server and back"),
             metric("daemon_p95_us", "p95 by limelight latency"),
             metric("oracle_p95_us", "p95 by the oracle"),
+            metric("heard_p95_us", "p95, with the ways to the server and back"),
             metric("daemon_max_us", "longest by limelight latency"),
             metric("oracle_max_us", "longest by the oracle"),
         ]
@@ -244,6 +264,8 @@ impl Scenario for Cost {
                 "daemon's processor time for a window",
             ),
             metric("elapsed_us_per_window", "window there and back"),
+            metric("ioctl_us_per_window", "window told to the kernel"),
+            metric("ioctl_us_for_nothing", "two calls that do nothing"),
         ]
     }
 }

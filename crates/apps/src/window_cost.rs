@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What a response window costs.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{bail, Result};
+use limelight_sys::device::{Device, DeviceError, DEVICE_PATH};
+
+use crate::boost::sleeper;
+use crate::cell::Stage;
+use crate::cgroup::Cgroup;
+use crate::daemon::{focus, Daemon};
+use crate::memory::now_ns;
+use crate::windows::{Seen, SOCKET};
+
+/// Windows that the cost is averaged over, and some before them.
+const WINDOWS: u64 = 500;
+const WARM_UP: u64 = 50;
+/// A deadline as a new app has it.
+const DEADLINE: Duration = Duration::from_millis(500);
+
+/// What it costs to open and to close a window: the kernel by its call, and the daemon over a connection
+/// that stays.
+pub fn run(mut stage: Stage) -> Result<()> {
+    let cgroup = Cgroup::create("app.slice/app-limelight-waiter-1.scope")?;
+    let app = sleeper(Some(&cgroup), false)?;
+    let daemon = Daemon::start(&[app.pid()])?;
+    focus(app.pid())?;
+    let mut socket = UnixStream::connect(SOCKET)?;
+    let mut answers = BufReader::new(socket.try_clone()?);
+    let mut tell = |event: &str| -> Result<()> {
+        let at_us = now_ns() / 1000;
+        let pid = app.pid();
+        let line = format!(
+            r#"{{"op":"window","event":"{event}","at_us":{at_us},"pid":{pid},"source":"lab"}}"#
+        );
+        writeln!(socket, "{line}")?;
+        let mut answer = String::new();
+        answers.read_line(&mut answer)?;
+        if !answer.contains(r#""result":"ok""#) {
+            bail!("limelightd answered {answer:?} to {line}");
+        }
+        Ok(())
+    };
+    let mut windows = |count: u64| -> Result<()> {
+        for _ in 0..count {
+            tell("open")?;
+            tell("close")?;
+        }
+        Ok(())
+    };
+    windows(WARM_UP)?;
+    let (spent, since) = (daemon.cpu_ns()?, now_ns());
+    windows(WINDOWS)?;
+    let (spent, took) = (daemon.cpu_ns()? - spent, now_ns() - since);
+    // What the daemon does anyway in as much time is not the windows'.
+    let idle = daemon.cpu_ns()?;
+    sleep(Duration::from_nanos(took));
+    let idle = daemon.cpu_ns()? - idle;
+    let each = |ns: u64| ns as f64 / 1e3 / WINDOWS as f64;
+    stage
+        .reporter
+        .value("daemon_us_per_window", each(spent.saturating_sub(idle)));
+    stage.reporter.value("elapsed_us_per_window", each(took));
+    let seen = Seen::now()?;
+    let counted = seen.tally("answered");
+    stage.reporter.check(
+        "each window that was told is counted",
+        counted == WARM_UP + WINDOWS,
+        seen.text(),
+    )?;
+    daemon.stop(&stage.reporter)?;
+    drop(app);
+    cost_of_calls(&mut stage)?;
+    stage.reporter.finish()
+}
+
+/// The kernel's own, where it wants to know.
+fn cost_of_calls(stage: &mut Stage) -> Result<()> {
+    let path = Path::new(DEVICE_PATH);
+    if !path.exists() {
+        return Ok(());
+    }
+    let device = Device::open(path)?;
+    let mut time = |name: &str, window: &dyn Fn() -> Result<(), DeviceError>| -> Result<()> {
+        for _ in 0..WARM_UP {
+            window()?;
+        }
+        let since = now_ns();
+        for _ in 0..WINDOWS {
+            window()?;
+        }
+        let took = (now_ns() - since) as f64 / 1e3 / WINDOWS as f64;
+        stage.reporter.value(name, took);
+        Ok(())
+    };
+    time("ioctl_us_per_window", &|| {
+        device.open_window(DEADLINE)?;
+        device.close_window()
+    })?;
+    // What a window costs beyond entering the kernel and leaving it.
+    time("ioctl_us_for_nothing", &|| {
+        device.close_window()?;
+        device.close_window()
+    })
+}

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Response windows without a session agent or a compositor that tells: a keyboard's events and the
+//! kernel's tracepoint of frames, with a real input device, a real display driver and an app between.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+
+use crate::cell::Stage;
+use crate::cgroup::Cgroup;
+use crate::daemon::{focus, limelight, Daemon};
+use crate::keyboard::Keyboard;
+use crate::kms::{in_memory, Shown, Spec};
+use crate::process::{Conversation, Start};
+use crate::windows::{Seen, LIMIT, QUIET, SOCKET};
+
+/// Codes of the letters A and B, and of the left shift key.
+pub const ANSWERED: u16 = 30;
+const IGNORED: u16 = 48;
+const SHIFT: u16 = 42;
+
+/// The daemon's buffer of frames.
+const INSTANCE: &str = "/sys/kernel/tracing/instances/limelight-frames";
+const RECORD: &str = "/run/limelight/restore.json";
+
+/// How often a key is pressed, and how many frames come without one.
+const TIMES: u64 = 8;
+
+/// A keyboard, and an app that answers it on the display.
+pub struct Desk {
+    /// The keyboard.
+    pub keyboard: Keyboard,
+    /// The app.
+    pub app: Conversation,
+}
+
+impl Desk {
+    /// Starts the app, in a cgroup of its own.
+    pub fn set_up(think_ms: u64) -> Result<Desk> {
+        let keyboard = Keyboard::plug_in(&[ANSWERED, IGNORED, SHIFT])?;
+        let cgroup = Cgroup::create("app.slice/app-limelight-kms-1.scope")?;
+        let spec = Spec {
+            keyboard: keyboard.node.clone(),
+            answers: ANSWERED,
+            think_ms,
+        };
+        let start = Start {
+            cgroup: Some(&cgroup),
+            ..Start::PLAIN
+        };
+        let mut app = start.conversation("kms", &spec)?;
+        let _first: Shown = app.hear()?;
+        Ok(Desk { keyboard, app })
+    }
+
+    /// Presses the key that the app answers; when that was, and when its frame was shown.
+    pub fn press(&mut self) -> Result<(u64, u64)> {
+        self.keyboard.tap(ANSWERED)?;
+        let shown: Shown = self.app.hear()?;
+        let pressed_us = shown.pressed_us;
+        Ok((pressed_us.context("nobody pressed a key")?, shown.shown_us))
+    }
+
+    /// Process id of the app.
+    pub fn pid(&self) -> i32 {
+        self.app.process.pid()
+    }
+}
+
+/// Runs all checks.
+pub fn run(stage: Stage) -> Result<()> {
+    let reporter = &stage.reporter;
+    let check = |what: &str, held: bool, seen: &Seen| reporter.check(what, held, seen.text());
+    let mut desk = Desk::set_up(3)?;
+    let daemon = Daemon::start(&[desk.pid()])?;
+    focus(desk.pid())?;
+
+    let both = |seen: &Seen, state: &str| {
+        seen.source("evdev") == state && seen.source("display frames") == state
+    };
+    let seen = Seen::when(|seen| both(seen, "active"))?;
+    reporter.check(
+        "input devices and the display's frames are listened to while nobody else tells",
+        both(&seen, "active"),
+        seen.0["sources"].to_string(),
+    )?;
+    let record = fs::read_to_string(RECORD).unwrap_or_default();
+    reporter.check(
+        "the trace instance is in the restore record",
+        Path::new(INSTANCE).is_dir() && record.contains(INSTANCE),
+        record,
+    )?;
+
+    for _ in 0..TIMES {
+        let _: Shown = desk.app.ask("flip")?;
+    }
+    sleep(QUIET);
+    let seen = Seen::now()?;
+    let none = seen.tally("opened") == 0;
+    check("frames without input open no window", none, &seen)?;
+
+    let mut last = 0;
+    for _ in 0..TIMES {
+        last = desk.press()?.0;
+        sleep(QUIET);
+    }
+    let seen = Seen::when(|seen| seen.answers() >= TIMES)?;
+    let each = seen.tally("opened") == TIMES && seen.answers() == TIMES && !seen.is_open();
+    check("each key opens one, which its frame closes", each, &seen)?;
+    let pattern = in_memory(last, ANSWERED);
+    let kept = [desk.pid(), daemon.pid()].map(|pid| holds(pid, &pattern));
+    let [app, ours] = kept;
+    let (app, ours) = (app?, ours?);
+    reporter.check(
+        "the key's event is in the app's memory, which read it, and nowhere in the daemon's",
+        app && !ours,
+        format!("app {app}, daemon {ours}"),
+    )?;
+
+    desk.keyboard.tap(SHIFT)?;
+    sleep(QUIET);
+    let seen = Seen::now()?;
+    let unchanged = seen.tally("opened") == TIMES;
+    check("a modifier alone opens none", unchanged, &seen)?;
+    desk.keyboard.tap(IGNORED)?;
+    let seen = Seen::when(|seen| seen.tally("expired") > seen.tally("late") && !seen.is_open())?;
+    let ended = seen.tally("opened") == TIMES + 1 && seen.answers() == TIMES;
+    check(
+        "a key that shows nothing opens one that ends at its deadline",
+        ended,
+        &seen,
+    )?;
+
+    let compositor = Compositor::tell(desk.pid())?;
+    let node = desk.keyboard.node.clone();
+    let away = when(|| Ok(!is_open(daemon.pid(), &node)? && !Path::new(INSTANCE).exists()))?;
+    reporter.check(
+        "as soon as a compositor tells, no input device is open and the trace instance is gone",
+        away,
+        Seen::now()?.0["sources"].to_string(),
+    )?;
+    drop(compositor);
+    let back = when(|| Ok(is_open(daemon.pid(), &node)? && Path::new(INSTANCE).exists()))?;
+    reporter.check(
+        "when it leaves, they are listened to again",
+        back,
+        Seen::now()?.0["sources"].to_string(),
+    )?;
+
+    let before = daemon.kill()?;
+    let left = Path::new(INSTANCE).exists();
+    let daemon = Daemon::start_after(before)?;
+    let gone = !Path::new(INSTANCE).exists();
+    reporter.check(
+        "a successor removes the trace instance that a killed daemon left",
+        left && gone,
+        format!("left {left}, gone {gone}"),
+    )?;
+    focus(desk.pid())?;
+    Seen::when(|seen| both(seen, "active"))?;
+    desk.press()?;
+    let seen = Seen::when(|seen| seen.answers() >= 1)?;
+    let again = seen.tally("opened") == 1 && seen.answers() == 1;
+    check("and listens itself", again, &seen)?;
+    limelight(&["focus", "--none"])?;
+    let away = when(|| Ok(!is_open(daemon.pid(), &node)?))?;
+    reporter.check(
+        "without a topmost app no input device is open",
+        away,
+        Seen::now()?.text(),
+    )?;
+    focus(desk.pid())?;
+    daemon.stop(reporter)?;
+    reporter.check(
+        "a daemon that stopped leaves no trace instance",
+        !Path::new(INSTANCE).exists(),
+        INSTANCE,
+    )?;
+    stage.reporter.finish()
+}
+
+/// Somebody who tells of windows over a connection that stays.
+struct Compositor {
+    _socket: UnixStream,
+}
+
+impl Compositor {
+    /// Tells of one window.
+    fn tell(pid: i32) -> Result<Compositor> {
+        let mut socket = UnixStream::connect(SOCKET)?;
+        let mut answers = BufReader::new(socket.try_clone()?);
+        for event in ["open", "close"] {
+            let line =
+                format!(r#"{{"op":"window","event":"{event}","pid":{pid},"source":"compositor"}}"#);
+            writeln!(socket, "{line}")?;
+            let mut answer = String::new();
+            answers.read_line(&mut answer)?;
+            if !answer.contains(r#""result":"ok""#) {
+                bail!("limelightd answered {answer:?} to {line}");
+            }
+        }
+        Ok(Compositor { _socket: socket })
+    }
+}
+
+/// Waits until something holds; whether it did.
+fn when(holds: impl Fn() -> Result<bool>) -> Result<bool> {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let held = holds()?;
+        if held || Instant::now() > deadline {
+            return Ok(held);
+        }
+        sleep(Duration::from_millis(100));
+    }
+}
+
+/// Whether a process has a file open.
+fn is_open(pid: i32, file: &Path) -> Result<bool> {
+    let all = format!("/proc/{pid}/fd");
+    for entry in fs::read_dir(&all).with_context(|| format!("cannot list {all}"))? {
+        // One that was closed meanwhile is not it.
+        if fs::read_link(entry?.path()).is_ok_and(|target| target == file) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether these bytes are anywhere in the memory that a process can write to.
+fn holds(pid: i32, bytes: &[u8]) -> Result<bool> {
+    let path = format!("/proc/{pid}/mem");
+    let memory = File::open(&path).with_context(|| format!("cannot open {path}"))?;
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let ranges = maps.lines().filter_map(|line| {
+        let (range, rest) = line.split_once(' ')?;
+        let (from, to) = range.split_once('-')?;
+        let from = u64::from_str_radix(from, 16).ok()?;
+        let to = u64::from_str_radix(to, 16).ok()?;
+        rest.starts_with("rw").then_some((from, to))
+    });
+    for (from, to) in ranges {
+        let mut contents = vec![0; usize::try_from(to - from)?];
+        memory
+            .read_exact_at(&mut contents, from)
+            .with_context(|| format!("cannot read {path} at {from:#x}"))?;
+        if contents.windows(bytes.len()).any(|part| part == bytes) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_found_in_memory_and_others_are_not() {
+        let own = std::process::id() as i32;
+        let kept = std::hint::black_box(in_memory(123_456, ANSWERED));
+        assert!(holds(own, &kept).unwrap());
+    }
+}
