@@ -26,7 +26,9 @@ const EVENTS: usize = 64;
 const EV_SYN: u32 = 0;
 const EV_KEY: u32 = 1;
 const KEY_CNT: usize = 0x300;
-const EV_CNT: usize = 0x20;
+/// Bytes of the kernel's `unsigned long`, in which masks are counted (drivers/input/evdev.c:
+/// bits_from_user()).
+const WORD: usize = 8;
 const BTN_LEFT: usize = 0x110;
 const BTN_TOUCH: usize = 0x14a;
 /// A tool that comes near is not a touch.
@@ -148,9 +150,9 @@ fn presses(events: &[u8], has_buttons: bool) -> impl Iterator<Item = Duration> +
     })
 }
 
-/// Of all types of events only keys and buttons.
-fn wanted_types() -> [u8; EV_CNT / 8] {
-    let mut bits = [0; EV_CNT / 8];
+/// Of all types of events only keys and buttons. The kernel takes whole words.
+fn wanted_types() -> [u8; WORD] {
+    let mut bits = [0; WORD];
     bits[0] = 1 << EV_KEY;
     bits
 }
@@ -231,7 +233,10 @@ mod tests {
             assert!(wanted(code), "{code}");
         }
         assert_eq!((0..KEY_CNT).filter(|&code| !wanted(code)).count(), 12 + 15);
-        assert_eq!(wanted_types(), [2, 0, 0, 0]);
+        assert_eq!(wanted_types(), [2, 0, 0, 0, 0, 0, 0, 0]);
+        for bytes in [keys.len(), wanted_types().len()] {
+            assert_eq!(bytes % WORD, 0, "the kernel refuses a part of a word");
+        }
     }
 
     proptest! {
