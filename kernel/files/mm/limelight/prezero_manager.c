@@ -107,6 +107,18 @@ static unsigned long folios_of(unsigned long target)
 }
 
 /*
+ * Single pages among the @target pages of a node of which @folios are to be, and
+ * @nr_folios are, folios: after a change there may be more of them.
+ */
+static unsigned long singles_of(unsigned long target, unsigned long folios,
+				unsigned long nr_folios)
+{
+	unsigned long large = max(folios, nr_folios) * PREZERO_FOLIO_PAGES;
+
+	return target > large ? target - large : 0;
+}
+
+/*
  * How long to rest after a batch of @pages that took @cpu_ns of the thread's
  * time, of which it may have @percent, and @elapsed_ns in all, in ns.
  */
@@ -143,15 +155,15 @@ static unsigned long target_folios(const struct zeroer *zeroer)
 	       folios_of(READ_ONCE(limelight_zeroed.nodes[zeroer->nid].target)) : 0;
 }
 
-static unsigned long target_singles(const struct zeroer *zeroer)
-{
-	return READ_ONCE(limelight_zeroed.nodes[zeroer->nid].target) -
-	       target_folios(zeroer) * PREZERO_FOLIO_PAGES;
-}
-
 static unsigned long nr_folios(const struct zeroer *zeroer)
 {
 	return READ_ONCE(limelight_zeroed.nodes[zeroer->nid].nr_folios);
+}
+
+static unsigned long target_singles(const struct zeroer *zeroer)
+{
+	return singles_of(READ_ONCE(limelight_zeroed.nodes[zeroer->nid].target),
+			  target_folios(zeroer), nr_folios(zeroer));
 }
 
 /* Pages that @zeroer should get and zero next, in folios or single ones. */

@@ -34,6 +34,13 @@ static void manager_test_folios_are_most_of_the_target(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, folios_of(0), 0);
 	KUNIT_EXPECT_EQ(test, folios_of(PREZERO_FOLIO_PAGES), 0);
 	KUNIT_EXPECT_EQ(test, folios_of(128 * PREZERO_FOLIO_PAGES), 112);
+	KUNIT_EXPECT_EQ(test, singles_of(128 * PREZERO_FOLIO_PAGES, 112, 0),
+			16 * PREZERO_FOLIO_PAGES);
+	/* Those of a larger target count until they are gone. */
+	KUNIT_EXPECT_EQ(test, singles_of(128 * PREZERO_FOLIO_PAGES, 112, 120),
+			8 * PREZERO_FOLIO_PAGES);
+	KUNIT_EXPECT_EQ(test, singles_of(128 * PREZERO_FOLIO_PAGES, 112, 130), 0);
+	KUNIT_EXPECT_EQ(test, singles_of(100, 0, 0), 100);
 }
 
 static void manager_test_rests(struct kunit *test)
