@@ -17,7 +17,7 @@ PREFIX ?= /usr
 UNITS = $(DESTDIR)/usr/lib/systemd
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench soak report kernel series static install lint clean deps
+.PHONY: help demo test bench soak dma report kernel series static install lint clean deps
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -33,6 +33,9 @@ bench: static ## Run every benchmark (hours without KVM)
 
 soak: static ## Run the soak tests on the debug kernel (hours without KVM)
 	@$(LAB) soak
+
+dma: deps ## Have our kernel zero pages by DMA on an emulated RISC-V machine (gcc-riscv64-linux-gnu, qemu-system-misc, opensbi)
+	@$(LAB) dma
 
 report: deps ## Make target/lab/report.html from the results of earlier runs
 	@$(LAB) report

@@ -26,15 +26,19 @@ pub enum Kernel {
     Unpatched,
     /// `limelight` with KASAN, lockdep and the VM's own assertions.
     Debug,
+    /// The series for a RISC-V processor whose DMA controller QEMU emulates; it runs its own tests
+    /// and no scenario.
+    Fu540,
 }
 
 impl Kernel {
     /// All kernels, in the order in which `limelight-lab list` shows them.
-    pub const ALL: [Kernel; 4] = [
+    pub const ALL: [Kernel; 5] = [
         Kernel::Debian,
         Kernel::Limelight,
         Kernel::Unpatched,
         Kernel::Debug,
+        Kernel::Fu540,
     ];
 
     /// The name on the command line and under `target/lab/kernels/`.
@@ -44,6 +48,7 @@ impl Kernel {
             Kernel::Limelight => "limelight",
             Kernel::Unpatched => "unpatched",
             Kernel::Debug => "debug",
+            Kernel::Fu540 => "fu540",
         }
     }
 }
@@ -62,7 +67,8 @@ impl std::str::FromStr for Kernel {
             .into_iter()
             .find(|kernel| kernel.name() == text)
             .ok_or_else(|| {
-                format!("no kernel is called {text:?}: take debian, limelight, unpatched or debug")
+                let names = Kernel::ALL.map(Kernel::name).join(", ");
+                format!("no kernel is called {text:?}: there are {names}")
             })
     }
 }

@@ -2,6 +2,7 @@
 //! The lab's commands.
 
 mod demo;
+mod dma;
 mod measure;
 mod report;
 mod tests;
@@ -32,7 +33,7 @@ pub struct Arguments {
 pub enum Command {
     /// Build or fetch a kernel; it is left under target/lab/kernels/NAME.
     Kernel {
-        /// debian, limelight, unpatched or debug.
+        /// debian, limelight, unpatched, debug or fu540.
         #[arg(default_value = "limelight")]
         name: Kernel,
     },
@@ -57,6 +58,9 @@ pub enum Command {
         #[command(flatten)]
         how: How,
     },
+    /// Run the kernel's own tests on a machine with a DMA controller (RISC-V); needs a cross compiler
+    /// and its emulator. Ends with `N passed, N failed`.
+    Dma,
     /// Run every benchmark scenario, print its tables and verdicts.
     Bench {
         /// How.
@@ -166,7 +170,9 @@ pub fn run(paths: &Paths, command: Command) -> Result<bool> {
     match command {
         Command::Kernel { name } => {
             let bootable = kernel::get(paths, name)?;
-            println!("target/lab/kernels/{name}/bzImage ({})", bootable.hash);
+            let image = bootable.image();
+            let image = image.file_name().unwrap_or_default().to_string_lossy();
+            println!("target/lab/kernels/{name}/{image} ({})", bootable.hash);
             Ok(true)
         }
         Command::Image { scenario } => {
@@ -182,6 +188,7 @@ pub fn run(paths: &Paths, command: Command) -> Result<bool> {
         }
         Command::Run { scenario, how } => measure::run(paths, &[find(&scenario)?], &how),
         Command::Test { how } => tests::run(paths, &how),
+        Command::Dma => dma::run(paths),
         Command::Bench { how } => measure::run(paths, &of_kind(Kind::Benchmark), &how),
         Command::Soak { how } => measure::run(paths, &of_kind(Kind::Soak), &how),
         Command::Demo { how } => demo::run(paths, &how),

@@ -22,19 +22,34 @@ const BARE_LIMIT: Duration = Duration::from_secs(300);
 
 /// Counts of what was shown.
 #[derive(Default)]
-struct Tally {
+pub(super) struct Tally {
     passed: usize,
     failed: Vec<String>,
 }
 
 impl Tally {
-    fn add(&mut self, name: String, passed: bool, seen: &str) {
+    pub(super) fn add(&mut self, name: String, passed: bool, seen: &str) {
         println!("test {name} ... {}", if passed { "ok" } else { "FAILED" });
         if passed {
             self.passed += 1;
         } else {
             self.failed.push(format!("{name}: {seen}"));
         }
+    }
+
+    pub(super) fn is_clean(&self) -> bool {
+        self.failed.is_empty()
+    }
+
+    /// What failed, and how many there were.
+    pub(super) fn print(&self) {
+        if !self.failed.is_empty() {
+            println!("\nfailures:");
+            self.failed
+                .iter()
+                .for_each(|failure| println!("    {failure}"));
+        }
+        println!("\n{} passed, {} failed", self.passed, self.failed.len());
     }
 }
 
@@ -52,15 +67,8 @@ pub fn run(paths: &Paths, how: &How) -> Result<bool> {
             tally.add(name, verdict.passed, &verdict.seen);
         }
     }
-    if !tally.failed.is_empty() {
-        println!("\nfailures:");
-        tally
-            .failed
-            .iter()
-            .for_each(|failure| println!("    {failure}"));
-    }
-    println!("\n{} passed, {} failed", tally.passed, tally.failed.len());
-    Ok(tally.failed.is_empty())
+    tally.print();
+    Ok(tally.is_clean())
 }
 
 /// A machine with nothing to do but to boot our kernel.

@@ -21,7 +21,54 @@ const ESTIMATED_OBJECTS: usize = 1600;
 /// How many lines of a failed build an error shows.
 const ERROR_LINES: usize = 40;
 
-/// The kernel as a cache entry with `bzImage`, `.config` and `System.map`.
+/// For which processor a kernel is built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Architecture {
+    X86,
+    Riscv,
+}
+
+impl Architecture {
+    fn of(kernel: Kernel) -> Architecture {
+        match kernel {
+            Kernel::Fu540 => Architecture::Riscv,
+            _ => Architecture::X86,
+        }
+    }
+
+    /// The target of `make`, and where it is left.
+    fn image(self) -> (&'static str, &'static str) {
+        match self {
+            Architecture::X86 => ("bzImage", "arch/x86/boot/bzImage"),
+            Architecture::Riscv => ("Image", "arch/riscv/boot/Image"),
+        }
+    }
+
+    fn compiler(self) -> &'static str {
+        match self {
+            Architecture::X86 => "gcc",
+            Architecture::Riscv => "riscv64-linux-gnu-gcc",
+        }
+    }
+
+    /// Words for every `make`.
+    fn words(self) -> Vec<String> {
+        let mut words = match self {
+            Architecture::X86 => vec!["ARCH=x86".to_owned()],
+            Architecture::Riscv => vec![
+                "ARCH=riscv".to_owned(),
+                "CROSS_COMPILE=riscv64-linux-gnu-".to_owned(),
+            ],
+        };
+        if shell::find("ccache").is_some() {
+            words.push(format!("CC=ccache {}", self.compiler()));
+            words.push("HOSTCC=ccache gcc".to_owned());
+        }
+        words
+    }
+}
+
+/// The kernel as a cache entry with its image, `.config` and `System.map`.
 pub fn get(paths: &Paths, kernel: Kernel) -> Result<PathBuf> {
     let recipe = Recipe::new(paths, kernel)?;
     let key = recipe.key()?;
@@ -32,6 +79,7 @@ pub fn get(paths: &Paths, kernel: Kernel) -> Result<PathBuf> {
 /// Everything that goes into a kernel.
 struct Recipe {
     kernel: Kernel,
+    architecture: Architecture,
     source: Source,
     files: Option<PathBuf>,
     patches: Vec<PathBuf>,
@@ -47,11 +95,13 @@ impl Recipe {
             Kernel::Limelight => &["base.config", "limelight.config"],
             Kernel::Debug => &["base.config", "limelight.config", "debug.config"],
             Kernel::Unpatched => &["base.config"],
+            Kernel::Fu540 => &["fu540.config"],
             Kernel::Debian => bail!("the distribution's kernel is not built"),
         };
         let ours = kernel != Kernel::Unpatched;
         Ok(Recipe {
             kernel,
+            architecture: Architecture::of(kernel),
             source: Source::choose(paths)?,
             files: ours.then(|| dir.join("files")),
             patches: if ours {
@@ -79,7 +129,17 @@ impl Recipe {
                 file,
             )?;
         }
-        let compiler = shell::output(Command::new("gcc").arg("--version"))?;
+        let compiler = Command::new(self.architecture.compiler())
+            .arg("--version")
+            .output();
+        let compiler = compiler.with_context(|| {
+            format!(
+                "{} is not there: install gcc, or for another architecture Debian's \
+                 gcc-riscv64-linux-gnu",
+                self.architecture.compiler()
+            )
+        })?;
+        let compiler = String::from_utf8_lossy(&compiler.stdout).into_owned();
         inputs.text("compiler", compiler.lines().next().unwrap_or_default());
         Ok(inputs.key())
     }
@@ -99,7 +159,7 @@ impl Recipe {
         progress.during("configuring", || self.configure(&tree))?;
         let objects = self.compile(&tree, &progress)?;
         for (from, to) in [
-            ("arch/x86/boot/bzImage", "bzImage"),
+            (self.architecture.image().1, self.architecture.image().0),
             (".config", ".config"),
             ("System.map", "System.map"),
         ] {
@@ -112,7 +172,7 @@ impl Recipe {
     }
 
     fn configure(&self, tree: &Path) -> Result<()> {
-        shell::run(make(tree).arg("tinyconfig"))?;
+        shell::run(self.make(tree).arg("tinyconfig"))?;
         let mut merge = Command::new(tree.join("scripts/kconfig/merge_config.sh"));
         shell::run(
             merge
@@ -120,7 +180,7 @@ impl Recipe {
                 .args(&self.fragments)
                 .current_dir(tree),
         )?;
-        shell::run(make(tree).arg("olddefconfig"))?;
+        shell::run(self.make(tree).arg("olddefconfig"))?;
         config::verify(&tree.join(".config"), &self.fragments)
     }
 
@@ -130,9 +190,9 @@ impl Recipe {
         let log = tree.join("build.log");
         let errors =
             fs::File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
-        let mut command = make(tree);
+        let mut command = self.make(tree);
         command
-            .args([&format!("-j{jobs}"), "bzImage"])
+            .args([&format!("-j{jobs}"), self.architecture.image().0])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(errors);
@@ -159,6 +219,23 @@ impl Recipe {
         }
         Ok(objects)
     }
+
+    /// `make` such that the same inputs give the same objects wherever the tree lies, which is also
+    /// what lets ccache share them.
+    fn make(&self, tree: &Path) -> Command {
+        let mut command = Command::new("make");
+        command
+            .current_dir(tree)
+            .env("LC_ALL", "C")
+            .env("CCACHE_NOHASHDIR", "1")
+            .args([
+                "KBUILD_BUILD_TIMESTAMP=1970-01-01",
+                "KBUILD_BUILD_USER=limelight",
+                "KBUILD_BUILD_HOST=lab",
+            ])
+            .args(self.architecture.words());
+        command
+    }
 }
 
 fn status(objects: usize, estimate: usize) -> String {
@@ -167,26 +244,6 @@ fn status(objects: usize, estimate: usize) -> String {
     } else {
         format!("{objects} objects")
     }
-}
-
-/// `make` such that the same inputs give the same objects wherever the tree lies, which is also
-/// what lets ccache share them.
-fn make(tree: &Path) -> Command {
-    let mut command = Command::new("make");
-    command
-        .current_dir(tree)
-        .env("LC_ALL", "C")
-        .env("CCACHE_NOHASHDIR", "1")
-        .args([
-            "ARCH=x86",
-            "KBUILD_BUILD_TIMESTAMP=1970-01-01",
-            "KBUILD_BUILD_USER=limelight",
-            "KBUILD_BUILD_HOST=lab",
-        ]);
-    if shell::find("ccache").is_some() {
-        command.args(["CC=ccache gcc", "HOSTCC=ccache gcc"]);
-    }
-    command
 }
 
 #[cfg(test)]

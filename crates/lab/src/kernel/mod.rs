@@ -37,7 +37,14 @@ impl Bootable {
 
     /// The image to give to QEMU.
     pub fn image(&self) -> PathBuf {
-        self.dir.join("bzImage")
+        self.dir.join(self.image_name())
+    }
+
+    fn image_name(&self) -> &'static str {
+        match self.kernel {
+            Kernel::Fu540 => "Image",
+            _ => "bzImage",
+        }
     }
 
     /// The module tree; a kernel of ours has none.
@@ -49,7 +56,7 @@ impl Bootable {
     fn export(&self, lab: &Path) -> Result<()> {
         let to = lab.join("kernels").join(self.kernel.name());
         std::fs::create_dir_all(&to).with_context(|| format!("cannot create {}", to.display()))?;
-        for file in ["bzImage", ".config"] {
+        for file in [self.image_name(), ".config"] {
             let (from, to) = (self.dir.join(file), to.join(file));
             if std::fs::read(&from).ok() != std::fs::read(&to).ok() {
                 paths::copy_file(&from, &to)?;
