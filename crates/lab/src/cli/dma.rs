@@ -23,10 +23,13 @@ const QEMU: &str = "qemu-system-riscv64";
 const LIMIT: Duration = Duration::from_secs(600);
 /// How often it is looked at.
 const POLL: Duration = Duration::from_millis(200);
-const PARAMETERS: &str = "console=ttySIF0 earlycon=sbi ignore_loglevel panic=-1 kunit.enable=1 \
-                          kunit.filter_glob=limelight* kunit_shutdown=reboot";
+/// QEMU's device tree names the processor's extensions in the old way alone, which Linux reads only
+/// when it is told to (`riscv_isa_fallback`).
+const PARAMETERS: &str = "console=ttySIF0 earlycon=sifive,0x10010000 riscv_isa_fallback \
+                          ignore_loglevel panic=-1 kunit.enable=1 kunit.filter_glob=limelight* \
+                          kunit_shutdown=reboot";
 /// A test that only runs where there is a DMA controller; skipped ones prove nothing.
-const SUITE: &str = "dma";
+const SUITE: &str = "limelight-prezero-machine";
 
 /// Runs the tests; the last line is `N passed, N failed`.
 pub fn run(paths: &Paths) -> Result<bool> {
@@ -86,7 +89,7 @@ fn boot(image: &Path, dir: &Path) -> Result<()> {
     let console = File::create(dir.join("console.log")).context("cannot create console.log")?;
     let mut command = Command::new(QEMU);
     command
-        .args(["-M", "sifive_u", "-smp", "2", "-m", "256M"])
+        .args(["-M", "sifive_u", "-smp", "2", "-m", "1G"])
         .args([
             "-nographic",
             "-no-reboot",

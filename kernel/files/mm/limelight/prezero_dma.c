@@ -308,4 +308,5 @@ const struct prezero_engine prezero_dma_engine = {
 
 #ifdef CONFIG_LIMELIGHT_KUNIT_TEST
 #include "tests/prezero_dma-kunit.h"
+#include "tests/prezero_machine-kunit.h"
 #endif
