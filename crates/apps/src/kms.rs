@@ -16,6 +16,7 @@ use rustix::event::{poll, PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::keyboard::{ioc, EV_KEY};
+use crate::memory::now_ns;
 
 /// The display of a machine that has one.
 pub const DISPLAY: &str = "/dev/dri/card0";
@@ -36,8 +37,10 @@ pub struct Spec {
 pub struct Shown {
     /// When the key was pressed, in microseconds of `CLOCK_MONOTONIC`; `None`: nobody pressed one.
     pub pressed_us: Option<u64>,
-    /// When the frame was on the display.
+    /// When the frame was on the display, on the same clock, by the kernel.
     pub shown_us: u64,
+    /// When the app heard of that.
+    pub heard_us: u64,
 }
 
 const EVIOCSCLOCKID: libc::Ioctl = ioc(1, b'E', 0xa0, size_of::<libc::c_int>());
@@ -96,6 +99,7 @@ fn say(pressed_us: Option<u64>, shown_us: u64) -> Result<()> {
     let shown = Shown {
         pressed_us,
         shown_us,
+        heard_us: now_ns() / 1000,
     };
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", serde_json::to_string(&shown)?)?;

@@ -570,10 +570,10 @@ pub struct ColdStart {
 /// Parameters of `window-oracle`.
 ///
 /// Values: `keys`, `windows_opened`, `daemon_answers`; for `p50`, `p95` and `max`: `daemon_<x>_us` by the
-/// daemon, `oracle_<x>_us` by the oracle, `off_<x>_us` the daemon's figure less the oracle's. The oracle
-/// of an X server counts from the key event to the last damage of the window before it stays unchanged,
-/// by the server's stamps; `heard_<x>_us` is the same by its own clock, from before it sent the key until
-/// it heard of the damage. Series: `oracle_us`.
+/// daemon, `oracle_<x>_us` from the key to the last change of the window before it stays unchanged, or to
+/// the frame, as the X server or the kernel stamped them; `heard_<x>_us` until the oracle heard of it (in an
+/// X server also from before it sent the key), and `off_<x>_us`, the daemon's figure less the stamped one.
+/// Series: `oracle_us`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WindowOracle {
     /// Where the app draws, and who else watches.

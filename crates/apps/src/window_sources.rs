@@ -59,12 +59,12 @@ impl Desk {
         Ok(Desk { keyboard, app })
     }
 
-    /// Presses the key that the app answers; when that was, and when its frame was shown.
-    pub fn press(&mut self) -> Result<(u64, u64)> {
+    /// Presses the key that the app answers; when that was, and what the app says of its frame.
+    pub fn press(&mut self) -> Result<(u64, Shown)> {
         self.keyboard.tap(ANSWERED)?;
         let shown: Shown = self.app.hear()?;
-        let pressed_us = shown.pressed_us;
-        Ok((pressed_us.context("nobody pressed a key")?, shown.shown_us))
+        let pressed_us = shown.pressed_us.context("nobody pressed a key")?;
+        Ok((pressed_us, shown))
     }
 
     /// Process id of the app.
