@@ -72,7 +72,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::Reading(work) => reading::run(stage, &work),
         Work::Heap(work) => premap::run(stage, &work),
         Work::PremapRules => premap_rules::run(stage),
-        Work::PrezeroRules => prezero_rules::run(stage),
+        Work::PrezeroRules { rounds } => prezero_rules::run(stage, rounds as usize),
         Work::Overhead(work) => overhead::run(stage, &work),
         Work::Prezero(work) => prezero::run(stage, &work),
         Work::PrezeroEngines(work) => prezero_engines::run(stage, &work),

@@ -32,8 +32,6 @@ const FOLDER: &str = "/sys/kernel/mm/limelight/prezero";
 const TARGET: u32 = 2048;
 /// Pages that the app takes at once.
 const TAKEN: usize = 1500;
-/// Times that it does so with each engine.
-const ROUNDS: usize = 12;
 /// Zeroes on a disk.
 const EXTENT: u64 = 4 << 20;
 /// Longer than the kernel waits for a disk.
@@ -77,9 +75,11 @@ pub fn app() -> Result<()> {
 }
 
 /// Runs the test.
-pub fn run(stage: Stage) -> Result<()> {
+pub fn run(mut stage: Stage, rounds: usize) -> Result<()> {
     let reporter = &stage.reporter;
     let free_before = settled_free_kib()?;
+    // The kernel looks at each page that it hands out, too, and warns.
+    fs::write(format!("{FOLDER}/verify"), "1").context("cannot switch prezero's verify on")?;
     {
         let app = start(None)?;
         let device = Device::open(Path::new(DEVICE_PATH))?;
@@ -87,6 +87,8 @@ pub fn run(stage: Stage) -> Result<()> {
             device,
             app,
             reporter,
+            rounds,
+            pages: 0,
         };
         rules.topmost()?;
         rules.processor()?;
@@ -95,7 +97,10 @@ pub fn run(stage: Stage) -> Result<()> {
         rules.pressure()?;
         rules.throttled()?;
         rules.engines()?;
+        let pages = rules.pages;
+        stage.reporter.value("pages_looked_at", pages as f64);
     }
+    let reporter = &stage.reporter;
     openings(reporter, free_before)?;
     killed(reporter)?;
     stage.reporter.finish()
@@ -105,6 +110,9 @@ struct Rules<'a> {
     device: Device,
     app: Conversation,
     reporter: &'a Reporter,
+    rounds: usize,
+    /// Pages that were looked at.
+    pages: usize,
 }
 
 impl Rules<'_> {
@@ -137,12 +145,13 @@ impl Rules<'_> {
             all.pages += found.pages;
             all.dirty += found.dirty;
         }
+        self.pages += all.pages;
         Ok((all, counter("served")? - before))
     }
 
     fn processor(&mut self) -> Result<()> {
         self.on(TARGET, Zeroing::Cpu)?;
-        let (found, served) = self.take(ROUNDS, true)?;
+        let (found, served) = self.take(self.rounds, true)?;
         self.reporter.check(
             "the processor fills the pool, and the topmost app is served from it",
             served * 100 >= found.pages as u64 * 99,
@@ -282,7 +291,7 @@ impl Rules<'_> {
         let errors = counter("engine_errors")?;
         let extent = ZeroExtent::open(disk.device(), 0, EXTENT, false)?;
         self.on(TARGET, Zeroing::Block(&extent))?;
-        let (found, served) = self.take(ROUNDS, true)?;
+        let (found, served) = self.take(self.rounds, true)?;
         let errors = counter("engine_errors")? - errors;
         self.clean(name, found)?;
         self.reporter.check(
@@ -306,7 +315,7 @@ impl Rules<'_> {
         self.on(TARGET, Zeroing::Block(&extent))?;
         let (mut found, _) = self.take(2, true)?;
         disk.remove()?;
-        let (more, served) = self.take(ROUNDS, true)?;
+        let (more, served) = self.take(self.rounds, true)?;
         found.pages += more.pages;
         found.dirty += more.dirty;
         self.clean("a disk that is taken away", found)?;

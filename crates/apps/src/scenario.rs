@@ -44,7 +44,10 @@ pub enum Work {
     /// What premap must respect: limits, borders, and other mechanisms of the kernel.
     PremapRules,
     /// What prezero promises: only zeroes, whatever becomes of the engine, and nobody goes without.
-    PrezeroRules,
+    PrezeroRules {
+        /// Times that the app takes 1,500 pages beside each engine.
+        rounds: u32,
+    },
     /// Page faults and reclaim without Limelight's device being open.
     Overhead(Overhead),
     /// Accesses whose cache misses are known.

@@ -10,19 +10,44 @@ use crate::results::Aggregates;
 use crate::scenario::{ArmOn, Kind, Lru, MachineSize, Scenario, SwapKind, Task, Variant, Verdict};
 
 /// See the module.
-pub struct PrezeroRules;
+pub struct PrezeroRules {
+    name: &'static str,
+    about: &'static str,
+    kind: Kind,
+    rounds: u32,
+    limit: Duration,
+}
+
+/// As a test.
+pub const RULES: PrezeroRules = PrezeroRules {
+    name: "prezero-rules",
+    about:
+        "only zeroes are handed out, whatever becomes of the engine; memory goes back, nothing is lost",
+    kind: Kind::Test,
+    rounds: 12,
+    limit: Duration::from_secs(240),
+};
+
+/// The same over millions of pages.
+pub const SOAK: PrezeroRules = PrezeroRules {
+    name: "prezero-soak",
+    about: "the same over two million pages",
+    kind: Kind::Soak,
+    rounds: 200,
+    limit: Duration::from_secs(3600),
+};
 
 impl Scenario for PrezeroRules {
     fn name(&self) -> &'static str {
-        "prezero-rules"
+        self.name
     }
 
     fn about(&self) -> &'static str {
-        "only zeroes are handed out, whatever becomes of the engine; memory goes back, nothing is lost"
+        self.about
     }
 
     fn kind(&self) -> Kind {
-        Kind::Test
+        self.kind
     }
 
     fn variants(&self) -> Vec<Variant> {
@@ -42,11 +67,16 @@ impl Scenario for PrezeroRules {
     }
 
     fn tasks(&self, _variant: &Variant, _arm: ArmOn) -> Vec<Task> {
-        vec![Task::new("rules", Work::PrezeroRules)]
+        vec![Task::new(
+            "rules",
+            Work::PrezeroRules {
+                rounds: self.rounds,
+            },
+        )]
     }
 
     fn time_limit(&self, _variant: &Variant) -> Duration {
-        Duration::from_secs(240)
+        self.limit
     }
 
     /// The guest checks.
