@@ -75,10 +75,11 @@ static void judge(struct prezero_filler *filler, int error, unsigned int pages)
 			filler->engine->name, error);
 }
 
-/* Whether it is a device that zeroes for @filler now. */
+/* Whether a device alone zeroes for @filler now: who verifies works as hard. */
 bool prezero_filler_is_device(const struct prezero_filler *filler)
 {
-	return filler->engine->device && !prezero_filler_dropped(filler);
+	return filler->engine->device && !READ_ONCE(filler->verify) &&
+	       !prezero_filler_dropped(filler);
 }
 
 /*

@@ -259,6 +259,20 @@ static void filler_test_folios_are_zero_as_a_whole(struct kunit *test)
 			PREZERO_FOLIO_PAGES);
 }
 
+static void filler_test_who_works(struct kunit *test)
+{
+	static const struct prezero_engine device = { .device = true };
+	struct fake_state *state = test->priv;
+
+	KUNIT_EXPECT_FALSE(test, prezero_filler_is_device(&state->filler));
+	prezero_filler_set(&state->filler, &device, NULL, true);
+	KUNIT_EXPECT_FALSE(test, prezero_filler_is_device(&state->filler));
+	prezero_filler_set(&state->filler, &device, NULL, false);
+	KUNIT_EXPECT_TRUE(test, prezero_filler_is_device(&state->filler));
+	atomic_set(&state->filler.strikes, STRIKES);
+	KUNIT_EXPECT_FALSE(test, prezero_filler_is_device(&state->filler));
+}
+
 static void filler_test_the_cpu_stops_for_a_window(struct kunit *test)
 {
 	struct page *page = alloc_page(GFP_KERNEL);
@@ -291,6 +305,7 @@ static struct kunit_case filler_test_cases[] = {
 	KUNIT_CASE(filler_test_pages_may_stay_with_the_engine),
 	KUNIT_CASE(filler_test_engines_are_dropped),
 	KUNIT_CASE(filler_test_folios_are_zero_as_a_whole),
+	KUNIT_CASE(filler_test_who_works),
 	KUNIT_CASE(filler_test_the_cpu_stops_for_a_window),
 	{}
 };
