@@ -176,8 +176,9 @@ impl Rules<'_> {
 
     /// The pool is free memory for everybody who asks.
     fn available(&self) -> Result<()> {
-        drop_caches()?;
-        let (free, available) = (memory_kib("MemFree")?, memory_kib("MemAvailable")?);
+        // What the kernel gives back late must not look like the pool's.
+        let free = settled_free_kib()?;
+        let available = memory_kib("MemAvailable")?;
         self.on(TARGET, Zeroing::Cpu)?;
         let full = wait(|| Ok(pooled()? >= u64::from(TARGET) * 7 / 8))?;
         let kib = pooled()? * (PAGE as u64 >> 10);
