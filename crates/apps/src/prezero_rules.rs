@@ -358,6 +358,9 @@ fn killed(reporter: &Reporter) -> Result<()> {
     let daemon = Daemon::start(&[app.process.pid()])?;
     focus(app.process.pid())?;
     let filled = wait(|| Ok(pooled()? > 0))?;
+    // The kernel warns when somebody is killed who is just making a tracefs instance
+    // (trace_rb_cpu_prepare()): limelightd is not busy with the focus any more by then.
+    sleep(Duration::from_secs(2));
     let before = pooled()?;
     let left = daemon.kill()?;
     reporter.check(
