@@ -3,9 +3,6 @@
 //! program that serves it.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
@@ -14,7 +11,7 @@ use anyhow::{bail, Context, Result};
 
 use crate::cell::Stage;
 use crate::cgroup::Cgroup;
-use crate::daemon::{focus, Daemon, CONFIG};
+use crate::daemon::{self, focus, Daemon, Line, CONFIG};
 use crate::gallery::APP;
 use crate::memory::now_ns;
 use crate::plan::Arm;
@@ -33,8 +30,6 @@ const SETTLE: Duration = Duration::from_millis(600);
 const DISPLAY: &str = "session.slice/limelight-display.service";
 /// Another app, for the focus to move to.
 const OTHER: &str = "app.slice/app-limelight-other-1.scope";
-/// Where the daemon answers.
-const SOCKET: &str = "/run/limelight/control.sock";
 /// Changes of the focus that are timed.
 const SWITCHES: usize = 20;
 
@@ -207,9 +202,7 @@ fn write_config(work: &Boost) -> Result<()> {
     if work.helper == Some(Helper::Unknown) {
         text.push_str("[boost]\nhelpers = []\n");
     }
-    let directory = Path::new(CONFIG).parent().context("a directory")?;
-    fs::create_dir_all(directory)?;
-    fs::write(CONFIG, text).with_context(|| format!("cannot write {CONFIG}"))
+    daemon::write_config(&text)
 }
 
 fn remove_config() -> Result<()> {
@@ -256,22 +249,14 @@ fn time_switches(pids: [i32; 2], reporter: &mut Reporter) -> Result<()> {
     if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) } != 0 {
         bail!("the runner cannot lower its nice value");
     }
-    let stream =
-        UnixStream::connect(SOCKET).with_context(|| format!("cannot connect to {SOCKET}"))?;
-    let mut answers = BufReader::new(stream.try_clone()?);
+    let mut line = Line::connect()?;
     let mut all = Vec::new();
     for turn in 0..SWITCHES {
         let pid = pids[(turn + 1) % 2];
-        let request =
-            format!("{{\"op\":\"focus\",\"target\":{{\"pid\":{pid}}},\"source\":\"lab\"}}\n");
+        let request = format!(r#"{{"op":"focus","target":{{"pid":{pid}}},"source":"lab"}}"#);
         let start = now_ns();
-        (&stream).write_all(request.as_bytes())?;
-        let mut answer = String::new();
-        answers.read_line(&mut answer)?;
+        line.tell(&request)?;
         let us = (now_ns() - start) as f64 / 1000.0;
-        if !answer.contains("\"ok\"") {
-            bail!("limelightd does not give the focus to pid {pid}: {answer}");
-        }
         reporter.sample("switch_us", us);
         all.push(us);
         sleep(Duration::from_millis(50));

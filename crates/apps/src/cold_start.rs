@@ -16,7 +16,7 @@ use anyhow::{bail, Context, Result};
 use crate::cell::Stage;
 use crate::cgroup::Cgroup;
 use crate::counters::Counters;
-use crate::daemon::{focus, log_tail, Daemon, CONFIG};
+use crate::daemon::{self, focus, log_tail, Daemon};
 use crate::disk::Disk;
 use crate::load::{self, Counter};
 use crate::machine::{drop_caches, ROOTFS};
@@ -179,10 +179,7 @@ fn loads(count: u32) -> Vec<Load> {
 }
 
 fn configure() -> Result<()> {
-    let directory = Path::new(CONFIG).parent().context("a directory")?;
-    fs::create_dir_all(directory)?;
-    fs::write(CONFIG, format!("[readahead]\nrecord_s = {RECORD_S}\n"))
-        .with_context(|| format!("cannot write {CONFIG}"))
+    daemon::write_config(&format!("[readahead]\nrecord_s = {RECORD_S}\n"))
 }
 
 /// Waits until the daemon has written a record.

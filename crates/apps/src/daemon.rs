@@ -2,6 +2,9 @@
 //! `limelightd` and `limelight` as a cell uses them.
 
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -20,6 +23,8 @@ pub const LIMELIGHT: &str = "/bin/limelight";
 pub const LOG: &str = "/run/limelightd.log";
 /// The daemon's configuration.
 pub const CONFIG: &str = "/etc/limelight/limelight.toml";
+/// Where the daemon answers.
+const SOCKET: &str = "/run/limelight/control.sock";
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
@@ -207,6 +212,40 @@ pub fn limelight(arguments: &[&str]) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Writes the daemon's configuration, for it to read when it starts.
+pub fn write_config(text: &str) -> Result<()> {
+    let directory = Path::new(CONFIG).parent().context("a directory")?;
+    fs::create_dir_all(directory)?;
+    fs::write(CONFIG, text).with_context(|| format!("cannot write {CONFIG}"))
+}
+
+/// A connection to the daemon, as a compositor has one.
+pub struct Line {
+    stream: UnixStream,
+    answers: BufReader<UnixStream>,
+}
+
+impl Line {
+    /// Connects.
+    pub fn connect() -> Result<Line> {
+        let stream =
+            UnixStream::connect(SOCKET).with_context(|| format!("cannot connect to {SOCKET}"))?;
+        let answers = BufReader::new(stream.try_clone()?);
+        Ok(Line { stream, answers })
+    }
+
+    /// Sends a request, waits for the answer, and insists on success.
+    pub fn tell(&mut self, request: &str) -> Result<()> {
+        self.stream.write_all(format!("{request}\n").as_bytes())?;
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer)?;
+        if !answer.contains(r#""result":"ok""#) {
+            bail!("limelightd answered {answer:?} to {request}");
+        }
+        Ok(())
+    }
 }
 
 /// The last lines that the daemon wrote.

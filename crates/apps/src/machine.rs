@@ -7,6 +7,8 @@ use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 
@@ -15,6 +17,9 @@ use crate::null_blk::NullBlk;
 use crate::plan::{Data, Machine, Swap};
 use crate::process::run;
 use crate::store::Store;
+
+/// Long enough for anything that happens at all.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where the data disk is mounted.
 const DATA: &str = "/data";
@@ -169,6 +174,20 @@ pub fn store(machine: &Machine) -> Result<Store> {
 /// The kernel's reclaim thread of the first node.
 pub fn kswapd() -> Result<Option<i32>> {
     thread("kswapd0")
+}
+
+/// Waits until something holds; whether it ever did.
+pub fn wait(mut holds: impl FnMut() -> Result<bool>) -> Result<bool> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if holds()? {
+            return Ok(true);
+        }
+        if Instant::now() > deadline {
+            return Ok(false);
+        }
+        sleep(Duration::from_millis(50));
+    }
 }
 
 /// The kernel's thread of that name.

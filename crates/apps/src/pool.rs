@@ -3,22 +3,17 @@
 //! must not be filled.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 
-use crate::daemon::{log_tail, CONFIG};
+use crate::daemon::{log_tail, write_config, Line};
 use crate::plan::Machine;
 use crate::scenario::{Engine, Mechanisms};
 
 /// Where the kernel tells about the pool.
 const POOL: &str = "/sys/kernel/mm/limelight/prezero";
-/// Where the daemon answers.
-const SOCKET: &str = "/run/limelight/control.sock";
 /// How long the pool may take to become full. 8192 pages at 256 MiB/s take an eighth of a second; an
 /// emulated processor with other work takes its time.
 const FILL_LIMIT: Duration = Duration::from_secs(60);
@@ -91,44 +86,27 @@ pub fn configure(engine: Engine, mechanisms: Mechanisms, machine: &Machine) -> R
             ));
         }
     }
-    let directory = Path::new(CONFIG).parent().context("a directory")?;
-    fs::create_dir_all(directory)?;
-    fs::write(CONFIG, text).with_context(|| format!("cannot write {CONFIG}"))
+    write_config(&text)
 }
 
 /// A compositor's way to tell the daemon when the user waits.
-pub struct Windows {
-    stream: UnixStream,
-    answers: BufReader<UnixStream>,
-}
+pub struct Windows(Line);
 
 impl Windows {
     /// Connects to the daemon.
     pub fn connect() -> Result<Self> {
-        let stream =
-            UnixStream::connect(SOCKET).with_context(|| format!("cannot connect to {SOCKET}"))?;
-        let answers = BufReader::new(stream.try_clone()?);
-        Ok(Windows { stream, answers })
+        Line::connect().map(Windows)
     }
 
     /// Input for the app in front arrived.
     pub fn open(&mut self) -> Result<()> {
-        self.tell("open")
+        self.0
+            .tell(r#"{"op":"window","event":"open","source":"lab"}"#)
     }
 
     /// The frame that answers it was shown.
     pub fn close(&mut self) -> Result<()> {
-        self.tell("close")
-    }
-
-    fn tell(&mut self, event: &str) -> Result<()> {
-        let request = format!("{{\"op\":\"window\",\"event\":\"{event}\",\"source\":\"lab\"}}\n");
-        self.stream.write_all(request.as_bytes())?;
-        let mut answer = String::new();
-        self.answers.read_line(&mut answer)?;
-        if !answer.contains("\"ok\"") {
-            bail!("limelightd does not take a window's {event}: {answer}");
-        }
-        Ok(())
+        self.0
+            .tell(r#"{"op":"window","event":"close","source":"lab"}"#)
     }
 }

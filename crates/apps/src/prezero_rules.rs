@@ -3,7 +3,7 @@
 //! of the engine; the pool goes back before anybody goes without; nothing is lost; and nobody's
 //! processor time is spent for somebody who is not entitled to it.
 
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, BufRead};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -20,14 +20,13 @@ use crate::cell::Stage;
 use crate::cgroup::Cgroup;
 use crate::counters::keyed;
 use crate::daemon::{focus, Daemon};
-use crate::machine::{drop_caches, memory_kib, thread};
+use crate::machine::{drop_caches, memory_kib, thread, wait};
 use crate::memory::{Mapping, MIB, PAGE};
 use crate::null_blk::NullBlk;
+use crate::pool;
 use crate::process::{Conversation, Start};
-use crate::readahead_rules::wait;
 use crate::record::Reporter;
 
-const FOLDER: &str = "/sys/kernel/mm/limelight/prezero";
 /// Pages in the pool, in most cases.
 const TARGET: u32 = 2048;
 /// Pages that the app takes at once.
@@ -79,7 +78,7 @@ pub fn run(mut stage: Stage, rounds: usize) -> Result<()> {
     let reporter = &stage.reporter;
     let free_before = settled_free_kib()?;
     // The kernel looks at each page that it hands out, too, and warns.
-    fs::write(format!("{FOLDER}/verify"), "1").context("cannot switch prezero's verify on")?;
+    pool::set_verify(true)?;
     {
         let app = start(None)?;
         let device = Device::open(Path::new(DEVICE_PATH))?;
@@ -221,7 +220,7 @@ impl Rules<'_> {
 
     fn pressure(&self) -> Result<()> {
         self.on(u32::MAX, Zeroing::Cpu)?;
-        let target = number(&format!("{FOLDER}/target"))?;
+        let target = pool::number("target")?;
         let full = wait(|| Ok(pooled()? >= target * 7 / 8))?;
         let (before, drained) = (pooled()?, counter("drained")?);
         let kills = keyed(Path::new("/proc/vmstat"), "oom_kill")?;
@@ -303,7 +302,7 @@ impl Rules<'_> {
         self.reporter.check(
             format!("{name}: errors are counted"),
             (errors > 0) == fails,
-            format!("{errors} errors; engine {}", text("engine")?),
+            format!("{errors} errors; engine {}", pool::text("engine")?),
         )?;
         self.off()?;
         drop(extent);
@@ -323,7 +322,7 @@ impl Rules<'_> {
         self.reporter.check(
             "a disk that is taken away: the processor goes on",
             served > 0,
-            format!("{served} pages; engine {}", text("engine")?),
+            format!("{served} pages; engine {}", pool::text("engine")?),
         )?;
         self.off()
     }
@@ -405,23 +404,10 @@ fn counter(name: &str) -> Result<u64> {
     )
 }
 
-fn text(file: &str) -> Result<String> {
-    let path = format!("{FOLDER}/{file}");
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    Ok(text.trim().to_owned())
-}
-
-fn number(path: &str) -> Result<u64> {
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
-    text.trim()
-        .parse()
-        .with_context(|| format!("{path}: {text}"))
-}
-
 fn pooled() -> Result<u64> {
-    number(&format!("{FOLDER}/pooled"))
+    pool::number("pooled")
 }
 
 fn zero_us() -> Result<u64> {
-    number(&format!("{FOLDER}/zero_us"))
+    pool::number("zero_us")
 }

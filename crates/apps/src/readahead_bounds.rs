@@ -10,9 +10,9 @@ use limelight_sys::device::DEVICE_PATH;
 
 use crate::counters::keyed;
 use crate::daemon::limelight;
-use crate::machine::{ballast, drop_caches, memory_kib};
+use crate::machine::{ballast, drop_caches, memory_kib, wait};
 use crate::memory::PAGE;
-use crate::readahead_rules::{read, wait};
+use crate::readahead_rules::read;
 use crate::record::Reporter;
 use crate::scenario::{Access, Pattern};
 use crate::store::Extent;

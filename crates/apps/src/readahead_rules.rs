@@ -6,19 +6,19 @@
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead, Write};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
 use limelight_sys::sched::Cpu;
 use serde::{Deserialize, Serialize};
 
 use crate::cell::Stage;
-use crate::daemon::{focus, limelight, log_tail, Daemon, CONFIG};
+use crate::daemon::{self, focus, limelight, log_tail, Daemon};
 use crate::disk::Disk;
-use crate::machine::drop_caches;
+use crate::machine::{drop_caches, wait};
 use crate::memory::{cached_pages, MIB, PAGE};
 use crate::process::{Process, Start};
 use crate::readahead_bounds;
@@ -28,8 +28,6 @@ use crate::scenario::{Access, Pattern};
 use crate::store::{Extent, Store};
 
 const RECORDS: &str = "/var/lib/limelight/coldstart";
-/// Long enough for anything that happens at all.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// The daemon replays no start twice within five seconds.
 const AGAIN: Duration = Duration::from_secs(6);
 /// Seconds that count as its start: enough for all of its reading on a busy host, too.
@@ -278,10 +276,7 @@ fn program(store: &Store) -> Result<PathBuf> {
 }
 
 fn write_config() -> Result<()> {
-    let directory = Path::new(CONFIG).parent().context("a directory")?;
-    fs::create_dir_all(directory)?;
-    fs::write(CONFIG, format!("[readahead]\nrecord_s = {RECORD_S}\n"))
-        .with_context(|| format!("cannot write {CONFIG}"))
+    daemon::write_config(&format!("[readahead]\nrecord_s = {RECORD_S}\n"))
 }
 
 fn records() -> Vec<PathBuf> {
@@ -321,18 +316,4 @@ fn pages(file: &Extent) -> Result<u64> {
 
 fn whole(file: &Extent) -> u64 {
     file.len / PAGE as u64
-}
-
-/// Waits until something holds; whether it ever did.
-pub fn wait(mut holds: impl FnMut() -> Result<bool>) -> Result<bool> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if holds()? {
-            return Ok(true);
-        }
-        if Instant::now() > deadline {
-            return Ok(false);
-        }
-        sleep(Duration::from_millis(50));
-    }
 }

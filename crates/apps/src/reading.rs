@@ -2,10 +2,8 @@
 //! EIMOS's reader: a topmost app that reads a file in small pieces, or in clusters here and there,
 //! and a background process that does the same afterwards and must be treated as ever.
 
-use std::fs;
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -17,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::cell::Stage;
 use crate::cgroup::Cgroup;
 use crate::counters::Counters;
-use crate::daemon::{focus, Daemon, CONFIG};
+use crate::daemon::{self, focus, Daemon};
 use crate::disk::Disk;
 use crate::gallery::APP;
 use crate::machine::drop_caches;
@@ -212,8 +210,5 @@ pub fn run(mut stage: Stage, work: &Reading) -> Result<()> {
 }
 
 fn configure(factor: u32) -> Result<()> {
-    let directory = Path::new(CONFIG).parent().context("a directory")?;
-    fs::create_dir_all(directory)?;
-    fs::write(CONFIG, format!("[readahead]\nfactor = {factor}\n"))
-        .with_context(|| format!("cannot write {CONFIG}"))
+    daemon::write_config(&format!("[readahead]\nfactor = {factor}\n"))
 }

@@ -5,7 +5,6 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use limelight_sys::device::DEVICE_PATH;
 
 use crate::cell::Stage;
 use crate::cgroup::ROOT;
-use crate::daemon::{limelight, Daemon, CONFIG, LIMELIGHTD};
+use crate::daemon::{limelight, write_config, Daemon, CONFIG, LIMELIGHTD};
 use crate::machine::mount;
 use crate::process::{Process, Start};
 use crate::record::Reporter;
@@ -120,12 +119,6 @@ fn check_alive(reporter: &Reporter) -> Result<()> {
             Err(error) => format!("{error:#}"),
         },
     )
-}
-
-fn write_config(text: &str) -> Result<()> {
-    let directory = Path::new(CONFIG).parent().context("a directory")?;
-    fs::create_dir_all(directory)?;
-    fs::write(CONFIG, text).with_context(|| format!("cannot write {CONFIG}"))
 }
 
 /// Runs the daemon until it gives up; its exit code and what it wrote.

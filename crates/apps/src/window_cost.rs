@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! What a response window costs.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::{bail, Result};
+use anyhow::Result;
 use limelight_sys::device::{Device, DeviceError, DEVICE_PATH};
 
 use crate::boost::sleeper;
 use crate::cell::Stage;
 use crate::cgroup::Cgroup;
-use crate::daemon::{focus, Daemon};
+use crate::daemon::{focus, Daemon, Line};
 use crate::memory::now_ns;
-use crate::windows::{Seen, SOCKET};
+use crate::windows::Seen;
 
 /// Windows that the cost is averaged over, and some before them.
 const WINDOWS: u64 = 500;
@@ -30,21 +28,13 @@ pub fn run(mut stage: Stage) -> Result<()> {
     let app = sleeper(Some(&cgroup), false)?;
     let daemon = Daemon::start(&[app.pid()])?;
     focus(app.pid())?;
-    let mut socket = UnixStream::connect(SOCKET)?;
-    let mut answers = BufReader::new(socket.try_clone()?);
+    let mut line = Line::connect()?;
     let mut tell = |event: &str| -> Result<()> {
         let at_us = now_ns() / 1000;
         let pid = app.pid();
-        let line = format!(
+        line.tell(&format!(
             r#"{{"op":"window","event":"{event}","at_us":{at_us},"pid":{pid},"source":"lab"}}"#
-        );
-        writeln!(socket, "{line}")?;
-        let mut answer = String::new();
-        answers.read_line(&mut answer)?;
-        if !answer.contains(r#""result":"ok""#) {
-            bail!("limelightd answered {answer:?} to {line}");
-        }
-        Ok(())
+        ))
     };
     let mut windows = |count: u64| -> Result<()> {
         for _ in 0..count {

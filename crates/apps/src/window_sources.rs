@@ -3,22 +3,20 @@
 //! kernel's tracepoint of frames, with a real input device, a real display driver and an app between.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
 
-use anyhow::{bail, Context, Result};
+use anyhow::{Context, Result};
 
 use crate::cell::Stage;
 use crate::cgroup::Cgroup;
-use crate::daemon::{focus, limelight, Daemon};
+use crate::daemon::{focus, limelight, Daemon, Line};
 use crate::keyboard::Keyboard;
 use crate::kms::{in_memory, Shown, Spec};
+use crate::machine::wait;
 use crate::process::{Conversation, Start};
-use crate::windows::{Seen, LIMIT, QUIET, SOCKET};
+use crate::windows::{Seen, QUIET};
 
 /// Codes of the letters A and B, and of the left shift key.
 pub const ANSWERED: u16 = 30;
@@ -137,16 +135,16 @@ pub fn run(stage: Stage) -> Result<()> {
         &seen,
     )?;
 
-    let compositor = Compositor::tell(desk.pid())?;
+    let compositor = compositor(desk.pid())?;
     let node = desk.keyboard.node.clone();
-    let away = when(|| Ok(!is_open(daemon.pid(), &node)? && !Path::new(INSTANCE).exists()))?;
+    let away = wait(|| Ok(!is_open(daemon.pid(), &node)? && !Path::new(INSTANCE).exists()))?;
     reporter.check(
         "as soon as a compositor tells, no input device is open and the trace instance is gone",
         away,
         Seen::now()?.0["sources"].to_string(),
     )?;
     drop(compositor);
-    let back = when(|| Ok(is_open(daemon.pid(), &node)? && Path::new(INSTANCE).exists()))?;
+    let back = wait(|| Ok(is_open(daemon.pid(), &node)? && Path::new(INSTANCE).exists()))?;
     reporter.check(
         "when it leaves, they are listened to again",
         back,
@@ -169,7 +167,7 @@ pub fn run(stage: Stage) -> Result<()> {
     let again = seen.tally("opened") == 1 && seen.answers() == 1;
     check("and listens itself", again, &seen)?;
     limelight(&["focus", "--none"])?;
-    let away = when(|| Ok(!is_open(daemon.pid(), &node)?))?;
+    let away = wait(|| Ok(!is_open(daemon.pid(), &node)?))?;
     reporter.check(
         "without a topmost app no input device is open",
         away,
@@ -185,40 +183,15 @@ pub fn run(stage: Stage) -> Result<()> {
     stage.reporter.finish()
 }
 
-/// Somebody who tells of windows over a connection that stays.
-struct Compositor {
-    _socket: UnixStream,
-}
-
-impl Compositor {
-    /// Tells of one window.
-    fn tell(pid: i32) -> Result<Compositor> {
-        let mut socket = UnixStream::connect(SOCKET)?;
-        let mut answers = BufReader::new(socket.try_clone()?);
-        for event in ["open", "close"] {
-            let line =
-                format!(r#"{{"op":"window","event":"{event}","pid":{pid},"source":"compositor"}}"#);
-            writeln!(socket, "{line}")?;
-            let mut answer = String::new();
-            answers.read_line(&mut answer)?;
-            if !answer.contains(r#""result":"ok""#) {
-                bail!("limelightd answered {answer:?} to {line}");
-            }
-        }
-        Ok(Compositor { _socket: socket })
+/// Tells of one window, over a connection that stays for as long as the answer lives.
+fn compositor(pid: i32) -> Result<Line> {
+    let mut line = Line::connect()?;
+    for event in ["open", "close"] {
+        line.tell(&format!(
+            r#"{{"op":"window","event":"{event}","pid":{pid},"source":"compositor"}}"#
+        ))?;
     }
-}
-
-/// Waits until something holds; whether it did.
-fn when(holds: impl Fn() -> Result<bool>) -> Result<bool> {
-    let deadline = Instant::now() + LIMIT;
-    loop {
-        let held = holds()?;
-        if held || Instant::now() > deadline {
-            return Ok(held);
-        }
-        sleep(Duration::from_millis(100));
-    }
+    Ok(line)
 }
 
 /// Whether a process has a file open.

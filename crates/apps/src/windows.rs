@@ -38,9 +38,6 @@ const KEYS: u64 = 8;
 /// The cgroup of an app that shows its frames through Present.
 const PRESENTER: &str = "app.slice/app-limelight-presenter-1.scope";
 
-/// Where the daemon answers.
-pub(crate) const SOCKET: &str = "/run/limelight/control.sock";
-
 /// What the daemon says of windows.
 pub(crate) struct Seen(pub(crate) Value);
 
