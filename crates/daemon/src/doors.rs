@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Where the daemon looks: the running system, or a tree that a test made.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use limelight_core::control::RUNTIME_DIR;
 use limelight_core::model::ProcessId;
@@ -141,11 +141,6 @@ impl Doors {
         let found = mountinfo::find(&mounts, "tracefs");
         let point = found.map(|mount| mount.point.clone());
         point.ok_or_else(|| "tracefs is not mounted".to_owned())
-    }
-
-    /// The path of a tracefs instance of ours.
-    pub fn trace_instance(&self, tracefs: &Path, name: &str) -> PathBuf {
-        tracefs.join("instances").join(name)
     }
 }
 

@@ -222,9 +222,9 @@ impl Daemon {
             .as_ref()
             .is_some_and(|topmost| self.not_adoptable.contains(&topmost.app.key));
         let device = self.actuators.device.device().is_some();
-        let device_premap = self.actuators.device.has(Mechanism::Premap);
-        let device_readahead = self.actuators.device.has(Mechanism::Readahead);
-        let device_prezero = self.actuators.device.has(Mechanism::Prezero);
+        let info = self.actuators.device.info();
+        let has = |mechanism| info.is_some_and(|info| info.has(mechanism));
+        let device_prezero = has(Mechanism::Prezero);
         let front = topmost.as_ref().map(|topmost| &topmost.app);
         let window = self.windows.is_open();
         let demand = match device_prezero {
@@ -237,16 +237,17 @@ impl Daemon {
             lru,
             memory_controller: self.doors.has_memory_controller(),
             device,
-            device_premap,
-            device_readahead,
+            device_premap: has(Mechanism::Premap),
+            device_readahead: has(Mechanism::Readahead),
             device_prezero,
-            engines: match device_prezero {
+            // Asking costs the kernel a look at every DMA controller; nobody is served without an app.
+            engines: match device_prezero && topmost.is_some() {
                 true => prezero::engines(&self.doors),
                 false => Vec::new(),
             },
             demand,
             device_members: match topmost {
-                Some(_) => self.actuators.device.members(),
+                Some(_) => info.map_or(0, |info| info.members),
                 None => 0,
             },
             ceiling: topmost

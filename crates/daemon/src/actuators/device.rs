@@ -5,7 +5,9 @@ use std::path::Path;
 
 use limelight_core::control::{Change, DeviceStatus, Outcome};
 use limelight_core::model::{AppKey, ProcessId};
-use limelight_sys::device::{Device, DeviceError, Mechanism, Setting, ABI_VERSION, TOPMOST_MAX};
+use limelight_sys::device::{
+    Device, DeviceError, Info, Mechanism, Setting, ABI_VERSION, TOPMOST_MAX,
+};
 use limelight_sys::pidfd::Pidfd;
 use tracing::{info, warn};
 
@@ -86,16 +88,9 @@ impl DeviceDoor {
         }
     }
 
-    /// Whether the kernel offers a mechanism through it.
-    pub fn has(&self, mechanism: Mechanism) -> bool {
-        let info = self.device().and_then(|device| device.info().ok());
-        info.is_some_and(|info| info.has(mechanism))
-    }
-
-    /// Live processes that the kernel counts as the topmost app's.
-    pub fn members(&self) -> u32 {
-        let info = self.device().and_then(|device| device.info().ok());
-        info.map_or(0, |info| info.members)
+    /// What the kernel offers through it now, and how many processes it knows.
+    pub fn info(&self) -> Option<Info> {
+        self.device().and_then(|device| device.info().ok())
     }
 
     /// For `status`.
@@ -130,16 +125,20 @@ impl Actuators {
         };
         let members = app.map_or(&[][..], |(_, members)| members);
         let outcome = outcome(set_topmost(device, members, context));
-        let failed = matches!(outcome, Outcome::Failed { .. });
-        if !failed {
+        if self.note_switch(app.is_some(), mark_change(members, context, outcome)) {
             self.in_force.marked = app.cloned();
         }
-        if app.is_none() && !failed {
-            self.changes.drop_knob(&topmost_knob(context));
-        } else {
-            self.changes
-                .note(Reach::Machine, mark_change(members, context, outcome));
+    }
+
+    /// Notes a change of what belongs to the device: what is off again is none any more. Whether it
+    /// worked.
+    pub(super) fn note_switch(&mut self, on: bool, change: Change) -> bool {
+        let worked = !matches!(change.outcome, Outcome::Failed { .. });
+        match worked && !on {
+            true => self.changes.drop_knob(&change.knob),
+            false => self.changes.note(Reach::Machine, change),
         }
+        worked
     }
 
     pub(super) fn plan_mark(
@@ -162,15 +161,8 @@ impl Actuators {
             }),
             None => device.switch_off(Mechanism::Protect),
         });
-        let failed = matches!(outcome, Outcome::Failed { .. });
-        if !failed {
+        if self.note_switch(budget.is_some(), switch_change(budget, context, outcome)) {
             self.in_force.device_protect = budget;
-        }
-        if budget.is_none() && !failed {
-            self.changes.drop_knob(&protect_knob(context));
-        } else {
-            self.changes
-                .note(Reach::Machine, switch_change(budget, context, outcome));
         }
     }
 

@@ -19,15 +19,11 @@ impl Actuators {
             }),
             None => device.switch_off(Mechanism::Premap),
         });
-        let failed = matches!(outcome, Outcome::Failed { .. });
-        if !failed {
+        if self.note_switch(
+            window_pages.is_some(),
+            change(window_pages, context, outcome),
+        ) {
             self.in_force.device_premap = window_pages;
-        }
-        if window_pages.is_none() && !failed {
-            self.changes.drop_knob(&knob(context));
-        } else {
-            self.changes
-                .note(Reach::Machine, change(window_pages, context, outcome));
         }
     }
 

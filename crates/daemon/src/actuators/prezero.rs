@@ -25,15 +25,8 @@ impl Actuators {
             Some(device) => switch(device, pool, &mut self.zeroes),
         };
         let outcome = outcome(result);
-        let failed = matches!(outcome, Outcome::Failed { .. });
-        if !failed {
+        if self.note_switch(pool.is_some(), change(pool, context, outcome)) {
             self.in_force.device_prezero = pool.cloned();
-        }
-        if pool.is_none() && !failed {
-            self.changes.drop_knob(&knob(context));
-        } else {
-            self.changes
-                .note(Reach::Machine, change(pool, context, outcome));
         }
     }
 

@@ -19,15 +19,8 @@ impl Actuators {
             }),
             None => device.switch_off(Mechanism::Readahead),
         });
-        let failed = matches!(outcome, Outcome::Failed { .. });
-        if !failed {
+        if self.note_switch(factor.is_some(), change(factor, context, outcome)) {
             self.in_force.device_readahead = factor;
-        }
-        if factor.is_none() && !failed {
-            self.changes.drop_knob(&knob(context));
-        } else {
-            self.changes
-                .note(Reach::Machine, change(factor, context, outcome));
         }
     }
 

@@ -8,21 +8,21 @@
 //! Devices are open and the tracepoint is on only while they are wanted.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use limelight_core::model::flips::Flips;
 use limelight_sys::dir::Dir;
 use limelight_sys::evdev::InputDevice;
 use limelight_sys::inotify::Inotify;
-use limelight_sys::tracefs::{Instance, Line, Tracefs};
+use limelight_sys::tracefs::Line;
 use rustix::event::epoll::EventFlags;
 use rustix::fs::inotify::WatchFlags;
 use tracing::{debug, info, warn};
 
 use crate::doors::Doors;
 use crate::reactor::{Reactor, Token};
-use crate::restore::{Entry, Ledger};
+use crate::restore::Ledger;
+use crate::sources::traced::{Event, Traced};
 
 /// Most devices that are opened.
 const DEVICES_MAX: usize = 64;
@@ -38,8 +38,7 @@ const BUFFER_KIB: u32 = 8;
 /// The display's frames, as the kernel traces them.
 #[derive(Debug)]
 struct Frames {
-    instance: Instance,
-    path: PathBuf,
+    traced: Traced,
     flips: Flips,
     /// The loop waits for them: only while a window is open.
     awaited: bool,
@@ -102,11 +101,8 @@ impl Evdev {
 
     /// Stops to listen; nothing stays open.
     pub fn stop(&mut self, ledger: &mut Ledger) {
-        if let Some(Frames { instance, path, .. }) = self.frames.take() {
-            drop(instance);
-            if !path.exists() {
-                ledger.forget(&Entry::TraceInstance { path });
-            }
+        if let Some(frames) = self.frames.take() {
+            frames.traced.stop(ledger);
         }
         // Closed descriptors leave the epoll set by themselves.
         *self = Evdev::default();
@@ -185,9 +181,9 @@ impl Evdev {
         };
         frames.awaited = wanted;
         if !wanted {
-            return reactor.remove(&frames.instance);
+            return reactor.remove(&frames.traced.instance);
         }
-        if let Err(error) = reactor.add(&frames.instance, Token::Frames, EventFlags::IN) {
+        if let Err(error) = reactor.add(&frames.traced.instance, Token::Frames, EventFlags::IN) {
             warn!("frames cannot be waited for: {error}");
         }
     }
@@ -197,7 +193,7 @@ impl Evdev {
         let Some(frames) = &mut self.frames else {
             return Vec::new();
         };
-        let lines = frames.instance.lines().unwrap_or_else(|error| {
+        let lines = frames.traced.instance.lines().unwrap_or_else(|error| {
             debug!("{error}");
             Vec::new()
         });
@@ -216,34 +212,18 @@ impl Evdev {
 }
 
 fn frames(doors: &Doors, ledger: &mut Ledger) -> Result<Frames, String> {
-    let text = |error: limelight_sys::Error| error.to_string();
-    let point = doors.tracefs()?;
-    let tracefs = Tracefs::at(&point).map_err(text)?;
-    if !tracefs.has_event(SYSTEM, EVENT) {
-        return Err(format!(
-            "this kernel has no tracepoint {SYSTEM}:{EVENT}: no display driver is loaded"
-        ));
-    }
-    let path = doors.trace_instance(&point, INSTANCE);
-    ledger
-        .intend([Entry::TraceInstance { path: path.clone() }])
-        .map_err(|error| error.to_string())?;
-    let started = tracefs.create_instance(INSTANCE).and_then(|instance| {
+    let event = Event {
+        system: SYSTEM,
+        name: EVENT,
+        lack: ": no display driver is loaded",
+    };
+    let traced = Traced::start(doors, ledger, INSTANCE, event, |instance| {
         instance.set_clock("mono")?;
-        instance.set_buffer_kib(BUFFER_KIB)?;
-        instance.enable_event(SYSTEM, EVENT)?;
-        Ok(instance)
-    });
-    match started {
-        Ok(instance) => Ok(Frames {
-            instance,
-            path,
-            flips: Flips::default(),
-            awaited: false,
-        }),
-        Err(error) => {
-            ledger.forget(&Entry::TraceInstance { path });
-            Err(error.to_string())
-        }
-    }
+        instance.set_buffer_kib(BUFFER_KIB)
+    })?;
+    Ok(Frames {
+        traced,
+        flips: Flips::default(),
+        awaited: false,
+    })
 }

@@ -6,3 +6,4 @@ pub mod control;
 pub mod evdev;
 pub mod oom_score_adj;
 pub mod pressure;
+pub mod traced;

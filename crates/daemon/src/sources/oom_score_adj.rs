@@ -10,16 +10,16 @@
 //! process's owner, and the claim counts as the owner's.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use limelight_core::model::ProcessId;
-use limelight_sys::tracefs::{parse_oom_score_adj, Instance, Line, Tracefs};
+use limelight_sys::tracefs::{parse_oom_score_adj, Instance, Line};
 use tracing::{debug, info, warn};
 
 use crate::config::OomScoreAdjSource;
 use crate::doors::Doors;
-use crate::restore::{Entry, Ledger};
+use crate::restore::Ledger;
+use crate::sources::traced::{Event, Traced};
 
 const SYSTEM: &str = "oom";
 const EVENT: &str = "oom_score_adj_update";
@@ -31,7 +31,7 @@ const KNOWN_MAX: usize = 8192;
 /// How transitions are seen.
 #[derive(Debug)]
 enum Way {
-    Trace { instance: Instance, path: PathBuf },
+    Trace(Traced),
     Scan { interval: Duration, next: Duration },
     Off,
 }
@@ -74,7 +74,7 @@ impl OomScoreAdj {
             }
             OomScoreAdjSource::Scan => (scan(), scan_detail),
             OomScoreAdjSource::Auto | OomScoreAdjSource::Tracepoint => match trace(doors, ledger) {
-                Ok(way) => (way, format!("tracepoint {SYSTEM}:{EVENT}")),
+                Ok(traced) => (Way::Trace(traced), format!("tracepoint {SYSTEM}:{EVENT}")),
                 Err(why) if wanted == OomScoreAdjSource::Auto => {
                     info!("oom_score_adj is scanned, the tracepoint cannot be used: {why}");
                     (scan(), format!("{scan_detail}; no tracepoint: {why}"))
@@ -107,7 +107,7 @@ impl OomScoreAdj {
     /// To wait for, by tracepoint.
     pub fn instance(&self) -> Option<&Instance> {
         match &self.way {
-            Way::Trace { instance, .. } => Some(instance),
+            Way::Trace(traced) => Some(&traced.instance),
             _ => None,
         }
     }
@@ -122,7 +122,7 @@ impl OomScoreAdj {
 
     /// Takes what the tracepoint recorded: the processes whose value became 0, oldest first.
     pub fn take_traced(&mut self, doors: &Doors, lowered: &[Lowered]) -> Vec<ProcessId> {
-        let Way::Trace { instance, .. } = &mut self.way else {
+        let Way::Trace(Traced { instance, .. }) = &mut self.way else {
             return Vec::new();
         };
         let lines = match instance.lines() {
@@ -242,11 +242,8 @@ impl OomScoreAdj {
     /// Stops; the instance is removed.
     pub fn stop(&mut self, ledger: &mut Ledger) {
         self.known.clear();
-        if let Way::Trace { instance, path } = std::mem::replace(&mut self.way, Way::Off) {
-            drop(instance);
-            if !path.exists() {
-                ledger.forget(&Entry::TraceInstance { path });
-            }
+        if let Way::Trace(traced) = std::mem::replace(&mut self.way, Way::Off) {
+            traced.stop(ledger);
         }
     }
 }
@@ -259,28 +256,13 @@ fn without_us(lowered: &[Lowered], id: ProcessId, value: i16) -> i16 {
     ours.map_or(value, |(_, original, _)| *original)
 }
 
-fn trace(doors: &Doors, ledger: &mut Ledger) -> Result<Way, String> {
-    let text = |error: limelight_sys::Error| error.to_string();
-    let point = doors.tracefs()?;
-    let tracefs = Tracefs::at(&point).map_err(text)?;
-    if !tracefs.has_event(SYSTEM, EVENT) {
-        return Err(format!("this kernel has no tracepoint {SYSTEM}:{EVENT}"));
-    }
-    let path = doors.trace_instance(&point, INSTANCE);
-    ledger
-        .intend([Entry::TraceInstance { path: path.clone() }])
-        .map_err(|error| error.to_string())?;
-    let started = tracefs.create_instance(INSTANCE).and_then(|instance| {
-        instance.enable_event(SYSTEM, EVENT)?;
-        Ok(instance)
-    });
-    match started {
-        Ok(instance) => Ok(Way::Trace { instance, path }),
-        Err(error) => {
-            ledger.forget(&Entry::TraceInstance { path });
-            Err(error.to_string())
-        }
-    }
+fn trace(doors: &Doors, ledger: &mut Ledger) -> Result<Traced, String> {
+    let event = Event {
+        system: SYSTEM,
+        name: EVENT,
+        lack: "",
+    };
+    Traced::start(doors, ledger, INSTANCE, event, |_| Ok(()))
 }
 
 #[cfg(test)]
