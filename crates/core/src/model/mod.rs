@@ -2,14 +2,18 @@
 //! What is true now, as far as Limelight knows.
 
 pub mod app;
+pub mod apps;
 pub mod boost;
+pub mod class;
 pub mod coldstart;
 pub mod flips;
 pub mod footprint;
 pub mod latency;
 pub mod pressure;
 pub mod prezero;
+pub mod shortage;
 pub mod snapshot;
+pub mod storage;
 pub mod topmost;
 pub mod window;
 

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The apps that the daemon knows, in the order in which they were used (SWAP).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::app::{App, AppKey, ProcessId};
+use super::class::Reasoned;
+
+/// An app that keeps growing behind the user's back leaks: by this part of the machine's memory
+/// within [`LEAK_WITHIN`] at the least.
+const LEAK_PART: u64 = 20;
+
+/// Growth is counted from the smallest that the app was in this time.
+const LEAK_WITHIN: Duration = Duration::from_secs(60);
+
+/// Why an app that is not in front is in use all the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Use {
+    /// It plays or records sound.
+    Audio,
+    /// It holds an inhibitor lock.
+    Inhibitor,
+    /// Its window can be seen beside the topmost one.
+    Visible,
+    /// It told that there is unsaved work.
+    Unsaved,
+}
+
+impl Use {
+    /// As a clause behind "it".
+    pub fn clause(self) -> &'static str {
+        match self {
+            Use::Audio => "plays or records sound",
+            Use::Inhibitor => "holds an inhibitor lock",
+            Use::Visible => "can be seen",
+            Use::Unsaved => "has unsaved work",
+        }
+    }
+}
+
+/// Memory of an app, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AppMemory {
+    /// In memory, its files included.
+    pub resident: u64,
+    /// The part of it that can only go to swap.
+    pub anonymous: u64,
+    /// In swap.
+    pub swapped: u64,
+}
+
+impl AppMemory {
+    /// What it allocated, wherever that is now.
+    pub fn allocated(&self) -> u64 {
+        self.anonymous.saturating_add(self.swapped)
+    }
+}
+
+/// What a look at the machine says of one app.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The app.
+    pub app: App,
+    /// Its owner.
+    pub uid: u32,
+    /// Its class, and why it is that.
+    pub class: Reasoned,
+    /// Why it is in use, if it is.
+    pub uses: Vec<Use>,
+    /// Why it is never touched, if it is not: it holds the session's leader or the compositor.
+    pub untouchable: Option<String>,
+    /// Its memory.
+    pub memory: AppMemory,
+    /// Its processes, ascending.
+    pub members: Vec<ProcessId>,
+}
+
+/// An app that the daemon knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// As it was seen last.
+    pub found: Found,
+    /// When it was seen first, since boot.
+    pub appeared: Duration,
+    /// When it was in front last, since boot; `None`: never.
+    pub last_topmost: Option<Duration>,
+    /// The least that it had allocated lately, and when.
+    low: (Duration, u64),
+    /// What it had allocated at the look before the last one.
+    before: u64,
+}
+
+impl Known {
+    /// Identity.
+    pub fn key(&self) -> AppKey {
+        self.found.app.key
+    }
+
+    /// When it was used last: in front, or seen for the first time.
+    pub fn used(&self) -> Duration {
+        self.last_topmost.unwrap_or(self.appeared)
+    }
+
+    /// Bytes by which it grew lately, if it goes on growing.
+    pub fn grown(&self) -> u64 {
+        let allocated = self.found.memory.allocated();
+        match allocated > self.before {
+            true => allocated.saturating_sub(self.low.1),
+            false => 0,
+        }
+    }
+
+    /// Whether it takes memory without end, as far as can be seen, on a machine with `total` bytes.
+    pub fn leaks(&self, total: u64) -> bool {
+        self.grown() > total / LEAK_PART
+    }
+}
+
+/// All apps that the daemon knows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Apps {
+    known: BTreeMap<AppKey, Known>,
+    /// When apps were in front last, those included that no look has found yet.
+    fronts: BTreeMap<AppKey, Duration>,
+}
+
+impl Apps {
+    /// An app is, or until now was, in front.
+    pub fn was_topmost(&mut self, key: AppKey, now: Duration) {
+        self.fronts.insert(key, now);
+        if let Some(known) = self.known.get_mut(&key) {
+            known.last_topmost = Some(now);
+            // What it took while the user worked with it is no leak.
+            known.low = (now, known.found.memory.allocated());
+        }
+    }
+
+    /// Takes in what a look found. Returns the apps that are gone.
+    pub fn observe(&mut self, found: Vec<Found>, now: Duration) -> Vec<Known> {
+        let mut gone = std::mem::take(&mut self.known);
+        for found in found {
+            let key = found.app.key;
+            let known = match gone.remove(&key) {
+                Some(known) => follow(known, found, now),
+                None => Known {
+                    appeared: now,
+                    last_topmost: self.fronts.get(&key).copied(),
+                    low: (now, found.memory.allocated()),
+                    before: found.memory.allocated(),
+                    found,
+                },
+            };
+            self.known.insert(key, known);
+        }
+        for key in gone.keys() {
+            self.fronts.remove(key);
+        }
+        gone.into_values().collect()
+    }
+
+    /// One app.
+    pub fn get(&self, key: AppKey) -> Option<&Known> {
+        self.known.get(&key)
+    }
+
+    /// All of them, the one that was used longest ago first.
+    pub fn by_use(&self) -> Vec<&Known> {
+        let mut all: Vec<&Known> = self.known.values().collect();
+        all.sort_by_key(|known| (known.used(), known.key()));
+        all
+    }
+}
+
+/// What is known of an app after another look at it.
+fn follow(known: Known, found: Found, now: Duration) -> Known {
+    let allocated = found.memory.allocated();
+    let (since, least) = known.low;
+    let low = match least >= allocated || now.saturating_sub(since) > LEAK_WITHIN {
+        true => (now, allocated),
+        false => (since, least),
+    };
+    Known {
+        low,
+        before: known.found.memory.allocated(),
+        found,
+        ..known
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::class::Class;
+
+    const MIB: u64 = 1 << 20;
+    const S: fn(u64) -> Duration = Duration::from_secs;
+
+    fn key(pid: i32) -> AppKey {
+        AppKey::Tree(ProcessId { pid, starttime: 1 })
+    }
+
+    fn found(pid: i32, mib: u64) -> Found {
+        Found {
+            app: App {
+                key: key(pid),
+                name: format!("app{pid}"),
+                process: None,
+                home: None,
+            },
+            uid: 1000,
+            class: Reasoned {
+                class: Class::Normal,
+                why: String::new(),
+            },
+            uses: Vec::new(),
+            untouchable: None,
+            memory: AppMemory {
+                resident: mib * MIB,
+                anonymous: mib * MIB,
+                swapped: 0,
+            },
+            members: Vec::new(),
+        }
+    }
+
+    fn order(apps: &Apps) -> Vec<String> {
+        let names = apps.by_use().into_iter().map(|k| k.found.app.name.clone());
+        names.collect()
+    }
+
+    #[test]
+    fn use_is_the_time_in_front() {
+        let mut apps = Apps::default();
+        apps.was_topmost(key(2), S(1));
+        apps.observe(vec![found(1, 1), found(2, 1), found(3, 1)], S(2));
+        assert_eq!(order(&apps), ["app2", "app1", "app3"]);
+        apps.was_topmost(key(2), S(5));
+        assert_eq!(order(&apps), ["app1", "app3", "app2"]);
+        let gone = apps.observe(vec![found(2, 1)], S(6));
+        assert_eq!(gone.len(), 2);
+        assert_eq!(order(&apps), ["app2"]);
+    }
+
+    #[test]
+    fn growth_in_the_background_is_a_leak_and_growth_in_front_is_not() {
+        let mut apps = Apps::default();
+        let total = 1000 * MIB;
+        apps.observe(vec![found(1, 10), found(2, 10)], S(1));
+        for second in 2..10 {
+            apps.was_topmost(key(2), S(second));
+            let size = 10 + second * 10;
+            apps.observe(vec![found(1, size), found(2, size)], S(second));
+        }
+        assert!(apps.get(key(1)).unwrap().leaks(total));
+        assert!(!apps.get(key(2)).unwrap().leaks(total));
+        let size = 100;
+        apps.observe(vec![found(1, size), found(2, size)], S(10));
+        assert!(!apps.get(key(1)).unwrap().leaks(total), "it has stopped");
+    }
+
+    #[test]
+    fn slow_growth_is_no_leak() {
+        let mut apps = Apps::default();
+        for minute in 0..60 {
+            apps.observe(vec![found(1, 10 + minute * 10)], S(minute * 61));
+            assert!(!apps.get(key(1)).unwrap().leaks(1000 * MIB));
+        }
+    }
+}

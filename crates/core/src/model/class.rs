@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Classes of apps (SWAP): which are never killed, which are never swapped.
+//!
+//! An app's class comes from the first of these that says anything: the administrator's rules; the
+//! categories that its desktop entry or its AppStream data name; the default. An app may ask for
+//! itself, but only for less than it would get, and not against a rule.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use wildmatch::WildMatch;
+
+/// What may become of an app when memory runs short.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Class {
+    /// Killed first, the one that was in front longest ago before the others; never swapped.
+    Disposable,
+    /// May be swapped; killed only when nothing disposable is left.
+    #[default]
+    Normal,
+    /// May be swapped; never killed.
+    Keep,
+}
+
+impl Class {
+    /// All, highest first.
+    pub const ALL: [Class; 3] = [Class::Keep, Class::Normal, Class::Disposable];
+
+    /// The name that it has everywhere.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Class::Keep => "keep",
+            Class::Normal => "normal",
+            Class::Disposable => "disposable",
+        }
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl std::str::FromStr for Class {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Class::ALL.into_iter().find(|class| class.name() == text);
+        found.ok_or_else(|| {
+            format!("no class is called {text:?}: there are keep, normal and disposable")
+        })
+    }
+}
+
+/// What is known of an app, as far as its class depends on it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// Desktop id without `.desktop` (`org.mozilla.firefox`).
+    pub desktop_id: Option<String>,
+    /// Path of the program.
+    pub executable: Option<String>,
+    /// Path of its cgroup below the mount point.
+    pub cgroup: Option<String>,
+    /// Name of its Android package, without the part behind a colon.
+    pub package: Option<String>,
+    /// Categories of its desktop entry and its AppStream data.
+    pub categories: Vec<String>,
+    /// What it asks for itself, and how (`LIMELIGHT_CLASS`, `user.limelight.class`).
+    pub asks: Option<(Class, String)>,
+}
+
+impl Identity {
+    fn names(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let names = [
+            ("app id", &self.desktop_id),
+            ("program", &self.executable),
+            ("cgroup", &self.cgroup),
+            ("package", &self.package),
+        ];
+        names
+            .into_iter()
+            .filter_map(|(kind, name)| Some((kind, name.as_deref()?)))
+    }
+}
+
+/// A rule of the administrator's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    pattern: String,
+    class: Class,
+    /// Where it stands, for people.
+    origin: String,
+}
+
+impl Rule {
+    /// `*` stands for any text, slashes included, `?` for one character. The pattern is compared
+    /// with the app id, the program's path, the cgroup's path and the Android package.
+    pub fn new(pattern: &str, class: Class, origin: impl Into<String>) -> Rule {
+        Rule {
+            pattern: pattern.to_owned(),
+            class,
+            origin: origin.into(),
+        }
+    }
+
+    fn fits(&self, name: &str) -> bool {
+        WildMatch::new(&self.pattern).matches(name)
+    }
+}
+
+/// A class, and why it is that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reasoned {
+    /// The class.
+    pub class: Class,
+    /// Why, as a clause for people.
+    pub why: String,
+}
+
+/// Everything that classes are made from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Classes {
+    /// Highest precedence first.
+    rules: Vec<Rule>,
+    /// Category and class; the first category of the table that an app has decides.
+    categories: Vec<(String, Class)>,
+}
+
+impl Classes {
+    /// Rules, those with the highest precedence first, and the table of categories.
+    pub fn new(rules: Vec<Rule>, categories: Vec<(String, Class)>) -> Classes {
+        Classes { rules, categories }
+    }
+
+    /// The class of an app.
+    pub fn of(&self, identity: &Identity) -> Reasoned {
+        if let Some(reasoned) = self.by_rule(identity) {
+            return reasoned;
+        }
+        let given = self.by_category(identity).unwrap_or(Reasoned {
+            class: Class::default(),
+            why: "nothing says otherwise".to_owned(),
+        });
+        match &identity.asks {
+            Some((asked, how)) if *asked < given.class => Reasoned {
+                class: *asked,
+                why: format!(
+                    "it asks for that itself ({how}); otherwise {}: {}",
+                    given.class, given.why
+                ),
+            },
+            Some((asked, how)) if *asked > given.class => Reasoned {
+                why: format!(
+                    "{}; it asks for {asked} ({how}), but may only ask for less",
+                    given.why
+                ),
+                ..given
+            },
+            _ => given,
+        }
+    }
+
+    fn by_rule(&self, identity: &Identity) -> Option<Reasoned> {
+        self.rules.iter().find_map(|rule| {
+            let (kind, name) = identity.names().find(|(_, name)| rule.fits(name))?;
+            Some(Reasoned {
+                class: rule.class,
+                why: format!(
+                    "its {kind} {name} matches \"{}\" ({})",
+                    rule.pattern, rule.origin
+                ),
+            })
+        })
+    }
+
+    fn by_category(&self, identity: &Identity) -> Option<Reasoned> {
+        self.categories.iter().find_map(|(category, class)| {
+            let has = |own: &String| own.eq_ignore_ascii_case(category);
+            identity.categories.iter().any(has).then(|| Reasoned {
+                class: *class,
+                why: format!("it is of the category {category}"),
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn firefox() -> Identity {
+        Identity {
+            desktop_id: Some("org.mozilla.firefox".to_owned()),
+            executable: Some("/usr/lib/firefox/firefox".to_owned()),
+            cgroup: Some("/user.slice/app-org.mozilla.firefox-1.scope".to_owned()),
+            categories: vec!["Network".to_owned(), "WebBrowser".to_owned()],
+            ..Identity::default()
+        }
+    }
+
+    fn table() -> Vec<(String, Class)> {
+        vec![
+            ("Office".to_owned(), Class::Keep),
+            ("WebBrowser".to_owned(), Class::Normal),
+            ("Network".to_owned(), Class::Disposable),
+        ]
+    }
+
+    #[test]
+    fn the_first_category_of_the_table_decides() {
+        let classes = Classes::new(Vec::new(), table());
+        let seen = classes.of(&firefox());
+        assert_eq!(seen.class, Class::Normal);
+        assert_eq!(seen.why, "it is of the category WebBrowser");
+        assert_eq!(classes.of(&Identity::default()).class, Class::Normal);
+    }
+
+    #[test]
+    fn a_rule_ranks_above_categories_and_wishes() {
+        let mut app = firefox();
+        app.asks = Some((Class::Disposable, "LIMELIGHT_CLASS".to_owned()));
+        for pattern in [
+            "org.mozilla.*",
+            "/usr/lib/*/firefox",
+            "*app-org.mozilla.firefox-?.scope",
+        ] {
+            let rule = Rule::new(pattern, Class::Keep, "limelight.toml:3");
+            let seen = Classes::new(vec![rule], table()).of(&app);
+            assert_eq!(seen.class, Class::Keep, "{pattern}");
+            assert!(seen.why.contains(pattern) && seen.why.contains("limelight.toml:3"));
+        }
+        let other = Rule::new("org.gnome.*", Class::Keep, "x");
+        assert_eq!(
+            Classes::new(vec![other], table()).of(&app).class,
+            Class::Disposable
+        );
+    }
+
+    #[test]
+    fn the_first_rule_that_fits_wins() {
+        let rules = vec![
+            Rule::new("org.mozilla.firefox", Class::Disposable, "a"),
+            Rule::new("org.mozilla.*", Class::Keep, "b"),
+        ];
+        assert_eq!(
+            Classes::new(rules, table()).of(&firefox()).class,
+            Class::Disposable
+        );
+    }
+
+    proptest! {
+        /// Whatever an app asks for, it gets no more than without asking.
+        #[test]
+        fn asking_never_raises(
+            categories in proptest::collection::vec("(Office|WebBrowser|Network|Other)", 0..3),
+            asks in 0usize..3,
+        ) {
+            let classes = Classes::new(Vec::new(), table());
+            let silent = Identity { categories, ..Identity::default() };
+            let asking = Identity {
+                asks: Some((Class::ALL[asks], "x".to_owned())),
+                ..silent.clone()
+            };
+            prop_assert!(classes.of(&asking).class <= classes.of(&silent).class);
+        }
+
+        #[test]
+        fn no_pattern_panics(pattern in ".*", name in ".*") {
+            let rule = Rule::new(&pattern, Class::Keep, "x");
+            let app = Identity { executable: Some(name), ..Identity::default() };
+            Classes::new(vec![rule], Vec::new()).of(&app);
+        }
+    }
+}

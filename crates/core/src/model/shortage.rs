@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! How short the machine's memory is for all apps together: when to swap, and when to kill (SWAP).
+//!
+//! What is left counts, not how much anybody stalls: `MemAvailable` against two thresholds, swap
+//! that is still free, and how fast both fall. Stalls count together with refaults and swap-ins:
+//! that is a machine that has memory left on paper and works on nothing but its own paging.
+//!
+//! Nothing here allocates, so that whoever kills can ask while there is no memory.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Parts of memory, in thousandths, below which apps are swapped or killed.
+const SWAP_PARTS: u64 = 100;
+const KILL_PARTS: u64 = 25;
+/// No machine needs more than this: what is left is for bursts, and those do not grow with it.
+const KILL_MOST: u64 = 256 << 20;
+/// A machine of any size needs this much.
+const KILL_LEAST: u64 = 4 << 20;
+/// The swap threshold is at least so many times the kill threshold.
+const APART: u64 = 3;
+
+/// Rates are taken over at least this long; the fall of what is left over less.
+const RATE_OVER: Duration = Duration::from_millis(250);
+const FALL_OVER: Duration = Duration::from_millis(20);
+/// What would be gone in this time counts as gone: it is as long as a kill takes on a busy machine.
+const AHEAD: Duration = Duration::from_millis(100);
+
+/// A machine that stalls for this part of time, in percent, and reads back this part of its memory
+/// a second, in thousandths, thrashes.
+const STALLED: u64 = 20;
+const READ_BACK: u64 = 20;
+/// It has to thrash for so long before somebody is killed for it, and so long before anybody may be.
+const THRASHED: Duration = Duration::from_millis(500);
+const THRASHED_LONG: Duration = Duration::from_secs(3);
+
+/// A level ends when what is left is this much above its threshold, in quarters.
+const LEAVE_QUARTERS: u64 = 5;
+
+/// Nothing is killed for this long after an app died: its memory is on the way.
+const SETTLE: Duration = Duration::from_millis(250);
+/// A kill whose memory does not arrive is waited for so long.
+const ARRIVAL: Duration = Duration::from_secs(1);
+
+const PAGE: u64 = 4096;
+
+/// What is measured at one moment. Sizes in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gauge {
+    /// When, since boot.
+    pub at: Duration,
+    /// `MemFree`.
+    pub free: u64,
+    /// `MemAvailable`, without the page cache that is kept for the topmost app.
+    pub available: u64,
+    /// `SwapFree`.
+    pub swap_free: u64,
+    /// `SwapTotal`.
+    pub swap_total: u64,
+    /// Pages read from swap since boot (`pswpin`).
+    pub swapped_in: u64,
+    /// Pages written to swap since boot (`pswpout`).
+    pub swapped_out: u64,
+    /// Pages of files that were read again too soon, since boot (`workingset_refault_file`).
+    pub refaulted: u64,
+    /// Time in which somebody stalled on memory, since boot (PSI `some total`).
+    pub some: Duration,
+    /// Time in which everybody stalled on memory, since boot (PSI `full total`).
+    pub full: Duration,
+    /// OOM kills since boot.
+    pub oom_kills: u64,
+}
+
+impl Gauge {
+    fn left(&self) -> u64 {
+        self.available.saturating_add(self.swap_free)
+    }
+}
+
+/// Bytes of available memory below which something is done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thresholds {
+    /// The machine's memory, in bytes.
+    pub total: u64,
+    /// Apps may be killed.
+    pub kill: u64,
+    /// Apps are swapped.
+    pub swap: u64,
+}
+
+impl Thresholds {
+    /// For a machine with `total` bytes whose zones' high watermarks add up to `high`: a fortieth
+    /// of memory to kill and a tenth to swap, and above what kswapd keeps free by itself.
+    pub fn derive(total: u64, high: u64) -> Thresholds {
+        let part = |parts| total / 1000 * parts;
+        let kill = part(KILL_PARTS).max(high).clamp(KILL_LEAST, KILL_MOST);
+        let swap = part(SWAP_PARTS).clamp(kill * APART, KILL_MOST * APART * 2);
+        Thresholds { total, kill, swap }
+    }
+}
+
+/// What the shortage of memory asks for.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Level {
+    /// Nothing.
+    #[default]
+    Plenty,
+    /// Apps are asked for memory, and swapped.
+    Swap,
+    /// An app that may be killed first may be.
+    Kill,
+    /// Any app that may be killed at all may be: nothing is left to swap into, or swapping is all
+    /// that the machine does.
+    Exhausted,
+}
+
+impl Level {
+    /// The name that it has everywhere.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Level::Plenty => "plenty",
+            Level::Swap => "swap",
+            Level::Kill => "kill",
+            Level::Exhausted => "exhausted",
+        }
+    }
+}
+
+/// How fast things change, a second.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rates {
+    /// Part of the time in which everybody stalled on memory, in percent.
+    pub stalled: u64,
+    /// Bytes read back: refaults of files, and swap-ins.
+    pub read_back: u64,
+    /// Bytes by which what is left (available memory and free swap) falls.
+    pub falling: u64,
+}
+
+/// The last death that is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Death {
+    at: Duration,
+    /// Bytes that it should bring, and what was available before it.
+    expected: u64,
+    available: u64,
+}
+
+/// Follows the gauge.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Shortage {
+    thresholds: Thresholds,
+    level: Level,
+    since: Duration,
+    rates: Rates,
+    last: Option<Gauge>,
+    rated: Option<Gauge>,
+    fell: Option<Gauge>,
+    thrashes_since: Option<Duration>,
+    death: Option<Death>,
+}
+
+impl Shortage {
+    /// Plenty of memory, as far as is known.
+    pub fn new(thresholds: Thresholds) -> Shortage {
+        Shortage {
+            thresholds,
+            ..Shortage::default()
+        }
+    }
+
+    /// Other thresholds from now on.
+    pub fn set_thresholds(&mut self, thresholds: Thresholds) {
+        self.thresholds = thresholds;
+    }
+
+    /// The thresholds in force.
+    pub fn thresholds(&self) -> Thresholds {
+        self.thresholds
+    }
+
+    /// The level now.
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// Since when, since boot.
+    pub fn since(&self) -> Duration {
+        self.since
+    }
+
+    /// The last gauge; zeroes before the first.
+    pub fn gauge(&self) -> Gauge {
+        self.last.unwrap_or_default()
+    }
+
+    /// How fast things change.
+    pub fn rates(&self) -> Rates {
+        self.rates
+    }
+
+    /// Whether it may become short soon enough that the gauge must be read often.
+    pub fn is_near(&self) -> bool {
+        self.level != Level::Plenty || self.gauge().available < self.thresholds.swap * 2
+    }
+
+    /// Takes a gauge in. Returns the level.
+    pub fn observe(&mut self, now: Gauge) -> Level {
+        self.rate(now);
+        let level = self.ask(&now);
+        if level != self.level {
+            self.since = now.at;
+        }
+        self.level = level;
+        self.last = Some(now);
+        level
+    }
+
+    /// An app was killed, from which `expected` bytes will come.
+    pub fn killed(&mut self, at: Duration, expected: u64) {
+        self.death = Some(Death {
+            at,
+            expected,
+            available: self.gauge().available,
+        });
+    }
+
+    /// An app died without our doing: what it had is on the way too.
+    pub fn died(&mut self, at: Duration) {
+        self.killed(at, 0);
+    }
+
+    /// Whether the level asks for a kill and the last death has had its effect: a spike kills one
+    /// app at most.
+    pub fn may_kill(&self, at: Duration) -> bool {
+        let settled = self.death.is_none_or(|death| {
+            let passed = at.saturating_sub(death.at);
+            let arrived =
+                self.gauge().available >= death.available.saturating_add(death.expected / 2);
+            passed >= ARRIVAL || (passed >= SETTLE && arrived)
+        });
+        self.level >= Level::Kill && settled
+    }
+
+    fn rate(&mut self, now: Gauge) {
+        let per_second = |amount: u64, over: Duration| match over.as_millis() {
+            0 => 0,
+            ms => amount.saturating_mul(1000) / u64::try_from(ms).unwrap_or(u64::MAX),
+        };
+        let over = |from: &Gauge| now.at.saturating_sub(from.at);
+        let rated = *self.rated.get_or_insert(now);
+        if over(&rated) >= RATE_OVER {
+            let stalled = now.full.saturating_sub(rated.full);
+            let stalled = u64::try_from(stalled.as_millis()).unwrap_or(u64::MAX);
+            self.rates.stalled = per_second(stalled, over(&rated)) / 10;
+            let pages = now.refaulted.saturating_sub(rated.refaulted)
+                + now.swapped_in.saturating_sub(rated.swapped_in);
+            self.rates.read_back = per_second(pages.saturating_mul(PAGE), over(&rated));
+            self.rated = Some(now);
+        }
+        let fell = *self.fell.get_or_insert(now);
+        if over(&fell) >= FALL_OVER {
+            let falling = per_second(fell.left().saturating_sub(now.left()), over(&fell));
+            self.rates.falling = (self.rates.falling + falling) / 2;
+            self.fell = Some(now);
+        }
+        let thrashes = self.rates.stalled >= STALLED
+            && self.rates.read_back >= self.thresholds.total / 1000 * READ_BACK;
+        match thrashes {
+            true => _ = self.thrashes_since.get_or_insert(now.at),
+            false => self.thrashes_since = None,
+        }
+    }
+
+    fn ask(&self, now: &Gauge) -> Level {
+        let Thresholds { kill, swap, .. } = self.thresholds;
+        // Where a level is in force already, it takes more to leave it.
+        let below = |threshold: u64, level: Level| {
+            let quarters = if self.level >= level {
+                LEAVE_QUARTERS
+            } else {
+                4
+            };
+            now.available < threshold / 4 * quarters
+        };
+        let thrashed = |enough: Duration| {
+            let since = self.thrashes_since;
+            since.is_some_and(|since| now.at.saturating_sub(since) >= enough)
+        };
+        let short = below(swap, Level::Swap);
+        let nowhere = now.swap_free < kill.min(now.swap_total / 10).max(PAGE);
+        let soon = self.rates.falling / 1000 * u64::try_from(AHEAD.as_millis()).unwrap_or(0);
+        let gone = now.available < kill * 2 && now.left() <= soon;
+
+        if gone || (nowhere && below(kill, Level::Exhausted)) || (short && thrashed(THRASHED_LONG))
+        {
+            Level::Exhausted
+        } else if below(kill, Level::Kill) || (short && thrashed(THRASHED)) {
+            Level::Kill
+        } else if short {
+            Level::Swap
+        } else {
+            Level::Plenty
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MIB: u64 = 1 << 20;
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    fn thresholds() -> Thresholds {
+        Thresholds::derive(256 * MIB, 2 * MIB)
+    }
+
+    fn gauge(ms: u64, available: u64, swap_free: u64) -> Gauge {
+        Gauge {
+            at: MS(ms),
+            free: available / 2,
+            available,
+            swap_free,
+            swap_total: 128 * MIB,
+            ..Gauge::default()
+        }
+    }
+
+    #[test]
+    fn thresholds_follow_memory_and_watermarks() {
+        let small = thresholds();
+        assert_eq!(small.kill / MIB, 6);
+        assert_eq!(small.swap / MIB, 25);
+        let large = Thresholds::derive(64 << 30, 0);
+        assert_eq!(large.kill, KILL_MOST);
+        let tight = Thresholds::derive(256 * MIB, 20 * MIB);
+        assert_eq!((tight.kill / MIB, tight.swap / MIB), (20, 60));
+    }
+
+    #[test]
+    fn levels_follow_what_is_left() {
+        let mut shortage = Shortage::new(thresholds());
+        assert_eq!(
+            shortage.observe(gauge(0, 100 * MIB, 128 * MIB)),
+            Level::Plenty
+        );
+        assert_eq!(
+            shortage.observe(gauge(1000, 20 * MIB, 128 * MIB)),
+            Level::Swap
+        );
+        assert_eq!(
+            shortage.observe(gauge(2000, 5 * MIB, 100 * MIB)),
+            Level::Kill
+        );
+        assert_eq!(
+            shortage.observe(gauge(3000, 5 * MIB, MIB)),
+            Level::Exhausted
+        );
+        assert_eq!(shortage.since(), MS(3000));
+    }
+
+    #[test]
+    fn without_swap_there_is_nothing_between() {
+        let mut shortage = Shortage::new(thresholds());
+        let mut none = gauge(0, 5 * MIB, 0);
+        none.swap_total = 0;
+        assert_eq!(shortage.observe(none), Level::Exhausted);
+    }
+
+    #[test]
+    fn it_takes_more_to_leave_a_level() {
+        let mut shortage = Shortage::new(thresholds());
+        shortage.observe(gauge(0, 24 * MIB, 128 * MIB));
+        assert_eq!(
+            shortage.observe(gauge(100, 28 * MIB, 128 * MIB)),
+            Level::Swap
+        );
+        assert_eq!(
+            shortage.observe(gauge(200, 35 * MIB, 128 * MIB)),
+            Level::Plenty
+        );
+    }
+
+    #[test]
+    fn what_falls_faster_than_anybody_can_kill_is_gone() {
+        let mut shortage = Shortage::new(thresholds());
+        for step in 0..5 {
+            shortage.observe(gauge(step * 20, (50 - step * 10) * MIB, 0));
+        }
+        // 500 MiB/s: 10 MiB are 20 ms.
+        assert_eq!(shortage.level(), Level::Exhausted);
+    }
+
+    #[test]
+    fn stalls_with_memory_left_are_no_shortage() {
+        let mut shortage = Shortage::new(thresholds());
+        for step in 0..100 {
+            let mut now = gauge(step * 100, 60 * MIB, 0);
+            now.full = MS(step * 90);
+            now.refaulted = step * 10_000;
+            assert_eq!(shortage.observe(now), Level::Plenty);
+        }
+    }
+
+    #[test]
+    fn thrashing_asks_for_a_kill_after_a_while_although_swap_is_free() {
+        let mut shortage = Shortage::new(thresholds());
+        let mut seen = Vec::new();
+        for step in 0..60 {
+            let mut now = gauge(step * 100, 20 * MIB, 100 * MIB);
+            now.full = MS(step * 50);
+            now.swapped_in = step * 1000;
+            seen.push(shortage.observe(now));
+        }
+        assert_eq!(seen[3], Level::Swap);
+        assert!(seen[..4].iter().all(|level| *level < Level::Kill));
+        assert!(seen.contains(&Level::Kill));
+        assert_eq!(seen.last(), Some(&Level::Exhausted));
+    }
+
+    #[test]
+    fn one_spike_kills_once() {
+        let mut shortage = Shortage::new(thresholds());
+        shortage.observe(gauge(0, 5 * MIB, 0));
+        assert!(shortage.may_kill(MS(0)));
+        shortage.killed(MS(0), 20 * MIB);
+        for ms in (20..1000).step_by(20) {
+            shortage.observe(gauge(ms, 5 * MIB, 0));
+            assert!(!shortage.may_kill(MS(ms)), "its memory is on the way");
+        }
+        shortage.observe(gauge(1000, 5 * MIB, 0));
+        assert!(shortage.may_kill(MS(1000)), "it does not come");
+        shortage.died(MS(1000));
+        shortage.observe(gauge(1100, 5 * MIB, 0));
+        assert!(!shortage.may_kill(MS(1100)), "somebody else killed");
+        assert!(shortage.may_kill(MS(1300)));
+    }
+
+    fn readings() -> impl Strategy<Value = Vec<(u64, u64, u64, u64, u64)>> {
+        let reading = (1u64..400, 0u64..300, 0u64..200, 0u64..500, 0u64..5000);
+        prop::collection::vec(reading, 1..80)
+    }
+
+    proptest! {
+        /// Whatever comes, at least the settling time passes between two kills, none happens with
+        /// memory above the swap threshold, and the same readings give the same answers.
+        #[test]
+        fn the_throttle_holds(readings in readings()) {
+            let (mut first, mut second) = (Shortage::new(thresholds()), Shortage::new(thresholds()));
+            let (mut at, mut full, mut refaulted) = (0, 0, 0);
+            let mut last_kill = None;
+            for (passed, available, swap, stalled, pages) in readings {
+                at += passed;
+                full += stalled.min(passed);
+                refaulted += pages;
+                let mut now = gauge(at, available * MIB, swap * MIB);
+                (now.full, now.refaulted) = (MS(full), refaulted);
+                prop_assert_eq!(first.observe(now), second.observe(now));
+                if !first.may_kill(MS(at)) {
+                    continue;
+                }
+                prop_assert!(now.available < thresholds().swap / 4 * 5);
+                if let Some(last) = last_kill {
+                    prop_assert!(MS(at - last) >= SETTLE);
+                }
+                last_kill = Some(at);
+                first.killed(MS(at), 10 * MIB);
+                second.killed(MS(at), 10 * MIB);
+            }
+        }
+    }
+}

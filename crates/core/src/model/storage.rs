@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Where swapped memory goes, and how much of it that place bears (SWAP): storage must not be
+//! flooded, flash must not be worn out, and compressed memory is memory too.
+
+use std::time::Duration;
+
+/// Swapping is bounded by what the storage can read back in this time.
+const READ_BACK_WITHIN: Duration = Duration::from_secs(20);
+/// Bytes a second that storage of a kind reads in pieces of a page and its neighbours, until
+/// something was measured: an eMMC's random 32 KiB reads, a disk's.
+const FLASH_RATE: u64 = 20 << 20;
+const ROTATIONAL_RATE: u64 = 3 << 20;
+/// How much smaller memory is expected to be when it is compressed, in tenths, until something was
+/// measured.
+const RATIO_TENTHS: u64 = 25;
+/// Compressed memory may take this part of the machine's memory, in percent.
+const COMPRESSED_PERCENT: u64 = 30;
+/// Less than this much stored says nothing about how well memory compresses here.
+const TELLING: u64 = 4 << 20;
+
+/// What a swap area lies on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Medium {
+    /// Compressed memory.
+    Zram,
+    /// A disk without moving parts: writing wears it out.
+    Flash,
+    /// A disk that turns.
+    Rotational,
+}
+
+impl Medium {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Medium::Zram => "zram",
+            Medium::Flash => "flash",
+            Medium::Rotational => "a rotating disk",
+        }
+    }
+}
+
+/// One swap area. Sizes in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Area {
+    /// What it lies on.
+    pub medium: Medium,
+    /// Its size; zram's is nominal.
+    pub size: u64,
+    /// Swapped pages in it.
+    pub used: u64,
+}
+
+/// What zram really holds, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Compressed {
+    /// Before compression.
+    pub stored: u64,
+    /// Memory that it takes.
+    pub taken: u64,
+}
+
+/// All swap of the machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Storage {
+    /// The areas in use.
+    pub areas: Vec<Area>,
+    /// What zram holds, all devices together.
+    pub compressed: Compressed,
+    /// Pages are compressed on their way to the areas (zswap).
+    pub zswap: bool,
+    /// Bytes a second that were read back when something was measured last.
+    pub read_rate: Option<u64>,
+    /// Bytes written to flash within the last day.
+    pub written: u64,
+}
+
+impl Storage {
+    /// Whether there is any swap.
+    pub fn is_there(&self) -> bool {
+        self.areas.iter().any(|area| area.size > 0)
+    }
+
+    /// How many times smaller memory gets, in tenths.
+    fn ratio_tenths(&self) -> u64 {
+        let Compressed { stored, taken } = self.compressed;
+        match stored >= TELLING && taken > 0 {
+            true => (stored.saturating_mul(10) / taken).max(10),
+            false => RATIO_TENTHS,
+        }
+    }
+
+    /// Bytes that may be in swap at all, on a machine with `total` bytes of memory, when flash may
+    /// be written `budget` bytes a day (0: as much as it likes).
+    pub fn bearable(&self, total: u64, budget: u64) -> u64 {
+        let bearable = self.areas.iter().map(|area| {
+            let back = |rate: u64| rate.saturating_mul(READ_BACK_WITHIN.as_secs());
+            let most = match area.medium {
+                Medium::Zram => total / 100 * COMPRESSED_PERCENT / 10 * self.ratio_tenths(),
+                Medium::Flash => {
+                    let left = match budget {
+                        0 => u64::MAX,
+                        _ => budget.saturating_sub(self.written),
+                    };
+                    let back = back(self.read_rate.unwrap_or(FLASH_RATE));
+                    back.min(left.saturating_add(area.used))
+                }
+                Medium::Rotational => back(self.read_rate.unwrap_or(ROTATIONAL_RATE)),
+            };
+            most.min(area.size)
+        });
+        bearable.sum()
+    }
+
+    /// Bytes that may go there now.
+    pub fn room(&self, total: u64, budget: u64) -> u64 {
+        let used: u64 = self.areas.iter().map(|area| area.used).sum();
+        self.bearable(total, budget).saturating_sub(used)
+    }
+
+    /// For people: which kinds there are.
+    pub fn describe(&self) -> String {
+        if !self.is_there() {
+            return "no swap".to_owned();
+        }
+        let mut names: Vec<&str> = self.areas.iter().map(|area| area.medium.name()).collect();
+        names.dedup();
+        match self.zswap {
+            true => format!("{} behind zswap", names.join(" and ")),
+            false => names.join(" and "),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn storage(medium: Medium, size: u64, used: u64) -> Storage {
+        Storage {
+            areas: vec![Area { medium, size, used }],
+            ..Storage::default()
+        }
+    }
+
+    #[test]
+    fn no_swap_bears_nothing() {
+        assert_eq!(Storage::default().room(1024 * MIB, 0), 0);
+        assert_eq!(Storage::default().describe(), "no swap");
+    }
+
+    #[test]
+    fn zram_is_bounded_by_what_it_really_takes() {
+        let mut zram = storage(Medium::Zram, 4096 * MIB, 0);
+        // 30 % of memory at 2.5 to 1.
+        assert_eq!(zram.bearable(1000 * MIB, 0) / MIB, 750);
+        zram.compressed = Compressed {
+            stored: 100 * MIB,
+            taken: 100 * MIB,
+        };
+        assert_eq!(
+            zram.bearable(1000 * MIB, 0) / MIB,
+            300,
+            "nothing compresses"
+        );
+        assert_eq!(storage(Medium::Zram, MIB, 0).bearable(1000 * MIB, 0), MIB);
+    }
+
+    #[test]
+    fn flash_is_bounded_by_its_budget_and_by_its_speed() {
+        let mut flash = storage(Medium::Flash, 4096 * MIB, 50 * MIB);
+        assert_eq!(flash.bearable(1, 0), 20 * FLASH_RATE);
+        flash.written = 900 * MIB;
+        assert_eq!(flash.bearable(1, 1000 * MIB), 150 * MIB);
+        assert_eq!(flash.room(1, 1000 * MIB), 100 * MIB);
+        flash.written = 2000 * MIB;
+        assert_eq!(flash.room(1, 1000 * MIB), 0);
+        flash.read_rate = Some(MIB);
+        assert_eq!(flash.bearable(1, 0), 20 * MIB);
+    }
+
+    #[test]
+    fn the_kinds_are_named() {
+        let mut both = storage(Medium::Zram, MIB, 0);
+        both.areas.extend(storage(Medium::Rotational, MIB, 0).areas);
+        assert_eq!(both.describe(), "zram and a rotating disk");
+        both.zswap = true;
+        assert_eq!(both.describe(), "zram and a rotating disk behind zswap");
+    }
+}
