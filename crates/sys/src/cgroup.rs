@@ -18,6 +18,11 @@ use crate::mountinfo;
 use crate::proc::Proc;
 use crate::psi::Pressure;
 
+mod freezer;
+mod reclaim;
+
+pub use reclaim::{Reclaimed, SwapCounters};
+
 /// A limit of the memory controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Limit {
@@ -420,6 +425,13 @@ impl Cgroup {
     /// `cgroup.events` says whether the group or a descendant has a process.
     pub fn is_populated(&self) -> Result<bool> {
         Ok(Keyed::parse(&self.text("cgroup.events")?).get("populated") == Some(1))
+    }
+
+    /// Kills every process in the group and its descendants, those that are being made meanwhile
+    /// included, frozen ones too (`cgroup.kill`, Linux 5.14). [`Error::Unsupported`] for a threaded
+    /// group and on older kernels; the root has no such file either.
+    pub fn kill(&self) -> Result<()> {
+        self.write("cgroup.kill", "1")
     }
 
     /// `cgroup.type`: `domain`, `domain threaded`, `domain invalid` or `threaded`; the root has none.

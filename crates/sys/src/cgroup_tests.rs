@@ -232,3 +232,44 @@ fn weights_are_read_with_and_without_their_word() {
     std::fs::remove_file(temp.path().join("cpu.weight")).unwrap();
     assert!(group.weight(WeightKnob::Cpu).unwrap_err().is_unsupported());
 }
+
+/// A group of the running kernel's, made for one test and removed after it.
+pub(super) struct RealGroup {
+    parent: Cgroup,
+    name: String,
+    group: Option<Cgroup>,
+}
+
+impl RealGroup {
+    /// `None` where no group can be made: not root, or no cgroup v2.
+    pub(super) fn new(test: &str) -> Option<RealGroup> {
+        let proc = Proc::open("/proc").unwrap();
+        let parent = Hierarchy::find(&proc)
+            .and_then(|hierarchy| hierarchy.open(&CgroupPath::root()))
+            .ok()?;
+        let name = format!("limelight-test-{test}-{}", std::process::id());
+        let group = parent.create_child(&name).ok()?;
+        Some(RealGroup {
+            parent,
+            name,
+            group: Some(group),
+        })
+    }
+
+    pub(super) fn group(&self) -> &Cgroup {
+        self.group.as_ref().unwrap()
+    }
+}
+
+impl Drop for RealGroup {
+    fn drop(&mut self) {
+        let group = self.group.take();
+        let _ = group.map(|group| group.kill());
+        for _ in 0..500 {
+            match self.parent.remove_child(&self.name) {
+                Err(Error::Busy { .. }) => std::thread::sleep(std::time::Duration::from_millis(10)),
+                _ => return,
+            }
+        }
+    }
+}

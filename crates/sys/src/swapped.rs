@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Which parts of a process are in swap: `PAGEMAP_SCAN`, and on older kernels the entries of
+//! `/proc/PID/pagemap`.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+use crate::meminfo::page_bytes;
+use crate::process::Process;
+use crate::remote_memory::AddressRange;
+
+const FILE: &str = "pagemap";
+
+/// `PAGEMAP_SCAN` (include/uapi/linux/fs.h, Linux 6.7).
+const SCAN: libc::Ioctl = 0xc060_6610_u32 as libc::Ioctl;
+
+/// Regions that one call of it returns at most.
+const REGIONS: usize = 512;
+
+/// Behind the last address that a process can have anywhere.
+const ADDRESSES: u64 = 1 << 56;
+
+/// A kind of page: its category for `PAGEMAP_SCAN` and its bit in an entry of `pagemap`.
+#[derive(Debug, Clone, Copy)]
+struct Category {
+    scan: u64,
+    entry: u64,
+}
+
+const SWAPPED: Category = Category {
+    scan: 1 << 4,
+    entry: 1 << 62,
+};
+
+/// Bytes of one entry of `pagemap`, and entries that are read with one call.
+const ENTRY: usize = 8;
+const BATCH: u64 = 4096;
+
+/// Most that is looked at entry by entry, in bytes of one mapping and of all: some programs reserve
+/// address space by the terabyte, and each page of it costs an entry.
+const LOOK_MAPPING: u64 = 4 << 30;
+const LOOK_ALL: u64 = 32 << 30;
+
+/// `struct pm_scan_arg`.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct ScanArguments {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    regions: u64,
+    regions_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+/// `struct page_region`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+struct Region {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+impl Process {
+    /// Ranges of its memory that are in swap, by address, until they add up to `most` bytes. Shared
+    /// memory that is in swap does not count: it is in nobody's page tables.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`] when the process has ended, [`Error::Permission`] without CAP_SYS_PTRACE,
+    /// [`Error::Unsupported`] on a kernel without `pagemap` (CONFIG_PROC_PAGE_MONITOR).
+    pub fn swapped(&self, most: u64) -> Result<Vec<AddressRange>> {
+        self.find(SWAPPED, most)
+    }
+
+    fn find(&self, category: Category, most: u64) -> Result<Vec<AddressRange>> {
+        let opened = self.dir().open_at(FILE, OFlags::RDONLY, "read");
+        let file = match opened {
+            Ok(fd) => File::from(fd),
+            Err(error) if error.is_gone() && self.exists() => {
+                return Err(self.pagemap_failed(Errno::NOSYS))
+            }
+            Err(error) => return Err(error),
+        };
+        match self.scan(file.as_fd(), category, most) {
+            Err(Error::Unsupported { .. }) => self.look(&file, category, most),
+            result => result,
+        }
+    }
+
+    fn pagemap_failed(&self, errno: Errno) -> Error {
+        Error::new("read", self.dir().path().join(FILE), errno)
+    }
+
+    fn scan(
+        &self,
+        file: BorrowedFd<'_>,
+        category: Category,
+        most: u64,
+    ) -> Result<Vec<AddressRange>> {
+        let mut found = Found::new(most);
+        let mut regions = vec![Region::default(); REGIONS];
+        // Addresses that no process of this machine can have are refused.
+        let maps = self.dir().read_text("maps")?;
+        let end = maps.lines().rev().find_map(accessible);
+        let end = end.map_or(0, |range| range.end);
+        let mut start = 0;
+        while start < end && found.wanted() > 0 {
+            let mut arguments = ScanArguments {
+                size: std::mem::size_of::<ScanArguments>() as u64,
+                start,
+                end,
+                regions: regions.as_mut_ptr() as u64,
+                regions_len: REGIONS as u64,
+                max_pages: found.wanted(),
+                category_mask: category.scan,
+                return_mask: category.scan,
+                ..ScanArguments::default()
+            };
+            // SAFETY: `arguments` says its size and where there is room for how many regions; both
+            // live as long as the call. No flag that changes anything is set.
+            let done = unsafe { libc::ioctl(file.as_raw_fd(), SCAN, &mut arguments) };
+            let Ok(count) = usize::try_from(done) else {
+                let error = std::io::Error::last_os_error();
+                return match Errno::from_io_error(&error).unwrap_or(Errno::IO) {
+                    Errno::INTR => continue,
+                    errno => Err(self.pagemap_failed(errno)),
+                };
+            };
+            for region in regions.iter().take(count) {
+                found.add(region.start, region.end);
+            }
+            if arguments.walk_end <= start {
+                break;
+            }
+            start = arguments.walk_end;
+        }
+        Ok(found.ranges)
+    }
+
+    /// Entry by entry.
+    fn look(&self, file: &File, category: Category, most: u64) -> Result<Vec<AddressRange>> {
+        let page = page_bytes();
+        let mut found = Found::new(most);
+        let mut buffer = vec![0; BATCH as usize * ENTRY];
+        let mut left = LOOK_ALL / page;
+        let maps = self.dir().read_text("maps")?;
+        for range in maps.lines().filter_map(accessible) {
+            let end = (range.end / page).min(range.start / page + LOOK_MAPPING / page);
+            let mut at = range.start / page;
+            while at < end && left > 0 && found.wanted() > 0 {
+                let wanted = (end - at).min(BATCH).min(left);
+                let bytes = &mut buffer[..wanted as usize * ENTRY];
+                let read = file.read_at(bytes, at * ENTRY as u64).map_err(|error| {
+                    self.pagemap_failed(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+                })?;
+                if read < ENTRY {
+                    // The process has given its memory up.
+                    return Ok(found.ranges);
+                }
+                for entry in bytes[..read].chunks_exact(ENTRY) {
+                    let entry = u64::from_ne_bytes(entry.try_into().unwrap_or_default());
+                    if entry & category.entry != 0 && found.wanted() > 0 {
+                        found.add(at * page, (at + 1) * page);
+                    }
+                    at += 1;
+                }
+                left = left.saturating_sub(wanted);
+            }
+        }
+        Ok(found.ranges)
+    }
+}
+
+/// What was found so far.
+struct Found {
+    ranges: Vec<AddressRange>,
+    bytes: u64,
+    most: u64,
+}
+
+impl Found {
+    fn new(most: u64) -> Found {
+        Found {
+            ranges: Vec::new(),
+            bytes: 0,
+            most,
+        }
+    }
+
+    /// Pages that may still be added.
+    fn wanted(&self) -> u64 {
+        self.most.saturating_sub(self.bytes) / page_bytes()
+    }
+
+    fn add(&mut self, start: u64, end: u64) {
+        self.bytes = self.bytes.saturating_add(end.saturating_sub(start));
+        match self.ranges.last_mut() {
+            Some(last) if last.end == start => last.end = end,
+            _ => self.ranges.push(AddressRange { start, end }),
+        }
+    }
+}
+
+/// The addresses of a line of `maps` whose memory the process may access.
+fn accessible(line: &str) -> Option<AddressRange> {
+    let (range, rest) = line.split_once(' ')?;
+    let (start, end) = range.split_once('-')?;
+    if rest.starts_with("---") {
+        return None;
+    }
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    let range = AddressRange {
+        start: number(start)?,
+        end: number(end)?,
+    };
+    // The page that old kernels map for their own sake is in no page table.
+    (range.start < range.end && range.end < ADDRESSES).then_some(range)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proc::Proc;
+    use proptest::prelude::*;
+
+    /// Pages that are there: what a machine without swap can be asked for.
+    const PRESENT: Category = Category {
+        scan: 1 << 3,
+        entry: 1 << 63,
+    };
+
+    fn own() -> Process {
+        let proc = Proc::open("/proc").unwrap();
+        proc.process(std::process::id() as i32).unwrap()
+    }
+
+    #[test]
+    fn both_ways_find_the_same_pages() {
+        let page = page_bytes() as usize;
+        let mut memory = vec![0u8; 16 * page];
+        let base = memory.as_ptr() as usize;
+        let first = base.next_multiple_of(page);
+        for touched in [1, 2, 3, 7, 9] {
+            memory[first + touched * page - base] = 1;
+        }
+        let own = own();
+        let file = File::open("/proc/self/pagemap").unwrap();
+        let looked = own.look(&file, PRESENT, u64::MAX).unwrap();
+        let within = |ranges: &[AddressRange], page_number: usize| {
+            let address = (first + page_number * page) as u64;
+            ranges
+                .iter()
+                .any(|range| (range.start..range.end).contains(&address))
+        };
+        for touched in [1, 2, 3, 7, 9] {
+            assert!(within(&looked, touched));
+        }
+        let scanned = match own.scan(file.as_fd(), PRESENT, u64::MAX) {
+            Ok(ranges) => ranges,
+            // Before Linux 6.7.
+            Err(error) => return assert!(error.is_unsupported(), "{error}"),
+        };
+        for touched in [1, 2, 3, 7, 9] {
+            assert!(within(&scanned, touched));
+        }
+        for number in 0..15 {
+            assert_eq!(
+                within(&looked, number),
+                within(&scanned, number),
+                "{number}"
+            );
+        }
+        assert!(scanned.windows(2).all(|pair| pair[0].end < pair[1].start));
+    }
+
+    #[test]
+    fn no_more_than_is_asked_for() {
+        let own = own();
+        let file = File::open("/proc/self/pagemap").unwrap();
+        let page = page_bytes();
+        for most in [0, 1, page, 5 * page + 1] {
+            let bytes =
+                |ranges: Vec<AddressRange>| -> u64 { ranges.iter().map(AddressRange::bytes).sum() };
+            let wanted = most / page * page;
+            assert_eq!(bytes(own.look(&file, PRESENT, most).unwrap()), wanted);
+            assert_eq!(bytes(own.find(PRESENT, most).unwrap()), wanted);
+        }
+    }
+
+    #[test]
+    fn a_process_that_swaps_nothing_has_nothing_in_swap() {
+        let status = own().status().unwrap();
+        let ranges = own().swapped(u64::MAX).unwrap();
+        if status.swap_bytes == Some(0) {
+            assert_eq!(ranges, []);
+        }
+    }
+
+    #[test]
+    fn a_dead_process_is_gone() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("600")
+            .spawn()
+            .unwrap();
+        let proc = Proc::open("/proc").unwrap();
+        let process = proc.process(child.id() as i32).unwrap();
+        assert!(process.swapped(0).unwrap().is_empty());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(process.swapped(u64::MAX).unwrap_err().is_gone());
+    }
+
+    #[test]
+    fn only_what_can_be_accessed_is_looked_at() {
+        let range = |start, end| Some(AddressRange { start, end });
+        assert_eq!(
+            accessible("1000-3000 rw-p 0 00:00 0 [heap]"),
+            range(0x1000, 0x3000)
+        );
+        assert_eq!(accessible("1000-3000 ---p 0 00:00 0"), None);
+        assert_eq!(
+            accessible("ffffffffff600000-ffffffffff601000 --xp 0 00:00 0 [vsyscall]"),
+            None
+        );
+        assert_eq!(accessible("3000-1000 rw-p"), None);
+        assert_eq!(accessible("nonsense"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn lines_never_panic(line in any::<String>()) {
+            accessible(&line);
+        }
+    }
+}
