@@ -96,6 +96,21 @@ pub enum Command {
         app: Option<String>,
     },
 
+    /// Show what was done when memory ran short: who was swapped, frozen or killed, when and why.
+    ///
+    /// Kills by the kernel's OOM killer are shown too. The daemon keeps the last 256 entries, over
+    /// restarts in history.jsonl in its state directory.
+    History {
+        /// Show so many entries at the most.
+        #[arg(
+            long,
+            value_name = "N",
+            default_value_t = 20,
+            value_parser = clap::value_parser!(u16).range(1..)
+        )]
+        last: u16,
+    },
+
     /// Say that input for the topmost app arrived, or that it has shown a frame.
     ///
     /// For scripts, and for compositors that would rather run a program than write a line to the

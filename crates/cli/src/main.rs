@@ -7,6 +7,7 @@ mod doctor;
 mod exit;
 mod explain;
 mod format;
+mod history;
 mod latency;
 mod library;
 mod manual;
@@ -98,6 +99,10 @@ fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
                 other => return Err(Failure::unexpected(&other)),
             }
         }
+        Command::History { last } => match ask(Request::History { last: *last })? {
+            Response::History { entries } => history::print(&entries, args.json, out)?,
+            other => return Err(Failure::unexpected(&other)),
+        },
         Command::Window { event, pid } => {
             let told = Request::Window {
                 event: match event {

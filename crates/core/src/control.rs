@@ -24,10 +24,12 @@
 //! answer that it does not know, because later versions add some. Sizes are in bytes, times in
 //! milliseconds, points in time since boot (`CLOCK_BOOTTIME`).
 
+mod history;
 mod window;
 
 use serde::{Deserialize, Serialize};
 
+pub use history::{Deed, HistoryEntry, MemoryThen, HISTORY_MAX};
 pub use window::{
     AppLatency, KernelWindows, LatencyReport, OpenWindow, WindowEvent, WindowStatus, WindowTallies,
 };
@@ -99,6 +101,16 @@ pub enum Request {
         /// Process id.
         pid: i32,
     },
+    /// What was done about shortages of memory: answered by [`Response::History`].
+    History {
+        /// So many entries at the most, the last ones.
+        #[serde(default = "all_of_history")]
+        last: u16,
+    },
+}
+
+fn all_of_history() -> u16 {
+    HISTORY_MAX
 }
 
 /// The app that a focus claim names.
@@ -137,6 +149,11 @@ pub enum Response {
     Explain(Box<Explain>),
     /// Answer to [`Request::Latency`].
     Latency(LatencyReport),
+    /// Answer to [`Request::History`].
+    History {
+        /// What was done, oldest first; at most [`HISTORY_MAX`].
+        entries: Vec<HistoryEntry>,
+    },
 }
 
 /// Why a request was refused.
@@ -425,6 +442,14 @@ mod tests {
                 pid: None,
                 source: "cli".into()
             }
+        );
+        assert_eq!(
+            request(r#"{"op":"history","last":3}"#).unwrap(),
+            Request::History { last: 3 }
+        );
+        assert_eq!(
+            request(r#"{"op":"history"}"#).unwrap(),
+            Request::History { last: HISTORY_MAX }
         );
         assert_eq!(
             request(r#"{"op":"latency"}"#).unwrap(),

@@ -106,6 +106,14 @@ impl Default for Config {
     }
 }
 
+impl Config {
+    /// Where the daemon keeps what survives it.
+    pub fn state_directory(&self) -> &Path {
+        let records = self.cold_start_directory.as_path();
+        records.parent().unwrap_or(records)
+    }
+}
+
 /// What is missing, though each key by itself is right.
 fn incomplete(config: &Config) -> Option<&'static str> {
     let prezero = &config.settings.prezero;

@@ -24,6 +24,7 @@ use crate::boost::Surroundings;
 use crate::config::{self, Config, Origin};
 use crate::doors::{now, Doors, Roots};
 use crate::exit::Failure;
+use crate::history::History;
 use crate::lock::{self, Lock};
 use crate::notify::Service;
 use crate::prezero::Zeroing;
@@ -90,6 +91,8 @@ pub struct Daemon {
     pub(crate) pressure: Pressure,
     pub(crate) footprint: Option<(AppKey, Footprint)>,
     pub(crate) actuators: Actuators,
+    /// What was done about shortages of memory.
+    pub(crate) history: History,
     /// Apps that could not be moved into a cgroup of their own.
     pub(crate) not_adoptable: BTreeSet<AppKey>,
     /// A program that is being started and expected in front.
@@ -183,6 +186,10 @@ impl Daemon {
             zeroing: Zeroing::default(),
             windows: ResponseWindows::new(config.settings.window),
             actuators: Actuators::new(ledger, device),
+            history: History::open(
+                (!options.dry_run).then(|| config.state_directory()),
+                doors.boot_id(),
+            ),
             options,
             config,
             doors,
@@ -476,6 +483,9 @@ impl Daemon {
                     device: self.config.device,
                     ..fresh
                 };
+                if !self.options.dry_run {
+                    self.history.keep_in(Some(self.config.state_directory()));
+                }
                 self.topmost.set_gap(self.config.settings.topmost.gap);
                 self.windows.configure(self.config.settings.window);
                 self.not_adoptable.clear();

@@ -33,6 +33,7 @@ pub mod config;
 pub mod daemon;
 pub mod doors;
 pub mod exit;
+pub mod history;
 pub mod identify;
 pub mod lock;
 pub mod locker;

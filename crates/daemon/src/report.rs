@@ -15,7 +15,8 @@ use crate::identify::{self, no_process, Refusal};
 use crate::prezero::FOLDER;
 use crate::sources::pressure;
 
-fn app_status(app: &App) -> AppStatus {
+/// An app in the protocol's words.
+pub(crate) fn app_status(app: &App) -> AppStatus {
     AppStatus {
         name: app.name.clone(),
         pid: app.process.map(|process| process.pid),

@@ -40,7 +40,7 @@ impl Daemon {
                 return Response::Error {
                     code: ErrorCode::BadRequest,
                     message: format!("not a request: {error}"),
-                    cure: "send {\"op\":\"status\"}, {\"op\":\"explain\",\"pid\":N}, {\"op\":\"latency\"}, {\"op\":\"focus\",\"target\":{\"pid\":N},\"source\":\"NAME\"} or {\"op\":\"window\",\"event\":\"open\",\"source\":\"NAME\"}, one a line".to_owned(),
+                    cure: "send {\"op\":\"status\"}, {\"op\":\"explain\",\"pid\":N}, {\"op\":\"latency\"}, {\"op\":\"history\"}, {\"op\":\"focus\",\"target\":{\"pid\":N},\"source\":\"NAME\"} or {\"op\":\"window\",\"event\":\"open\",\"source\":\"NAME\"}, one a line".to_owned(),
                 }
             }
         };
@@ -58,6 +58,9 @@ impl Daemon {
             } => self.window(word, event, at_us, pid, &source),
             Request::Latency { app } => self.latency(app.as_deref()),
             Request::Status => Ok(Response::Status(Box::new(self.status()))),
+            Request::History { last } => Ok(Response::History {
+                entries: self.history.last(last).cloned().collect(),
+            }),
             Request::Explain { pid } => self
                 .explain(pid)
                 .map(|explain| Response::Explain(Box::new(explain))),

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use limelight_core::control::MemoryThen;
 use limelight_core::model::pressure::{Memory, Reading};
 use limelight_core::model::Lru;
 use limelight_sys::lru_gen::Reclaim;
@@ -86,6 +87,21 @@ pub fn memory(doors: &Doors) -> Memory {
             .map_or(0, |bytes| bytes.saturating_add(compressed)),
         swap_total: info.swap_total_bytes.unwrap_or(0),
         swap_free: info.swap_free_bytes.unwrap_or(0),
+    }
+}
+
+/// The machine's memory now, for the history.
+pub fn memory_then(doors: &Doors) -> MemoryThen {
+    let info = doors.proc.meminfo().unwrap_or_default();
+    let stalls = Pressure::read(doors.proc.dir(), FILE).ok();
+    let full = stalls.as_ref().and_then(|stalls| stalls.full);
+    MemoryThen {
+        available: info.available_bytes.or(info.free_bytes).unwrap_or(0),
+        free: info.free_bytes.unwrap_or(0),
+        swap_total: info.swap_total_bytes.unwrap_or(0),
+        swap_free: info.swap_free_bytes.unwrap_or(0),
+        some_ms: stalls.map_or(0, |stalls| stalls.some.total_us / 1000),
+        full_ms: full.map_or(0, |full| full.total_us / 1000),
     }
 }
 

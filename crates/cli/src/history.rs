@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `limelight history`.
+
+use std::io::Write;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use limelight_core::control::HistoryEntry;
+
+use crate::exit::Failure;
+use crate::format::{self, printable};
+
+/// Prints what was done, oldest first.
+pub fn print(entries: &[HistoryEntry], json: bool, out: &mut Vec<u8>) -> Result<(), Failure> {
+    if json {
+        return format::json(&entries, out);
+    }
+    if entries.is_empty() {
+        writeln!(out, "nothing was done yet: memory has not run short")?;
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    for entry in entries {
+        let then = Duration::from_millis(entry.unix_ms);
+        let ago = format::span(now.clone().unwrap_or_default().saturating_sub(then));
+        writeln!(out, "{ago} ago: {}", deed(entry))?;
+        writeln!(
+            out,
+            "    because  {}",
+            printable(&entry.reason).replace('\n', " ")
+        )?;
+        writeln!(out, "    memory   {}", memory(entry))?;
+    }
+    Ok(())
+}
+
+fn deed(entry: &HistoryEntry) -> String {
+    let mut text = match &entry.app {
+        Some(app) => format!("{} {}", format::app(app).replace('\n', " "), entry.deed),
+        None => entry.deed.to_string(),
+    };
+    if let Some(class) = entry.class {
+        text.push_str(&format!(", {class}"));
+    }
+    if entry.bytes > 0 {
+        text.push_str(&format!(", {}", format::bytes(entry.bytes)));
+    }
+    if let Some(us) = entry.took_us {
+        text.push_str(&format!(" in {}", format::micros(us)));
+    }
+    text
+}
+
+fn memory(entry: &HistoryEntry) -> String {
+    let memory = &entry.memory;
+    let swap = match memory.swap_total {
+        0 => "no swap".to_owned(),
+        total => format!(
+            "swap {} free of {}",
+            format::bytes(memory.swap_free),
+            format::bytes(total)
+        ),
+    };
+    format!(
+        "{} available, {} free, {swap}",
+        format::bytes(memory.available),
+        format::bytes(memory.free)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use limelight_core::control::{AppStatus, Deed, MemoryThen};
+    use limelight_core::model::class::Class;
+
+    #[test]
+    fn an_entry_takes_three_lines_whatever_the_app_is_called() {
+        let entry = HistoryEntry {
+            unix_ms: 0,
+            at_ms: 0,
+            boot: String::new(),
+            deed: Deed::Kill,
+            app: Some(AppStatus {
+                name: "ne\nws".to_owned(),
+                pid: Some(7),
+                cgroup: None,
+                own_cgroup: false,
+            }),
+            class: Some(Class::Disposable),
+            bytes: 34 << 20,
+            took_us: Some(12_400),
+            reason: "because".to_owned(),
+            memory: MemoryThen::default(),
+        };
+        let mut out = Vec::new();
+        print(&[entry], false, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text.lines().count(), 3, "{text}");
+        assert!(
+            text.contains("ne ws (pid 7) killed, disposable, 34.0 MiB in 12.4 ms"),
+            "{text}"
+        );
+        assert!(text.contains("no swap"));
+    }
+}

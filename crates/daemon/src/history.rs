@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What was done about shortages of memory: in memory, in a file that survives a restart, and in the
+//! log.
+//!
+//! The file is a help for people and nothing depends on it: whatever goes wrong with it is said once
+//! and passed over.
+
+use std::collections::VecDeque;
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use limelight_core::control::{Deed, HistoryEntry, MemoryThen, HISTORY_MAX};
+use limelight_core::model::class::Class;
+use limelight_core::model::App;
+use tracing::{info, warn};
+
+use crate::doors::now;
+use crate::report::app_status;
+
+/// The file's name inside the daemon's state directory.
+pub const FILE_NAME: &str = "history.jsonl";
+
+/// A larger file is made anew from what is in memory.
+const FILE_MAX_BYTES: u64 = 512 << 10;
+
+/// Something that was done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note<'a> {
+    /// When it was decided, since boot.
+    pub at: Duration,
+    /// What was done.
+    pub deed: Deed,
+    /// To whom.
+    pub app: Option<&'a App>,
+    /// The app's class.
+    pub class: Option<Class>,
+    /// What it came to, in bytes.
+    pub bytes: u64,
+    /// How long it took until it had its effect.
+    pub took: Option<Duration>,
+    /// Why.
+    pub reason: String,
+    /// The machine's memory when it was decided.
+    pub memory: MemoryThen,
+}
+
+/// The last things that were done.
+#[derive(Debug)]
+pub struct History {
+    entries: VecDeque<HistoryEntry>,
+    boot: String,
+    /// The kernel's OOM kills since boot, as of the last look.
+    oom_kills: Option<u64>,
+    /// `None`: nothing is written, as in a dry run.
+    file: Option<Journal>,
+}
+
+impl History {
+    /// Reads what a predecessor wrote into `directory`; `None` keeps everything in memory alone.
+    pub fn open(directory: Option<&Path>, boot: String) -> History {
+        let mut history = History {
+            entries: VecDeque::new(),
+            boot,
+            oom_kills: None,
+            file: None,
+        };
+        history.keep_in(directory);
+        history
+    }
+
+    /// Continues in the file of another directory.
+    pub fn keep_in(&mut self, directory: Option<&Path>) {
+        let path = directory.map(|directory| directory.join(FILE_NAME));
+        if path.as_ref() == self.file.as_ref().map(|file| &file.path) {
+            return;
+        }
+        self.file = path.map(|path| {
+            let (file, read) = Journal::open(path);
+            for entry in read {
+                self.keep(entry);
+            }
+            file
+        });
+        self.entries
+            .make_contiguous()
+            .sort_by_key(|entry| entry.unix_ms);
+    }
+
+    fn keep(&mut self, entry: HistoryEntry) {
+        if self.entries.len() == usize::from(HISTORY_MAX) {
+            self.entries.pop_front();
+        }
+        self.entries.push_back(entry);
+    }
+
+    /// Notes something in memory, in the file and in the log.
+    pub fn note(&mut self, note: Note<'_>) {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH);
+        let then = wall
+            .unwrap_or_default()
+            .saturating_sub(now().saturating_sub(note.at));
+        let entry = HistoryEntry {
+            unix_ms: then.as_millis() as u64,
+            at_ms: note.at.as_millis() as u64,
+            boot: self.boot.clone(),
+            deed: note.deed,
+            app: note.app.map(app_status),
+            class: note.class,
+            bytes: note.bytes,
+            took_us: note.took.map(|took| took.as_micros() as u64),
+            reason: note.reason,
+            memory: note.memory,
+        };
+        log(&entry);
+        self.keep(entry);
+        if let (Some(file), Some(entry)) = (&mut self.file, self.entries.back()) {
+            match file.bytes < FILE_MAX_BYTES {
+                true => file.append(entry),
+                false => file.rewrite(self.entries.iter()),
+            }
+        }
+    }
+
+    /// Notes what the kernel's OOM killer did since the last look; `memory` is asked if it did.
+    pub fn observe_oom_kills(&mut self, kills: u64, memory: impl FnOnce() -> MemoryThen) {
+        let more = self
+            .oom_kills
+            .replace(kills)
+            .map(|last| kills.saturating_sub(last));
+        let Some(more) = more.filter(|more| *more > 0) else {
+            return;
+        };
+        let processes = match more {
+            1 => "a process".to_owned(),
+            more => format!("{more} processes"),
+        };
+        self.note(Note {
+            at: now(),
+            deed: Deed::ForeignKill,
+            app: None,
+            class: None,
+            bytes: 0,
+            took: None,
+            reason: format!("the kernel's OOM killer killed {processes}; its log says which"),
+            memory: memory(),
+        });
+    }
+
+    /// The last entries, oldest first.
+    pub fn last(&self, count: u16) -> impl Iterator<Item = &HistoryEntry> {
+        let skipped = self.entries.len().saturating_sub(count.into());
+        self.entries.iter().skip(skipped)
+    }
+}
+
+/// Kills are for everybody to see.
+fn log(entry: &HistoryEntry) {
+    let app = entry.app.as_ref();
+    let name = app.map_or("apps", |app| app.name.as_str());
+    let class = entry
+        .class
+        .map_or(String::new(), |class| format!(" ({class})"));
+    let took = match entry.took_us {
+        Some(us) => format!(" in {:.1} ms", us as f64 / 1e3),
+        None => String::new(),
+    };
+    let line = format!(
+        "{}: {name}{class}, {} KiB{took}: {}; available {} KiB, swap free {} KiB",
+        entry.deed,
+        entry.bytes >> 10,
+        entry.reason,
+        entry.memory.available >> 10,
+        entry.memory.swap_free >> 10,
+    );
+    match entry.deed {
+        Deed::Kill | Deed::ForeignKill => warn!("{line}"),
+        _ => info!("{line}"),
+    }
+}
+
+/// The file: one JSON object a line.
+#[derive(Debug)]
+struct Journal {
+    path: PathBuf,
+    bytes: u64,
+    /// The last line may be cut off.
+    torn: bool,
+    complained: bool,
+}
+
+impl Journal {
+    fn open(path: PathBuf) -> (Journal, Vec<HistoryEntry>) {
+        let mut file = Journal {
+            path,
+            bytes: 0,
+            torn: false,
+            complained: false,
+        };
+        let mut text = Vec::new();
+        let read = fs::File::open(&file.path)
+            .and_then(|open| open.take(2 * FILE_MAX_BYTES).read_to_end(&mut text));
+        match read {
+            Ok(bytes) => file.bytes = bytes as u64,
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => file.complain(&error),
+        }
+        file.torn = text.last().is_some_and(|&byte| byte != b'\n');
+        let entries = text
+            .split(|&byte| byte == b'\n')
+            .filter_map(|line| serde_json::from_slice(line).ok())
+            .collect();
+        (file, entries)
+    }
+
+    fn append(&mut self, entry: &HistoryEntry) {
+        let Some(mut line) = line(entry) else {
+            return;
+        };
+        if self.torn {
+            line.insert(0, b'\n');
+        }
+        let written = self.directory().and_then(|()| {
+            let mut file = OpenOptions::new()
+                .append(true)
+                .create(true)
+                .mode(0o600)
+                .open(&self.path)?;
+            file.write_all(&line)
+        });
+        match written {
+            Ok(()) => {
+                self.bytes += line.len() as u64;
+                self.torn = false;
+                self.complained = false;
+            }
+            Err(error) => {
+                self.torn = true;
+                self.complain(&error);
+            }
+        }
+    }
+
+    /// Replaces the file by the last entries, half as large at the most; when that fails the old
+    /// one stays as it is.
+    fn rewrite<'a>(&mut self, entries: impl DoubleEndedIterator<Item = &'a HistoryEntry>) {
+        let mut room = FILE_MAX_BYTES / 2;
+        let mut lines: Vec<Vec<u8>> = entries
+            .rev()
+            .filter_map(line)
+            .take_while(|line| {
+                let fits = line.len() as u64 <= room;
+                room = room.saturating_sub(line.len() as u64);
+                fits
+            })
+            .collect();
+        lines.reverse();
+        let text = lines.concat();
+        let fresh = self.path.with_extension("jsonl.new");
+        let written = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&fresh)
+            .and_then(|mut file| file.write_all(&text))
+            .and_then(|()| fs::rename(&fresh, &self.path));
+        match written {
+            Ok(()) => {
+                self.bytes = text.len() as u64;
+                self.torn = false;
+            }
+            Err(error) => {
+                self.complain(&error);
+                // What did not fit must not take up the room either.
+                let _ = fs::remove_file(&fresh);
+            }
+        }
+    }
+
+    fn directory(&self) -> std::io::Result<()> {
+        match self.path.parent() {
+            Some(directory) => fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(directory),
+            None => Ok(()),
+        }
+    }
+
+    /// Once, until it works again: a full disk must not fill the journal too.
+    fn complain(&mut self, error: &std::io::Error) {
+        if !self.complained {
+            self.complained = true;
+            warn!(
+                "{}: {error}: what is done from now on is kept in memory and in the log only",
+                self.path.display()
+            );
+        }
+    }
+}
+
+fn line(entry: &HistoryEntry) -> Option<Vec<u8>> {
+    let mut line = serde_json::to_vec(entry).ok()?;
+    line.push(b'\n');
+    Some(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(reason: &str) -> Note<'_> {
+        Note {
+            at: now(),
+            deed: Deed::Kill,
+            app: None,
+            class: Some(Class::Normal),
+            bytes: 1 << 20,
+            took: Some(Duration::from_millis(3)),
+            reason: reason.to_owned(),
+            memory: MemoryThen::default(),
+        }
+    }
+
+    fn reasons(history: &History, count: u16) -> Vec<String> {
+        let last = history.last(count);
+        last.map(|entry| entry.reason.clone()).collect()
+    }
+
+    #[test]
+    fn survives_a_restart_and_a_torn_line() {
+        let temp = tempfile::tempdir().unwrap();
+        let state = temp.path().join("state");
+        let mut history = History::open(Some(&state), "boot".to_owned());
+        history.note(note("one"));
+        history.note(note("two"));
+        drop(history);
+        let path = state.join(FILE_NAME);
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(b"{\"unix_ms\":17").unwrap();
+
+        let mut history = History::open(Some(&state), "boot".to_owned());
+        assert_eq!(reasons(&history, 9), ["one", "two"]);
+        history.note(note("three"));
+        let history = History::open(Some(&state), "boot".to_owned());
+        assert_eq!(reasons(&history, 2), ["two", "three"]);
+        let entry = history.last(1).next().unwrap();
+        assert_eq!(entry.took_us, Some(3000));
+        let off = now().abs_diff(Duration::from_millis(entry.at_ms));
+        assert!(off < Duration::from_secs(60), "{off:?}");
+    }
+
+    #[test]
+    fn kills_of_the_kernel_are_noted_once() {
+        let mut history = History::open(None, String::new());
+        for kills in [4, 4, 6, 6] {
+            history.observe_oom_kills(kills, MemoryThen::default);
+        }
+        let all: Vec<_> = history.last(9).collect();
+        assert_eq!(all.len(), 1);
+        assert_eq!(all[0].deed, Deed::ForeignKill);
+        assert!(all[0].reason.contains("2 processes"));
+    }
+
+    #[test]
+    fn memory_and_file_are_bounded() {
+        let temp = tempfile::tempdir().unwrap();
+        let mut history = History::open(Some(temp.path()), String::new());
+        let long = "x".repeat(2000);
+        for _ in 0..3 * HISTORY_MAX {
+            history.note(note(&long));
+        }
+        assert_eq!(history.last(u16::MAX).count(), usize::from(HISTORY_MAX));
+        let path = temp.path().join(FILE_NAME);
+        let size = fs::metadata(&path).unwrap().len();
+        assert!(size <= FILE_MAX_BYTES + 4096, "{size}");
+        let read = History::open(Some(temp.path()), String::new());
+        assert!(read.last(u16::MAX).count() >= 100);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_done_without() {
+        let temp = tempfile::tempdir().unwrap();
+        let taken = temp.path().join("taken");
+        fs::write(&taken, "no directory").unwrap();
+        let mut history = History::open(Some(&taken), String::new());
+        history.note(note("one"));
+        assert_eq!(reasons(&history, 1), ["one"]);
+        // Nothing is written in a dry run.
+        history.keep_in(None);
+        history.note(note("two"));
+        assert_eq!(reasons(&history, 2), ["one", "two"]);
+        // /dev/full takes no byte.
+        std::os::unix::fs::symlink("/dev/full", temp.path().join(FILE_NAME)).unwrap();
+        history.keep_in(Some(temp.path()));
+        history.note(note("three"));
+        history.note(note("four"));
+        assert_eq!(reasons(&history, 2), ["three", "four"]);
+    }
+}
