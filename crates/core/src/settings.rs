@@ -20,6 +20,8 @@ pub struct Settings {
     pub readahead: ReadaheadSettings,
     /// How pages are zeroed for it ahead.
     pub prezero: PrezeroSettings,
+    /// What becomes of the other apps when memory is short.
+    pub swap: SwapSettings,
     /// How long its answers are waited for.
     pub window: WindowSettings,
 }
@@ -213,6 +215,42 @@ impl Default for PrezeroSettings {
             engine: EngineChoice::Auto,
             most_percent: 6,
             block: None,
+        }
+    }
+}
+
+/// The mechanism `swap`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SwapSettings {
+    /// Whether anything is done at all.
+    pub enabled: bool,
+    /// Percent of memory that must be available lest an app be killed, 0 (as the machine needs) to 50.
+    pub kill_percent: u8,
+    /// Percent of memory that must be available lest apps be swapped, 0 (as the machine needs) to 80.
+    pub swap_percent: u8,
+    /// Bytes that may be written to flash a day; 0: as many as it takes.
+    pub write_budget: u64,
+    /// Whether apps that listen are asked for memory first.
+    pub ask: bool,
+    /// Whether background apps may be frozen before any normal one is killed.
+    pub freeze: bool,
+    /// Whether apps may be killed.
+    pub kill: bool,
+    /// Most that is brought back for an app that comes to the front again, in bytes; 0: nothing.
+    pub prefault: u64,
+}
+
+impl Default for SwapSettings {
+    fn default() -> Self {
+        SwapSettings {
+            enabled: true,
+            kill_percent: 0,
+            swap_percent: 0,
+            write_budget: 16 << 30,
+            ask: true,
+            freeze: true,
+            kill: true,
+            prefault: 256 << 20,
         }
     }
 }

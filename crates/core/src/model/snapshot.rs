@@ -4,10 +4,13 @@
 use std::time::Duration;
 
 use super::app::{App, AppKey, ProcessId};
+use super::apps::Known;
 use super::boost::{Autogroup, Threads, View};
 use super::footprint::Footprint;
 use super::pressure::Memory;
 use super::prezero::Engine;
+use super::shortage::{Level, Shortage};
+use super::storage::Storage;
 use crate::policy::boost::{Tuning, Weight};
 use crate::policy::prezero::Pool;
 use crate::settings::Settings;
@@ -73,6 +76,27 @@ pub struct Locking {
     pub limit: u64,
 }
 
+/// What is in force of `swap`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Swapping {
+    /// Apps whose pages may not go to swap.
+    pub exempt: Vec<AppKey>,
+    /// Apps that are stopped, and since when.
+    pub frozen: Vec<(AppKey, Duration)>,
+    /// The app that is being squeezed now.
+    pub squeezing: Option<AppKey>,
+    /// When apps were squeezed last.
+    pub squeezed: Vec<(AppKey, Duration)>,
+    /// The level of which the listeners were told last, and when.
+    pub asked: Option<(Level, Duration)>,
+    /// The app in front of which people were told that it grows without end, and when.
+    pub warned: Option<(AppKey, Duration)>,
+    /// The app in front whose memory was brought back.
+    pub returned: Option<AppKey>,
+    /// Who may be killed, first one first.
+    pub armed: Vec<AppKey>,
+}
+
 /// What the actuators have in force, as they reported it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InForce {
@@ -103,6 +127,8 @@ pub struct InForce {
     /// Apps that live in cgroups of ours. They stay there when they leave the front: moving them
     /// back would leave behind everything that was charged meanwhile.
     pub adopted: Vec<AppKey>,
+    /// What `swap` did.
+    pub swapping: Swapping,
 }
 
 /// The app in front with what was measured of it.
@@ -160,11 +186,25 @@ pub struct Snapshot {
     /// The smallest limit (`memory.max`, `memory.high`) of the app's ancestors, in bytes. Inside
     /// it the app's reservation is as hard as in the machine as a whole.
     pub ceiling: Option<u64>,
+    /// The apps that are known, the one used longest ago first.
+    pub apps: Vec<Known>,
+    /// The app that was in front before this one, and when it left.
+    pub previous: Option<(AppKey, Duration)>,
+    /// How short memory is for all of them.
+    pub shortage: Shortage,
+    /// Where swapped memory goes.
+    pub storage: Storage,
     /// What is in force.
     pub in_force: InForce,
 }
 
 impl Snapshot {
+    /// What is known of the app in front.
+    pub fn known_topmost(&self) -> Option<&Known> {
+        let key = self.topmost.as_ref()?.app.key;
+        self.apps.iter().find(|known| known.key() == key)
+    }
+
     /// Most that may be reserved for the topmost app, in bytes.
     pub fn budget(&self) -> u64 {
         let percent = u64::from(self.settings.protect.budget_percent);

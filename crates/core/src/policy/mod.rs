@@ -8,6 +8,7 @@ pub mod premap;
 pub mod prezero;
 pub mod protect;
 pub mod readahead;
+pub mod swap;
 pub mod window;
 
 pub use plan::{plan, Action, Event};

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `swap`: what becomes of the apps that are not in front when memory is short (SWAP).
+//!
+//! A ladder, each rung taken back more easily than the next one:
+//!
+//! 1. *Exempt*: disposable apps never go to swap. They restore themselves from little, so writing
+//!    them out would cost storage more than starting them anew. Of the others only so many may go
+//!    there as the storage bears, those used longest ago first.
+//! 2. *Ask*: whoever listens is asked for memory.
+//! 3. *Squeeze*: the app used longest ago gives up pages, before the machine has to take them from
+//!    everybody.
+//! 4. *Freeze*: when nothing disposable is left, the app used longest ago is stopped and squeezed
+//!    dry. It comes back when it is in front.
+//! 5. *Kill*: by `Shortage` and [`order`], carried out by whoever reads the gauge, since nothing
+//!    may stand between the decision and the deed. What is planned here is who may be killed.
+//!
+//! An app that comes to the front again is *returned*: thawed, and its memory read back ahead of
+//! its faults.
+
+mod eligible;
+pub mod order;
+
+use std::time::Duration;
+
+use super::plan::Event;
+use crate::model::app::AppKey;
+use crate::model::apps::Known;
+use crate::model::class::Class;
+use crate::model::shortage::Level;
+use crate::model::snapshot::Snapshot;
+
+/// An app is squeezed, and another one frozen, at most once in this time.
+const SQUEEZE_AGAIN: Duration = Duration::from_secs(5);
+const FREEZE_AGAIN: Duration = Duration::from_millis(500);
+/// Listeners are told again of a level that stays.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
+const WARN_AGAIN: Duration = Duration::from_secs(30);
+/// Frozen apps are thawed after so long with plenty of memory.
+const CALM: Duration = Duration::from_secs(10);
+/// Less is not worth a squeeze.
+const SQUEEZE_LEAST: u64 = 1 << 20;
+/// More at once would keep the next app waiting.
+const SQUEEZE_MOST: u64 = 64 << 20;
+
+/// One step of `swap`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Keep the app's pages out of swap.
+    Exempt {
+        /// The app.
+        app: AppKey,
+        /// Why.
+        rule: String,
+    },
+    /// Let its pages go to swap as before.
+    Admit {
+        /// The app.
+        app: AppKey,
+    },
+    /// Tell listeners how short memory is.
+    Ask {
+        /// How short.
+        level: Level,
+        /// Who would be killed next.
+        next: Option<AppKey>,
+    },
+    /// Tell people that the app in front takes memory without end.
+    Warn {
+        /// The app.
+        app: AppKey,
+        /// Bytes by which it grew lately.
+        grown: u64,
+    },
+    /// Have the app give up memory.
+    Squeeze {
+        /// The app.
+        app: AppKey,
+        /// How much, in bytes.
+        bytes: u64,
+        /// Why.
+        rule: String,
+    },
+    /// Stop the app's processes.
+    Freeze {
+        /// The app.
+        app: AppKey,
+        /// Why.
+        rule: String,
+    },
+    /// Let them run again.
+    Thaw {
+        /// The app.
+        app: AppKey,
+        /// Why.
+        rule: String,
+    },
+    /// Read the app's memory back.
+    Return {
+        /// The app.
+        app: AppKey,
+        /// Most of it, in bytes.
+        most: u64,
+    },
+    /// These may be killed, first one first.
+    Arm {
+        /// They.
+        order: Vec<order::Candidate>,
+    },
+}
+
+fn off(event: &Event, snapshot: &Snapshot) -> bool {
+    *event == Event::Stop || !snapshot.settings.swap.enabled
+}
+
+/// What has to be taken back first.
+pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
+    let in_force = &snapshot.in_force.swapping;
+    let mut steps = Vec::new();
+    let disarm = off(event, snapshot) || !snapshot.settings.swap.kill;
+    if disarm && !in_force.armed.is_empty() {
+        steps.push(Step::Arm { order: Vec::new() });
+    }
+    for (app, _) in &in_force.frozen {
+        if let Some(rule) = thaws(event, snapshot, *app) {
+            steps.push(Step::Thaw { app: *app, rule });
+        }
+    }
+    for app in &in_force.exempt {
+        let stays = !off(event, snapshot) && eligible::exempt(snapshot).any(|(key, _)| key == *app);
+        if !stays {
+            steps.push(Step::Admit { app: *app });
+        }
+    }
+    steps
+}
+
+/// Why a frozen app runs again, if it does.
+fn thaws(event: &Event, snapshot: &Snapshot, app: AppKey) -> Option<String> {
+    if off(event, snapshot) || !snapshot.settings.swap.freeze {
+        return Some("swap ends".to_owned());
+    }
+    if snapshot
+        .topmost
+        .as_ref()
+        .is_some_and(|top| top.app.key == app)
+    {
+        return Some("it is topmost".to_owned());
+    }
+    let known = snapshot.apps.iter().find(|known| known.key() == app);
+    if let Some(used) = known.and_then(|known| known.found.uses.first()) {
+        return Some(format!("it {}", used.clause()));
+    }
+    let shortage = &snapshot.shortage;
+    let calm = shortage.gauge().at.saturating_sub(shortage.since());
+    let plenty = shortage.level() == Level::Plenty && calm >= CALM;
+    plenty.then(|| format!("there has been plenty of memory for {} s", calm.as_secs()))
+}
+
+/// What is done then.
+pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
+    if off(event, snapshot) {
+        return Vec::new();
+    }
+    let mut steps = Vec::new();
+    steps.extend(bring_back(snapshot));
+    for (app, rule) in eligible::exempt(snapshot) {
+        if !snapshot.in_force.swapping.exempt.contains(&app) {
+            steps.push(Step::Exempt { app, rule });
+        }
+    }
+    steps.extend(arm(snapshot));
+    steps.extend(ask(snapshot));
+    steps.extend(warn(snapshot));
+    let frozen = freeze(snapshot);
+    match frozen {
+        Some(frozen) => steps.extend(frozen),
+        None => steps.extend(squeeze(snapshot)),
+    }
+    steps
+}
+
+/// The app that came to the front gets its memory back, once.
+fn bring_back(snapshot: &Snapshot) -> Option<Step> {
+    let known = snapshot.known_topmost()?;
+    let app = known.key();
+    let most = snapshot.settings.swap.prefault;
+    // What is brought back must not push out what else the app needs.
+    let room = snapshot.memory.available / 2;
+    let done = snapshot.in_force.swapping.returned == Some(app);
+    (!done && most > 0).then_some(Step::Return {
+        app,
+        most: most.min(room),
+    })
+}
+
+fn arm(snapshot: &Snapshot) -> Option<Step> {
+    if !snapshot.settings.swap.kill {
+        return None;
+    }
+    let order = order::candidates(snapshot);
+    let armed = &snapshot.in_force.swapping.armed;
+    let same = order.len() == armed.len() && order.iter().zip(armed).all(|(a, b)| a.app == *b);
+    // Each look renews what is known of their size, by which a burst is recognised.
+    let fresh = snapshot.shortage.level() == Level::Plenty;
+    (!same || !fresh).then_some(Step::Arm { order })
+}
+
+fn ask(snapshot: &Snapshot) -> Option<Step> {
+    let level = snapshot.shortage.level();
+    let now = snapshot.shortage.gauge().at;
+    let asked = snapshot.in_force.swapping.asked;
+    let told = match asked {
+        Some((before, at)) => {
+            let again = level > Level::Plenty && now.saturating_sub(at) >= ASK_AGAIN;
+            before == level && !again
+        }
+        None => level == Level::Plenty,
+    };
+    if told || !snapshot.settings.swap.ask {
+        return None;
+    }
+    let next = match level >= Level::Kill && snapshot.settings.swap.kill {
+        true => order::candidates(snapshot).first().map(|next| next.app),
+        false => None,
+    };
+    Some(Step::Ask { level, next })
+}
+
+fn warn(snapshot: &Snapshot) -> Option<Step> {
+    let known = snapshot.known_topmost()?;
+    let short = snapshot.shortage.level() >= Level::Swap;
+    if !short || !known.leaks(snapshot.memory.total) {
+        return None;
+    }
+    let app = known.key();
+    let now = snapshot.shortage.gauge().at;
+    let warned = snapshot.in_force.swapping.warned;
+    let lately = |(who, at): (AppKey, Duration)| who == app && now.saturating_sub(at) < WARN_AGAIN;
+    (!warned.is_some_and(lately)).then_some(Step::Warn {
+        app,
+        grown: known.grown(),
+    })
+}
+
+/// Whether this app's memory may be pushed into swap now.
+fn may_squeeze(known: &Known, snapshot: &Snapshot) -> bool {
+    let key = known.key();
+    let in_force = &snapshot.in_force.swapping;
+    let own = known.found.app.own_home().is_some();
+    let front = snapshot
+        .topmost
+        .as_ref()
+        .is_some_and(|top| top.app.key == key);
+    own && !front
+        && known.found.untouchable.is_none()
+        && known.found.class.class > Class::Disposable
+        && known.found.uses.is_empty()
+        && !in_force.exempt.contains(&key)
+}
+
+fn squeeze(snapshot: &Snapshot) -> Option<Step> {
+    let in_force = &snapshot.in_force.swapping;
+    let shortage = &snapshot.shortage;
+    let now = shortage.gauge().at;
+    if shortage.level() < Level::Swap || in_force.squeezing.is_some() {
+        return None;
+    }
+    let settings = &snapshot.settings.swap;
+    let room = snapshot
+        .storage
+        .room(snapshot.memory.total, settings.write_budget);
+    let wanted = shortage.thresholds().swap / 4 * 5;
+    let missing = wanted.saturating_sub(shortage.gauge().available);
+    let lately = |key: AppKey| {
+        let mut all = in_force.squeezed.iter();
+        all.any(|(app, at)| *app == key && now.saturating_sub(*at) < SQUEEZE_AGAIN)
+    };
+    let known = snapshot.apps.iter().find(|known| {
+        may_squeeze(known, snapshot)
+            && !lately(known.key())
+            && known.found.memory.anonymous >= SQUEEZE_LEAST
+    })?;
+    let bytes = missing
+        .min(known.found.memory.anonymous)
+        .min(room)
+        .min(SQUEEZE_MOST);
+    (bytes >= SQUEEZE_LEAST).then(|| Step::Squeeze {
+        app: known.key(),
+        bytes,
+        rule: format!(
+            "{} MiB available, {} wanted; it was used longest ago",
+            shortage.gauge().available >> 20,
+            wanted >> 20
+        ),
+    })
+}
+
+/// Stops the app used longest ago and squeezes it dry, when nobody is left who may be killed for
+/// less.
+fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
+    let in_force = &snapshot.in_force.swapping;
+    let shortage = &snapshot.shortage;
+    let now = shortage.gauge().at;
+    if shortage.level() < Level::Kill || !snapshot.settings.swap.freeze {
+        return None;
+    }
+    let cheap = order::candidates(snapshot);
+    let cheap = cheap
+        .iter()
+        .any(|one| one.leaks || (one.class == Class::Disposable && !one.in_use));
+    let last = in_force.frozen.iter().map(|(_, at)| *at).max();
+    let lately = last.is_some_and(|at| now.saturating_sub(at) < FREEZE_AGAIN);
+    if cheap || lately {
+        return None;
+    }
+    let frozen = |key: AppKey| in_force.frozen.iter().any(|(app, _)| *app == key);
+    let known = snapshot.apps.iter().find(|known| {
+        let previous = matches!(
+            order::spared(known, snapshot),
+            Some(order::Spared::Previous)
+        );
+        may_squeeze(known, snapshot) && !previous && !frozen(known.key())
+    })?;
+    let rule = format!(
+        "{} MiB available, and nothing disposable is left; it was used longest ago",
+        shortage.gauge().available >> 20
+    );
+    let mut steps = vec![Step::Freeze {
+        app: known.key(),
+        rule: rule.clone(),
+    }];
+    let settings = &snapshot.settings.swap;
+    let room = snapshot
+        .storage
+        .room(snapshot.memory.total, settings.write_budget);
+    let bytes = known.found.memory.anonymous.min(room);
+    if bytes >= SQUEEZE_LEAST && in_force.squeezing.is_none() {
+        steps.push(Step::Squeeze {
+            app: known.key(),
+            bytes,
+            rule,
+        });
+    }
+    Some(steps)
+}
+
+/// What a person should know, one sentence each.
+pub fn notes(snapshot: &Snapshot) -> Vec<String> {
+    let settings = &snapshot.settings.swap;
+    if !settings.enabled {
+        return vec!["swap is switched off by the configuration ([swap] enabled)".to_owned()];
+    }
+    let mut notes = Vec::new();
+    if !snapshot.storage.is_there() {
+        notes.push("there is no swap: apps can only be killed".to_owned());
+    }
+    if !settings.kill {
+        notes.push(
+            "apps are not killed ([swap] kill): the kernel's OOM killer will choose".to_owned(),
+        );
+    }
+    let without = snapshot
+        .apps
+        .iter()
+        .filter(|known| known.found.app.own_home().is_none())
+        .count();
+    if without > 0 {
+        notes.push(format!(
+            "{without} apps have no cgroup of their own: they can be killed, but not kept out of swap, squeezed or frozen"
+        ));
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Who may be killed, in which order, and who may not and why.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::model::app::AppKey;
+use crate::model::apps::Known;
+use crate::model::class::Class;
+use crate::model::shortage::Level;
+use crate::model::snapshot::Snapshot;
+
+/// An app that was in front may be wanted again at once: it is spared for this long.
+pub const PREVIOUS_FOR: Duration = Duration::from_secs(10);
+
+/// Growth since the order was made, in parts of the machine's memory, that makes an app the one to
+/// kill whatever its place.
+const BURST_PART: u64 = 20;
+
+/// Why an app is not killed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Spared {
+    /// It is in front.
+    Topmost,
+    /// It was in front a moment ago.
+    Previous,
+    /// Its class.
+    Keep,
+    /// What it holds.
+    Untouchable(String),
+}
+
+impl fmt::Display for Spared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Spared::Topmost => f.write_str("it is topmost"),
+            Spared::Previous => {
+                let seconds = PREVIOUS_FOR.as_secs();
+                write!(f, "it was topmost less than {seconds} s ago")
+            }
+            Spared::Keep => f.write_str("apps of the class keep are never killed"),
+            Spared::Untouchable(why) => f.write_str(why),
+        }
+    }
+}
+
+/// What counts when two apps are compared: the smaller is killed first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    /// An app that takes memory without end is killed before any that does not: killing others
+    /// would feed it.
+    healthy: bool,
+    class: Class,
+    in_use: bool,
+    used: Duration,
+    key: AppKey,
+}
+
+/// An app that may be killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Candidate {
+    /// Which.
+    pub app: AppKey,
+    /// Its class.
+    pub class: Class,
+    /// It takes memory without end.
+    pub leaks: bool,
+    /// It is in use although it is not in front.
+    pub in_use: bool,
+    /// What it held when the order was made, in bytes.
+    pub held: u64,
+}
+
+/// Whether this app may be killed at all.
+pub fn spared(known: &Known, snapshot: &Snapshot) -> Option<Spared> {
+    let key = known.key();
+    let now = snapshot.shortage.gauge().at;
+    if snapshot
+        .topmost
+        .as_ref()
+        .is_some_and(|top| top.app.key == key)
+    {
+        return Some(Spared::Topmost);
+    }
+    if let Some(why) = &known.found.untouchable {
+        return Some(Spared::Untouchable(why.clone()));
+    }
+    let was =
+        |(app, left): (AppKey, Duration)| app == key && now.saturating_sub(left) < PREVIOUS_FOR;
+    if snapshot.previous.is_some_and(was) {
+        return Some(Spared::Previous);
+    }
+    (known.found.class.class == Class::Keep).then_some(Spared::Keep)
+}
+
+/// Who may be killed, in which order.
+pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
+    let total = snapshot.memory.total;
+    let killable = snapshot
+        .apps
+        .iter()
+        .filter(|known| spared(known, snapshot).is_none());
+    let mut ranked: Vec<(Rank, Candidate)> = killable
+        .map(|known| {
+            let leaks = known.leaks(total);
+            let in_use = !known.found.uses.is_empty();
+            let class = known.found.class.class;
+            let rank = Rank {
+                healthy: !leaks,
+                class,
+                in_use,
+                used: known.used(),
+                key: known.key(),
+            };
+            let candidate = Candidate {
+                app: known.key(),
+                class,
+                leaks,
+                in_use,
+                held: known.found.memory.resident,
+            };
+            (rank, candidate)
+        })
+        .collect();
+    ranked.sort_unstable_by_key(|(rank, _)| *rank);
+    ranked.into_iter().map(|(_, candidate)| candidate).collect()
+}
+
+/// Which of `candidates` is killed now, given what each holds now (`held_now`, in bytes, by place)
+/// on a machine with `total` bytes. Allocates nothing.
+pub fn pick(candidates: &[Candidate], held_now: &[u64], level: Level, total: u64) -> Option<usize> {
+    if level < Level::Kill {
+        return None;
+    }
+    let grown = candidates
+        .iter()
+        .zip(held_now)
+        .map(|(candidate, now)| now.saturating_sub(candidate.held));
+    let burst = grown
+        .enumerate()
+        .filter(|(_, grown)| *grown > total / BURST_PART)
+        .max_by_key(|(place, grown)| (*grown, usize::MAX - place));
+    if let Some((place, _)) = burst {
+        return Some(place);
+    }
+    let may = |candidate: &Candidate| match level {
+        Level::Exhausted => true,
+        _ => candidate.leaks || (candidate.class == Class::Disposable && !candidate.in_use),
+    };
+    candidates.iter().position(may)
+}

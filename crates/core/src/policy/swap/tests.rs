@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::order::{candidates, pick, spared, PREVIOUS_FOR};
+use super::*;
+use crate::model::app::{App, Home, ProcessId};
+use crate::model::apps::{AppMemory, Apps, Found, Use};
+use crate::model::class::Reasoned;
+use crate::model::shortage::{Gauge, Shortage, Thresholds};
+use crate::model::snapshot::Measured;
+use crate::model::storage::{Area, Medium, Storage};
+
+const MIB: u64 = 1 << 20;
+const S: fn(u64) -> Duration = Duration::from_secs;
+
+fn key(number: u64) -> AppKey {
+    AppKey::Cgroup { inode: number }
+}
+
+#[derive(Debug, Clone)]
+struct Spec {
+    class: Class,
+    used: u64,
+    mib: u64,
+    grown: u64,
+    in_use: bool,
+    untouchable: bool,
+    own: bool,
+}
+
+fn spec() -> impl Strategy<Value = Spec> {
+    let class = prop_oneof![
+        Just(Class::Keep),
+        Just(Class::Normal),
+        Just(Class::Disposable)
+    ];
+    let flags = (any::<bool>(), 0u8..8, 0u8..8);
+    (class, 0u64..900, 1u64..60, 0u64..40, flags).prop_map(
+        |(class, used, mib, grown, (in_use, untouchable, own))| Spec {
+            class,
+            used,
+            mib,
+            grown: if grown < 30 { 0 } else { grown },
+            in_use,
+            untouchable: untouchable == 0,
+            own: own > 0,
+        },
+    )
+}
+
+fn found(number: u64, spec: &Spec, mib: u64) -> Found {
+    Found {
+        app: App {
+            key: key(number),
+            name: format!("app{number}"),
+            process: Some(ProcessId {
+                pid: number as i32,
+                starttime: 1,
+            }),
+            home: Some(Home {
+                path: format!("/app.slice/app-{number}.scope"),
+                inode: number,
+                own: spec.own,
+                adopted: false,
+            }),
+        },
+        uid: 1000,
+        class: Reasoned {
+            class: spec.class,
+            why: String::new(),
+        },
+        uses: spec.in_use.then_some(Use::Audio).into_iter().collect(),
+        untouchable: spec
+            .untouchable
+            .then(|| "it holds the compositor".to_owned()),
+        memory: AppMemory {
+            resident: mib * MIB,
+            anonymous: mib * MIB,
+            swapped: 0,
+        },
+        members: Vec::new(),
+    }
+}
+
+/// A machine of 256 MiB after 1000 s, with so much available.
+fn snapshot(specs: &[Spec], available: u64, swap: u64) -> Snapshot {
+    let mut apps = Apps::default();
+    for (number, spec) in specs.iter().enumerate() {
+        apps.was_topmost(key(number as u64), S(spec.used));
+    }
+    for at in [998, 999] {
+        let all = specs.iter().enumerate();
+        let grown = |spec: &Spec| if at == 999 { spec.grown } else { 0 };
+        let all = all.map(|(number, spec)| found(number as u64, spec, spec.mib + grown(spec)));
+        apps.observe(all.collect(), S(at));
+    }
+    let mut shortage = Shortage::new(Thresholds::derive(256 * MIB, 0));
+    shortage.observe(Gauge {
+        at: S(1000),
+        available: available * MIB,
+        swap_free: swap * MIB,
+        swap_total: 128 * MIB,
+        ..Gauge::default()
+    });
+    let mut snapshot = Snapshot {
+        apps: apps.by_use().into_iter().cloned().collect(),
+        shortage,
+        storage: Storage {
+            areas: vec![Area {
+                medium: Medium::Flash,
+                size: 128 * MIB,
+                used: (128 - swap.min(128)) * MIB,
+            }],
+            ..Storage::default()
+        },
+        ..Snapshot::default()
+    };
+    snapshot.memory.total = 256 * MIB;
+    snapshot.memory.available = available * MIB;
+    snapshot
+}
+
+fn one(class: Class, used: u64) -> Spec {
+    Spec {
+        class,
+        used,
+        mib: 20,
+        grown: 0,
+        in_use: false,
+        untouchable: false,
+        own: true,
+    }
+}
+
+fn with_topmost(mut snapshot: Snapshot, number: u64) -> Snapshot {
+    let known = snapshot.apps.iter().find(|k| k.key() == key(number));
+    snapshot.topmost = known.map(|known| Measured {
+        app: known.found.app.clone(),
+        members: Vec::new(),
+        footprint: None,
+    });
+    snapshot
+}
+
+fn order_of(snapshot: &Snapshot) -> Vec<AppKey> {
+    candidates(snapshot).iter().map(|one| one.app).collect()
+}
+
+#[test]
+fn disposable_goes_first_then_normal_and_keep_never() {
+    let apps = [
+        one(Class::Keep, 1),
+        one(Class::Normal, 2),
+        one(Class::Disposable, 20),
+        one(Class::Normal, 4),
+        one(Class::Disposable, 10),
+    ];
+    let snapshot = snapshot(&apps, 5, 100);
+    assert_eq!(order_of(&snapshot), [4, 2, 1, 3].map(key));
+}
+
+#[test]
+fn what_is_in_use_goes_last_of_its_class() {
+    let mut apps = [one(Class::Disposable, 1), one(Class::Disposable, 2)];
+    apps[0].in_use = true;
+    let all = candidates(&snapshot(&apps, 5, 100));
+    assert_eq!([all[0].app, all[1].app], [1, 0].map(key));
+    let held: Vec<u64> = all.iter().map(|one| one.held).collect();
+    assert_eq!(pick(&all[1..], &held[1..], Level::Kill, 256 * MIB), None);
+    assert_eq!(
+        pick(&all[1..], &held[1..], Level::Exhausted, 256 * MIB),
+        Some(0)
+    );
+}
+
+#[test]
+fn whoever_leaks_goes_first_unless_it_is_kept() {
+    let mut apps = [
+        one(Class::Disposable, 1),
+        one(Class::Normal, 2),
+        one(Class::Keep, 3),
+    ];
+    apps[1].grown = 30;
+    apps[2].grown = 30;
+    assert_eq!(order_of(&snapshot(&apps, 5, 100)), [1, 0].map(key));
+}
+
+#[test]
+fn whoever_bursts_since_then_goes_first() {
+    let apps = [one(Class::Disposable, 1), one(Class::Normal, 2)];
+    let all = candidates(&snapshot(&apps, 5, 100));
+    let held = [20 * MIB, 60 * MIB];
+    assert_eq!(pick(&all, &held, Level::Kill, 256 * MIB), Some(1));
+    assert_eq!(pick(&all, &held, Level::Swap, 256 * MIB), None);
+}
+
+#[test]
+fn disposable_apps_are_exempt_and_the_others_as_far_as_swap_bears_them() {
+    let apps = [
+        one(Class::Normal, 1),
+        one(Class::Keep, 2),
+        one(Class::Disposable, 3),
+        one(Class::Normal, 4),
+    ];
+    let mut machine = snapshot(&apps, 100, 128);
+    machine.storage.areas[0].size = 60 * MIB;
+    let exempt: Vec<AppKey> = eligible::exempt(&machine).map(|(app, _)| app).collect();
+    assert_eq!(exempt, [2, 3].map(key));
+    machine.in_force.swapping.exempt = vec![key(0), key(3)];
+    let steps = withdraw(&Event::Tick, &machine);
+    assert_eq!(steps, [Step::Admit { app: key(0) }]);
+    machine.storage.areas.clear();
+    assert_eq!(eligible::exempt(&machine).count(), 0, "there is no swap");
+}
+
+#[test]
+fn the_oldest_is_squeezed_when_memory_gets_short_and_not_before() {
+    let apps = [
+        one(Class::Disposable, 1),
+        one(Class::Normal, 2),
+        one(Class::Keep, 3),
+    ];
+    let squeezed = |machine: &Snapshot| {
+        grant(&Event::Tick, machine)
+            .into_iter()
+            .find_map(|step| match step {
+                Step::Squeeze { app, bytes, .. } => Some((app, bytes)),
+                _ => None,
+            })
+    };
+    assert_eq!(squeezed(&snapshot(&apps, 100, 128)), None);
+    let mut machine = snapshot(&apps, 20, 128);
+    let (app, bytes) = squeezed(&machine).unwrap();
+    assert_eq!(app, key(1));
+    assert!((10 * MIB..=20 * MIB).contains(&bytes), "{bytes}");
+    machine.in_force.swapping.squeezed = vec![(key(1), S(999))];
+    assert_eq!(squeezed(&machine).unwrap().0, key(2));
+    machine.in_force.swapping.squeezing = Some(key(1));
+    assert_eq!(squeezed(&machine), None);
+}
+
+#[test]
+fn apps_are_frozen_only_when_nothing_cheaper_is_left_and_thawed_in_front() {
+    let freezes = |machine: &Snapshot| {
+        grant(&Event::Tick, machine)
+            .into_iter()
+            .any(|step| matches!(step, Step::Freeze { .. }))
+    };
+    let cheap = [one(Class::Normal, 1), one(Class::Disposable, 2)];
+    assert!(!freezes(&snapshot(&cheap, 5, 100)));
+    let dear = [one(Class::Normal, 1), one(Class::Keep, 2)];
+    assert!(!freezes(&snapshot(&dear, 20, 100)));
+    let mut machine = snapshot(&dear, 5, 100);
+    assert!(freezes(&machine));
+    machine.in_force.swapping.frozen = vec![(key(0), S(990))];
+    assert_eq!(withdraw(&Event::Tick, &machine), []);
+    let front = with_topmost(machine.clone(), 0);
+    let thawed = withdraw(&Event::Topmost, &front);
+    assert!(matches!(&thawed[..], [Step::Thaw { .. }]), "{thawed:?}");
+    assert_eq!(withdraw(&Event::Stop, &machine).len(), 1);
+}
+
+#[test]
+fn an_app_that_comes_back_gets_its_memory_once() {
+    let apps = [one(Class::Normal, 1), one(Class::Normal, 2)];
+    let mut machine = with_topmost(snapshot(&apps, 100, 100), 0);
+    let back = Step::Return {
+        app: key(0),
+        most: 50 * MIB,
+    };
+    assert!(grant(&Event::Topmost, &machine).contains(&back));
+    machine.in_force.swapping.returned = Some(key(0));
+    assert!(!grant(&Event::Topmost, &machine).contains(&back));
+}
+
+#[test]
+fn a_leak_in_front_is_told_and_squeezes_the_others() {
+    let mut apps = [one(Class::Normal, 1), one(Class::Normal, 2)];
+    apps[1].grown = 30;
+    let machine = with_topmost(snapshot(&apps, 20, 100), 1);
+    let steps = grant(&Event::Tick, &machine);
+    let told = |step: &Step| matches!(step, Step::Warn { app, .. } if *app == key(1));
+    assert!(steps.iter().any(told), "{steps:?}");
+    let squeezed = |step: &Step| matches!(step, Step::Squeeze { app, .. } if *app == key(0));
+    assert!(steps.iter().any(squeezed), "{steps:?}");
+}
+
+#[test]
+fn listeners_are_told_when_the_level_changes() {
+    let mut machine = snapshot(&[one(Class::Disposable, 1)], 5, 100);
+    let asks = |machine: &Snapshot| {
+        grant(&Event::Tick, machine)
+            .into_iter()
+            .find(|step| matches!(step, Step::Ask { .. }))
+    };
+    let ask = Step::Ask {
+        level: Level::Kill,
+        next: Some(key(0)),
+    };
+    assert_eq!(asks(&machine), Some(ask.clone()));
+    machine.in_force.swapping.asked = Some((Level::Kill, S(995)));
+    assert_eq!(asks(&machine), None);
+    machine.in_force.swapping.asked = Some((Level::Kill, S(985)));
+    assert_eq!(asks(&machine), Some(ask));
+}
+
+#[test]
+fn everything_ends_with_the_daemon() {
+    let mut machine = snapshot(&[one(Class::Disposable, 1)], 5, 100);
+    machine.in_force.swapping.exempt = vec![key(0)];
+    machine.in_force.swapping.armed = vec![key(0)];
+    machine.in_force.swapping.frozen = vec![(key(0), S(1))];
+    assert_eq!(withdraw(&Event::Stop, &machine).len(), 3);
+    assert_eq!(grant(&Event::Stop, &machine), []);
+    machine.settings.swap.enabled = false;
+    assert_eq!(withdraw(&Event::Settings, &machine).len(), 3);
+}
+
+proptest! {
+    #[test]
+    fn nobody_who_is_spared_may_be_killed(
+        specs in prop::collection::vec(spec(), 0..24),
+        front in 0u64..24,
+        previous in 0u64..24,
+        left in 980u64..1000,
+    ) {
+        let mut machine = with_topmost(snapshot(&specs, 5, 1), front);
+        machine.previous = Some((key(previous), S(left)));
+        let killable = candidates(&machine);
+        for one in &killable {
+            let AppKey::Cgroup { inode } = one.app else { unreachable!() };
+            let spec = &specs[inode as usize];
+            prop_assert!(spec.class != Class::Keep && !spec.untouchable);
+            prop_assert!(inode != front);
+            prop_assert!(inode != previous || 1000 - left >= PREVIOUS_FOR.as_secs());
+        }
+        // And nobody else is spared.
+        let spared = machine.apps.iter().filter(|known| spared(known, &machine).is_some());
+        prop_assert_eq!(spared.count() + killable.len(), specs.len());
+    }
+
+    #[test]
+    fn nobody_is_killed_above_the_order(
+        specs in prop::collection::vec(spec(), 0..24),
+        bursts in prop::collection::vec(0u64..30, 24),
+        level in 0usize..4,
+    ) {
+        let machine = snapshot(&specs, 5, 1);
+        let level = [Level::Plenty, Level::Swap, Level::Kill, Level::Exhausted][level];
+        let all = candidates(&machine);
+        for pair in all.windows(2) {
+            let (a, b) = (pair[0], pair[1]);
+            prop_assert!(a.leaks >= b.leaks);
+            if a.leaks == b.leaks {
+                prop_assert!((a.class, a.in_use) <= (b.class, b.in_use));
+            }
+        }
+        let held: Vec<u64> = all.iter().zip(&bursts).map(|(one, mib)| one.held + mib * MIB).collect();
+        let picked = pick(&all, &held, level, 256 * MIB);
+        prop_assert_eq!(picked, pick(&candidates(&machine), &held, level, 256 * MIB));
+        if level < Level::Kill {
+            prop_assert_eq!(picked, None);
+        }
+        if let Some(place) = picked {
+            let one = all[place];
+            let burst = held[place] - one.held > 256 * MIB / 20;
+            let guilty = one.leaks || burst;
+            if level == Level::Kill {
+                prop_assert!(guilty || one.class == Class::Disposable);
+            }
+            if !guilty {
+                let lower = all.iter().any(|other| other.class < one.class && !other.leaks);
+                prop_assert!(!lower);
+            }
+        }
+    }
+
+    #[test]
+    fn plans_are_the_same_for_the_same_and_never_touch_whom_they_must_not(
+        specs in prop::collection::vec(spec(), 0..24),
+        front in 0u64..24,
+        available in 0u64..60,
+        swap in 0u64..128,
+    ) {
+        let machine = with_topmost(snapshot(&specs, available, swap), front);
+        let steps = grant(&Event::Tick, &machine);
+        prop_assert_eq!(&steps, &grant(&Event::Tick, &machine));
+        for step in steps {
+            if let Step::Squeeze { app, .. } | Step::Freeze { app, .. } = step {
+                let AppKey::Cgroup { inode } = app else { unreachable!() };
+                let spec = &specs[inode as usize];
+                prop_assert!(inode != front && spec.class != Class::Disposable);
+                prop_assert!(!spec.untouchable && !spec.in_use && spec.own);
+                prop_assert!(machine.shortage.level() >= Level::Swap);
+            }
+        }
+    }
+}
