@@ -227,7 +227,7 @@ prop_compose! {
             lowered_steps,
             protected_by_others: others,
             locked_bytes,
-            in_force: InForce::default(),
+            ..Snapshot::default()
         }
     }
 }

@@ -267,6 +267,7 @@ impl Daemon {
             ),
             locked_bytes: self.actuators.locked_bytes(),
             in_force: self.actuators.in_force.clone(),
+            ..Snapshot::default()
         }
     }
 
