@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What swap areas lie on, and what compressed memory really takes: zram, and zswap in front of
+//! other areas.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{major, minor};
+
+use crate::dir::Dir;
+use crate::error::{Error, Result};
+use crate::keyed::Keyed;
+use crate::meminfo::SwapArea;
+use crate::mountinfo::unescape;
+use crate::proc::Proc;
+
+/// What a swap area lies on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SwapMedium {
+    /// Compressed memory.
+    Zram(Zram),
+    /// A disk, or a part of one.
+    Disk(Spin),
+    /// A file on a disk.
+    File(Spin),
+}
+
+/// Whether a disk has moving parts (`queue/rotational`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spin {
+    /// It has not: flash, or what passes for it.
+    Solid,
+    /// It turns.
+    Rotational,
+    /// The kernel does not say: a file system on several disks, a disk that is gone.
+    Unknown,
+}
+
+/// What a zram device holds (`mm_stat`, `bd_stat`), in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Zram {
+    /// What is stored, before compression.
+    pub stored_bytes: u64,
+    /// The same compressed.
+    pub compressed_bytes: u64,
+    /// Memory that it takes, with what the allocator wastes.
+    pub taken_bytes: u64,
+    /// Memory that it may take at most; 0: as much as there is.
+    pub limit_bytes: u64,
+    /// What lies on a disk behind it by now and takes no memory.
+    pub written_back_bytes: u64,
+}
+
+/// The compressed cache in front of swap areas.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Zswap {
+    /// Pages on their way to an area are compressed and kept in memory first.
+    pub enabled: bool,
+    /// Memory that it may take, in percent of all.
+    pub most_percent: u32,
+    /// Memory that it takes now, in bytes; `None` before Linux 5.19.
+    pub taken_bytes: Option<u64>,
+    /// What is stored in it, before compression, in bytes; `None` before Linux 5.19.
+    pub stored_bytes: Option<u64>,
+}
+
+impl SwapArea {
+    /// What it lies on, as sysfs (`/sys`) says. An area that was taken out of use meanwhile is a
+    /// disk of which nothing is known.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Malformed`] for a zram device that describes itself in another way than documented.
+    pub fn medium(&self, sys: &Dir) -> Result<SwapMedium> {
+        let path = unescape(&self.path);
+        if self.is_zram() {
+            return Ok(SwapMedium::Zram(Zram::read(sys, name_of(&path))?));
+        }
+        if self.kind == "file" {
+            let device = rustix::fs::stat(&path).map(|stat| stat.st_dev);
+            let spin = device.map_or(Spin::Unknown, |device| {
+                let number = format!("{}:{}", major(device), minor(device));
+                spin(&sys.path().join("dev/block").join(number))
+            });
+            return Ok(SwapMedium::File(spin));
+        }
+        let block = sys.path().join("class/block").join(name_of(&path));
+        Ok(SwapMedium::Disk(spin(&block)))
+    }
+}
+
+/// Last name of a path; empty for `/`.
+fn name_of(path: &Path) -> &str {
+    let name = path.file_name().map(OsStrExt::as_bytes);
+    std::str::from_utf8(name.unwrap_or_default()).unwrap_or_default()
+}
+
+/// Of a disk's or a partition's directory. Those are behind symbolic links, which a `Dir` does not
+/// follow below itself.
+fn spin(block: &Path) -> Spin {
+    // A partition has its disk's queue.
+    let queues = [block.join("queue"), block.join("../queue")];
+    let told = queues.into_iter().find_map(|queue: PathBuf| {
+        let text = Dir::open(queue).ok()?.read_text("rotational").ok()?;
+        match text.trim() {
+            "0" => Some(Spin::Solid),
+            "1" => Some(Spin::Rotational),
+            _ => None,
+        }
+    });
+    told.unwrap_or(Spin::Unknown)
+}
+
+impl Zram {
+    /// Reads a device's state, by its name (`zram0`), below a sysfs root.
+    pub fn read(sys: &Dir, name: &str) -> Result<Zram> {
+        const FILE: &str = "mm_stat";
+        let device = Dir::open(sys.path().join("class/block").join(name))?;
+        let text = device.read_text(FILE)?;
+        let zram = Zram::parse(&text).ok_or_else(|| {
+            let what = format!("{:?} are not the numbers of a zram device", text.trim());
+            Error::malformed(device.path().join(FILE), what)
+        })?;
+        // Only where a disk behind it is configured; in units of 4 KiB.
+        let written_back = device.read_text("bd_stat").ok().and_then(|text| {
+            let pages: u64 = text.split_ascii_whitespace().next()?.parse().ok()?;
+            pages.checked_mul(4096)
+        });
+        Ok(Zram {
+            written_back_bytes: written_back.unwrap_or(0),
+            ..zram
+        })
+    }
+
+    fn parse(text: &str) -> Option<Zram> {
+        let mut numbers = text.split_ascii_whitespace().map(|word| word.parse().ok());
+        let mut next = || numbers.next().flatten();
+        Some(Zram {
+            stored_bytes: next()?,
+            compressed_bytes: next()?,
+            taken_bytes: next()?,
+            limit_bytes: next()?,
+            written_back_bytes: 0,
+        })
+    }
+}
+
+impl Zswap {
+    /// Reads its state; not enabled on a kernel without it.
+    pub fn read(sys: &Dir, proc: &Proc) -> Result<Zswap> {
+        let parameters = match sys.open_dir("module/zswap/parameters") {
+            Ok(parameters) => parameters,
+            Err(error) if error.is_gone() => return Ok(Zswap::default()),
+            Err(error) => return Err(error),
+        };
+        let enabled = parameters.read_text("enabled")?;
+        let percent = parameters.read_text("max_pool_percent").ok();
+        let meminfo = Keyed::parse(&proc.dir().read_text("meminfo")?);
+        let bytes = |name| meminfo.get(name).and_then(|kib| kib.checked_mul(1024));
+        Ok(Zswap {
+            enabled: enabled.trim() == "Y",
+            most_percent: percent
+                .and_then(|text| text.trim().parse().ok())
+                .unwrap_or(0),
+            taken_bytes: bytes("Zswap"),
+            stored_bytes: bytes("Zswapped"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meminfo::parse_swaps;
+    use proptest::prelude::*;
+    use std::fs;
+
+    fn write(root: &Path, file: &str, text: &str) {
+        let path = root.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// A sysfs with a rotational `sda` and its partition, a solid `vda`, and `zram0`.
+    fn fake() -> (tempfile::TempDir, Dir) {
+        let temp = tempfile::tempdir().unwrap();
+        let root = temp.path();
+        write(root, "devices/sda/queue/rotational", "1\n");
+        write(root, "devices/sda/sda2/partition", "2\n");
+        write(root, "devices/vda/queue/rotational", "0\n");
+        write(
+            root,
+            "devices/zram0/mm_stat",
+            "  81920 4096 12288  0 16384 1 0 0 0\n",
+        );
+        fs::create_dir_all(root.join("class/block")).unwrap();
+        for (name, target) in [
+            ("sda", "sda"),
+            ("sda2", "sda/sda2"),
+            ("vda", "vda"),
+            ("zram0", "zram0"),
+        ] {
+            let target = Path::new("../../devices").join(target);
+            std::os::unix::fs::symlink(target, root.join("class/block").join(name)).unwrap();
+        }
+        let dir = Dir::open(root).unwrap();
+        (temp, dir)
+    }
+
+    fn medium(sys: &Dir, line: &str) -> SwapMedium {
+        parse_swaps(line)[0].medium(sys).unwrap()
+    }
+
+    #[test]
+    fn areas_lie_on_what_sysfs_says() {
+        let (temp, sys) = fake();
+        assert_eq!(
+            medium(&sys, "/dev/sda2 partition 8 0 -2"),
+            SwapMedium::Disk(Spin::Rotational)
+        );
+        assert_eq!(
+            medium(&sys, "/dev/vda partition 8 0 -2"),
+            SwapMedium::Disk(Spin::Solid)
+        );
+        assert_eq!(
+            medium(&sys, "/dev/gone partition 8 0 -2"),
+            SwapMedium::Disk(Spin::Unknown)
+        );
+        let zram = Zram {
+            stored_bytes: 81920,
+            compressed_bytes: 4096,
+            taken_bytes: 12288,
+            ..Zram::default()
+        };
+        let line = "/dev/zram0 partition 8 0 100";
+        assert_eq!(medium(&sys, line), SwapMedium::Zram(zram));
+        write(temp.path(), "devices/zram0/bd_stat", " 3 1 3\n");
+        let SwapMedium::Zram(zram) = medium(&sys, line) else {
+            panic!();
+        };
+        assert_eq!(zram.written_back_bytes, 3 * 4096);
+        write(temp.path(), "devices/zram0/mm_stat", "1 2\n");
+        let error = parse_swaps(line)[0].medium(&sys).unwrap_err();
+        assert!(matches!(error, Error::Malformed { .. }), "{error}");
+        assert!(error.to_string().contains("zram0/mm_stat"), "{error}");
+    }
+
+    #[test]
+    fn a_file_lies_on_the_disk_of_its_file_system() {
+        let (temp, sys) = fake();
+        let file = temp.path().join("swap file");
+        fs::write(&file, "").unwrap();
+        let escaped = file.to_str().unwrap().replace(' ', "\\040");
+        let line = format!("{escaped} file 8 0 -2");
+        assert_eq!(medium(&sys, &line), SwapMedium::File(Spin::Unknown));
+        let device = rustix::fs::stat(&file).unwrap().st_dev;
+        let number = format!("dev/block/{}:{}", major(device), minor(device));
+        write(temp.path(), &format!("{number}/queue/rotational"), "0\n");
+        assert_eq!(medium(&sys, &line), SwapMedium::File(Spin::Solid));
+    }
+
+    #[test]
+    fn zswap_is_off_unless_it_says_otherwise() {
+        let (temp, sys) = fake();
+        write(
+            temp.path(),
+            "proc/meminfo",
+            "Zswap: 4 kB\nZswapped: 12 kB\n",
+        );
+        let proc = Proc::open(temp.path().join("proc").to_str().unwrap()).unwrap();
+        assert_eq!(Zswap::read(&sys, &proc).unwrap(), Zswap::default());
+        let parameters = "module/zswap/parameters";
+        write(temp.path(), &format!("{parameters}/enabled"), "Y\n");
+        write(
+            temp.path(),
+            &format!("{parameters}/max_pool_percent"),
+            "20\n",
+        );
+        let expected = Zswap {
+            enabled: true,
+            most_percent: 20,
+            taken_bytes: Some(4096),
+            stored_bytes: Some(12288),
+        };
+        assert_eq!(Zswap::read(&sys, &proc).unwrap(), expected);
+        write(temp.path(), &format!("{parameters}/enabled"), "N\n");
+        assert!(!Zswap::read(&sys, &proc).unwrap().enabled);
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in any::<String>()) {
+            Zram::parse(&text);
+        }
+    }
+}

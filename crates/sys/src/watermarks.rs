@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! How much memory the kernel keeps free: the watermarks of `/proc/zoneinfo`.
+
+use crate::error::{Error, Result};
+use crate::meminfo::page_bytes;
+use crate::proc::Proc;
+
+/// The watermarks of all zones together, in bytes.
+///
+/// What a short burst of fragmentation adds for a while (`boost`) is left out, and so is what zones
+/// keep back from requests that could be served elsewhere (`protection`): both come on top for some
+/// requests at some times.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Watermarks {
+    /// Below this, whoever wants memory reclaims it himself.
+    pub min_bytes: u64,
+    /// Below this, kswapd wakes up.
+    pub low_bytes: u64,
+    /// Up to this it works.
+    pub high_bytes: u64,
+}
+
+impl Watermarks {
+    /// Reads `/proc/zoneinfo`.
+    pub fn read(proc: &Proc) -> Result<Watermarks> {
+        const FILE: &str = "zoneinfo";
+        let text = proc.dir().read_text(FILE)?;
+        Watermarks::parse(&text, page_bytes())
+            .ok_or_else(|| Error::malformed(proc.dir().path().join(FILE), "no zone has watermarks"))
+    }
+
+    /// Parses `zoneinfo`; `None` when no zone has any.
+    fn parse(text: &str, page: u64) -> Option<Watermarks> {
+        let mut sum = None;
+        let mut boost = 0u64;
+        for line in text.lines() {
+            let mut words = line.split_ascii_whitespace();
+            let (Some(name), Some(value), None) = (words.next(), words.next(), words.next()) else {
+                if begins_zone(line) {
+                    boost = 0;
+                }
+                continue;
+            };
+            // What belongs to one processor has a colon.
+            let Ok(pages) = value.parse::<u64>() else {
+                continue;
+            };
+            let marks = |sum: &mut Option<Watermarks>, add: fn(&mut Watermarks) -> &mut u64| {
+                let bytes = pages.saturating_sub(boost).saturating_mul(page);
+                let mark = add(sum.get_or_insert_with(Watermarks::default));
+                *mark = mark.saturating_add(bytes);
+            };
+            match name {
+                "boost" => boost = pages,
+                "min" => marks(&mut sum, |marks| &mut marks.min_bytes),
+                "low" => marks(&mut sum, |marks| &mut marks.low_bytes),
+                "high" => marks(&mut sum, |marks| &mut marks.high_bytes),
+                _ => {}
+            }
+        }
+        sum
+    }
+}
+
+fn begins_zone(line: &str) -> bool {
+    line.starts_with("Node ") && line.contains(", zone ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TWO: &str = "\
+Node 0, zone      DMA
+  per-node stats
+      nr_inactive_anon 66554
+  pages free     3840
+        boost    4
+        min      14
+        low      17
+        high     20
+        promo    23
+        spanned  4095
+        protection: (0, 2913, 23903)
+      nr_free_pages 3840
+  pagesets
+    cpu: 0
+              count:    0
+              high:     999
+              high_min: 999
+  vm stats threshold: 8
+Node 0, zone   Normal
+  pages free     100
+        min      100
+        low      125
+        high     150
+Node 0, zone  Movable
+  pages free     0
+        boost    0
+        min      0
+        low      0
+        high     0
+";
+
+    #[test]
+    fn zones_add_up_without_their_boost() {
+        let marks = Watermarks::parse(TWO, 4096).unwrap();
+        let expected = Watermarks {
+            min_bytes: 110 * 4096,
+            low_bytes: 138 * 4096,
+            high_bytes: 166 * 4096,
+        };
+        assert_eq!(marks, expected);
+        assert_eq!(Watermarks::parse("Node 0, zone DMA\n", 4096), None);
+    }
+
+    #[test]
+    fn this_machine_has_some() {
+        let proc = Proc::open("/proc").unwrap();
+        let marks = Watermarks::read(&proc).unwrap();
+        assert!(marks.min_bytes > 0, "{marks:?}");
+        assert!(marks.min_bytes <= marks.low_bytes && marks.low_bytes <= marks.high_bytes);
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in any::<String>()) {
+            Watermarks::parse(&text, 4096);
+        }
+    }
+}
