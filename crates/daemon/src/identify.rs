@@ -3,7 +3,7 @@
 
 use limelight_core::control::ErrorCode;
 use limelight_core::model::footprint::Usage;
-use limelight_core::model::{App, AppKey, Home, ProcessId};
+use limelight_core::model::{unit, App, AppKey, Home, ProcessId};
 use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob};
 use limelight_sys::meminfo::page_bytes;
 use limelight_sys::pidfd::Pidfd;
@@ -151,13 +151,6 @@ fn is_never_an_app(name: &str) -> bool {
         || (name.starts_with("user-") && name.ends_with(".slice"))
 }
 
-/// Units that a desktop, a terminal or a sandbox makes for one app.
-fn is_app_unit(name: &str) -> bool {
-    let unit = name.ends_with(".scope") || name.ends_with(".service");
-    let prefixes = ["app-", "vte-spawn-", "dbus-", "snap.", "flatpak-", "run-"];
-    unit && prefixes.iter().any(|prefix| name.starts_with(prefix))
-}
-
 /// The cgroup of a process, and whether it is its app's own.
 pub fn home_of(doors: &Doors, id: ProcessId, path: &str) -> Option<Home> {
     let path = CgroupPath::parse(path)?;
@@ -166,7 +159,7 @@ pub fn home_of(doors: &Doors, id: ProcessId, path: &str) -> Option<Home> {
         .chain()
         .into_iter()
         .rev()
-        .find(|path| is_app_unit(path.name()));
+        .find(|path| unit::is_app(path.name()));
     let adopted_root = root_of_scope(path.as_str());
     let (path, own) = match (unit, adopted_root) {
         (_, Some(root)) => (path, root == id),
@@ -306,22 +299,6 @@ mod tests {
             "user@1000",
         ] {
             assert!(!is_never_an_app(name), "{name}");
-        }
-    }
-
-    #[test]
-    fn units_of_desktops_terminals_and_sandboxes_are_apps() {
-        for name in [
-            "app-gnome-org.gnome.eog-4242.scope",
-            "app-flatpak-org.gimp.GIMP-7.scope",
-            "app-org.kde.dolphin@abc.service",
-            "vte-spawn-1f.scope",
-            "dbus-:1.2-org.gnome.Nautilus@0.service",
-        ] {
-            assert!(is_app_unit(name), "{name}");
-        }
-        for name in ["session-2.scope", "gdm.service", "app-x", "app.slice"] {
-            assert!(!is_app_unit(name), "{name}");
         }
     }
 }

@@ -15,6 +15,7 @@ pub mod shortage;
 pub mod snapshot;
 pub mod storage;
 pub mod topmost;
+pub mod unit;
 pub mod window;
 
 pub use app::{App, AppKey, Home, ProcessId};

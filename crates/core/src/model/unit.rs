@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What the name of a systemd unit says about the app in it.
+//!
+//! Desktops, sandboxes and terminals put each app into a unit of its own, whose name holds the
+//! app's desktop id (systemd's "Desktop Environment Integration", snap's and Flatpak's own schemes):
+//!
+//! ```text
+//! app-gnome-org.gnome.eog-4242.scope          launcher, id, number
+//! app-firefox\x2desr-77.scope                 a "-" inside an id is escaped
+//! app-org.kde.dolphin@abc.service             id, instance
+//! app-flatpak-org.gimp.GIMP-7.scope
+//! dbus-:1.2-org.gnome.Nautilus@0.service      started by the message bus
+//! snap.firefox.firefox-3b1c....scope          package, app, number
+//! vte-spawn-1f...scope, run-u12.scope         say nothing
+//! ```
+
+/// Who put the app into its unit, as far as the name tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Starter {
+    /// A launcher: the user asked for it.
+    Launcher,
+    /// The session, when it began.
+    Autostart,
+    /// The message bus, because somebody called it.
+    Bus,
+    /// A terminal, `systemd-run`, or whoever else wanted a group.
+    Other,
+}
+
+/// An app's unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unit {
+    /// Desktop ids without `.desktop` that the name may mean, the likeliest first: launchers that
+    /// do not escape leave it open where the id begins.
+    pub ids: Vec<String>,
+    /// Who put the app there.
+    pub starter: Starter,
+}
+
+/// Beginnings of the names of units that desktops, terminals and sandboxes make for one app.
+const PREFIXES: [&str; 6] = ["app-", "vte-spawn-", "dbus-", "snap.", "flatpak-", "run-"];
+
+/// Characters of a UUID, with which snaps are numbered.
+const UUID: usize = 36;
+
+/// Whether a cgroup's name is that of a unit made for one app.
+pub fn is_app(name: &str) -> bool {
+    let unit = name.ends_with(".scope") || name.ends_with(".service");
+    unit && PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// What the name of an app's unit says; `None` for any other name.
+pub fn parse(name: &str) -> Option<Unit> {
+    if !is_app(name) {
+        return None;
+    }
+    let (stem, kind) = name.rsplit_once('.')?;
+    let service = kind == "service";
+    let unit = if let Some(rest) = stem.strip_prefix("app-") {
+        let autostart = service && rest.ends_with("@autostart");
+        Unit {
+            ids: after_launcher(numbered(rest, service)),
+            starter: match autostart {
+                true => Starter::Autostart,
+                false => Starter::Launcher,
+            },
+        }
+    } else if let Some(rest) = stem.strip_prefix("flatpak-") {
+        Unit {
+            ids: after_launcher(numbered(rest, service)),
+            starter: Starter::Launcher,
+        }
+    } else if let Some(rest) = stem.strip_prefix("dbus-") {
+        // The connection that asked, then the name that it asked for.
+        let rest = numbered(rest, true);
+        let id = match rest.starts_with(':') {
+            true => rest.split_once('-').map_or("", |(_, id)| id),
+            false => rest,
+        };
+        Unit {
+            ids: known_ids([unescape(id)]),
+            starter: Starter::Bus,
+        }
+    } else if let Some(rest) = stem.strip_prefix("snap.") {
+        Unit {
+            ids: snap(rest),
+            starter: Starter::Launcher,
+        }
+    } else {
+        Unit {
+            ids: Vec::new(),
+            starter: Starter::Other,
+        }
+    };
+    Some(unit)
+}
+
+/// Without the instance of a service, or the number of a scope.
+fn numbered(stem: &str, service: bool) -> &str {
+    let split = match service {
+        true => stem.split_once('@'),
+        false => stem.rsplit_once('-'),
+    };
+    split.map_or(stem, |(id, _)| id)
+}
+
+/// The ids that `[LAUNCHER-]ID` may mean: a "-" of an id is escaped, but not everybody does.
+fn after_launcher(text: &str) -> Vec<String> {
+    let whole = Some(text);
+    let last = text.rsplit_once('-').map(|(_, id)| id);
+    let first = text.split_once('-').map(|(_, id)| id);
+    known_ids([last, first, whole].into_iter().flatten().map(unescape))
+}
+
+/// snapd's desktop entries are called `PACKAGE_APP`.
+fn snap(text: &str) -> Vec<String> {
+    let Some((package, app)) = text.split_once('.') else {
+        return Vec::new();
+    };
+    // `APP-UUID`, earlier `APP.UUID`, and for a service just `APP`.
+    let number = app.len().checked_sub(UUID).and_then(|at| app.get(at..));
+    let is_number = |text: &str| text.bytes().all(|b| b == b'-' || b.is_ascii_hexdigit());
+    let app = match number {
+        Some(number) if is_number(number) => {
+            app.trim_end_matches(number).trim_end_matches(['-', '.'])
+        }
+        _ => app,
+    };
+    known_ids([format!("{}_{}", unescape(package), unescape(app))])
+}
+
+/// Those that can be ids, each once. An id becomes part of a path.
+fn known_ids(ids: impl IntoIterator<Item = String>) -> Vec<String> {
+    let mut known = Vec::new();
+    for id in ids {
+        let harmless = !id.is_empty()
+            && id.len() <= 255
+            && !id.starts_with('.')
+            && !id.chars().any(|c| c == '/' || c.is_control());
+        if harmless && !known.contains(&id) {
+            known.push(id);
+        }
+    }
+    known
+}
+
+/// Undoes systemd's escapes (`\x2d`). What is no escape stays as it is.
+fn unescape(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("\\x") {
+        bytes.extend_from_slice(before.as_bytes());
+        let code = after.get(..2);
+        // from_str_radix takes a sign.
+        let code = code.filter(|code| code.bytes().all(|b| b.is_ascii_hexdigit()));
+        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = after.get(2..).unwrap_or_default();
+            }
+            None => {
+                bytes.extend_from_slice(b"\\x");
+                rest = after;
+            }
+        }
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn first(name: &str) -> Option<String> {
+        parse(name)?.ids.into_iter().next()
+    }
+
+    #[test]
+    fn names_that_systems_give() {
+        for (name, id) in [
+            ("app-gnome-org.gnome.eog-4242.scope", "org.gnome.eog"),
+            (r"app-firefox\x2desr-77.scope", "firefox-esr"),
+            (r"app-gnome-firefox\x2desr-77.scope", "firefox-esr"),
+            ("app-org.kde.dolphin@abc.service", "org.kde.dolphin"),
+            ("app-org.kde.dolphin.service", "org.kde.dolphin"),
+            ("app-flatpak-org.gimp.GIMP-7.scope", "org.gimp.GIMP"),
+            ("flatpak-org.gimp.GIMP-7.scope", "org.gimp.GIMP"),
+            (
+                "dbus-:1.2-org.gnome.Nautilus@0.service",
+                "org.gnome.Nautilus",
+            ),
+            ("dbus-org.gnome.Nautilus@0.service", "org.gnome.Nautilus"),
+            (r"dbus-:1.142-org.x\x2dy.Z@12.service", "org.x-y.Z"),
+            (
+                "snap.firefox.firefox-3b1c0d8e-3c3b-4a8e-9a52-0d0a7ad3f1cd.scope",
+                "firefox_firefox",
+            ),
+            (
+                "snap.code.url-handler.3b1c0d8e-3c3b-4a8e-9a52-0d0a7ad3f1cd.scope",
+                "code_url-handler",
+            ),
+            ("snap.cups.cupsd.service", "cups_cupsd"),
+            ("app-notes-3.scope", "notes"),
+            ("app-notes.scope", "notes"),
+        ] {
+            assert_eq!(first(name).as_deref(), Some(id), "{name}");
+        }
+        for name in ["vte-spawn-1f.scope", "run-u12.scope", "run-r0.service"] {
+            assert_eq!(parse(name).unwrap().ids, [String::new(); 0], "{name}");
+        }
+        for name in ["session-2.scope", "gdm.service", "app-x", "app.slice", ""] {
+            assert_eq!(parse(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_launcher_that_does_not_escape_leaves_the_beginning_open() {
+        let unit = parse("app-firefox-esr-1234.scope").unwrap();
+        assert_eq!(unit.ids, ["esr", "firefox-esr"]);
+    }
+
+    #[test]
+    fn who_started_it() {
+        for (name, starter) in [
+            ("app-org.kde.dolphin@abc.service", Starter::Launcher),
+            (
+                "app-org.kde.kdeconnect@autostart.service",
+                Starter::Autostart,
+            ),
+            ("dbus-:1.2-org.gnome.Nautilus@0.service", Starter::Bus),
+            ("vte-spawn-1f.scope", Starter::Other),
+        ] {
+            assert_eq!(parse(name).unwrap().starter, starter, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_escape_stays() {
+        for (text, plain) in [
+            (r"a\x2db", "a-b"),
+            (r"a\x2", r"a\x2"),
+            (r"a\x+1b", r"a\x+1b"),
+            (r"\xc3\xa9", "é"),
+            (r"\x5cx2d", r"\x2d"),
+        ] {
+            assert_eq!(unescape(text), plain, "{text}");
+        }
+    }
+
+    /// As systemd-escape does, for what may be in an id.
+    fn escape(id: &str) -> String {
+        let mut text = String::new();
+        for byte in id.bytes() {
+            match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'.' | b':' => {
+                    text.push(char::from(byte));
+                }
+                byte => text.push_str(&format!("\\x{byte:02x}")),
+            }
+        }
+        text
+    }
+
+    proptest! {
+        #[test]
+        fn no_name_panics_and_no_id_is_a_path(
+            name in "(app-|dbus-|snap\\.|flatpak-|)[a-z\\-@:.\\\\x0-9/é]{0,60}(\\.scope|\\.service|)"
+        ) {
+            for id in parse(&name).map(|unit| unit.ids).unwrap_or_default() {
+                prop_assert!(!id.contains('/') && !id.starts_with('.') && !id.is_empty());
+            }
+        }
+
+        /// What a launcher that keeps to the rules wrote is read back, whatever the id.
+        #[test]
+        fn escaped_ids_round_trip(
+            id in "[a-zA-Z0-9_][a-zA-Z0-9_.é@ -]{0,40}",
+            launcher in "(gnome-|flatpak-|)",
+            number in "[a-z0-9]{1,8}",
+        ) {
+            let scope = format!("app-{launcher}{}-{number}.scope", escape(&id));
+            prop_assert_eq!(first(&scope), Some(id.clone()));
+            let service = format!("app-{launcher}{}@{number}.service", escape(&id));
+            prop_assert_eq!(first(&service), Some(id));
+        }
+    }
+}
