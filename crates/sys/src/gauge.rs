@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! How short memory is, read without allocating: `/proc/meminfo`, `/proc/vmstat` and
+//! `/proc/pressure/memory` through descriptors that stay open, into buffers that stay.
+
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use crate::error::Result;
+use crate::proc::Proc;
+use crate::standing::{keyed_lines, parse_number, StandingFile};
+
+/// Room for the largest of the files, in bytes: `vmstat` has 6 KiB on Linux 6.12.
+const ROOM: usize = 32 << 10;
+
+/// `meminfo`. Sizes in bytes; what the kernel does not say is 0.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// `MemTotal`.
+    pub total: u64,
+    /// `MemFree`.
+    pub free: u64,
+    /// `MemAvailable`.
+    pub available: u64,
+    /// `SwapTotal`.
+    pub swap_total: u64,
+    /// `SwapFree`.
+    pub swap_free: u64,
+}
+
+/// `vmstat` and `pressure/memory`, since boot. What the kernel does not count is 0.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Paging {
+    /// Pages read from swap (`pswpin`).
+    pub swapped_in: u64,
+    /// Pages written to swap (`pswpout`).
+    pub swapped_out: u64,
+    /// Pages of files that were read again too soon (`workingset_refault_file`).
+    pub refaulted: u64,
+    /// OOM kills.
+    pub oom_kills: u64,
+    /// Time in which somebody stalled on memory.
+    pub some: Duration,
+    /// Time in which everybody did.
+    pub full: Duration,
+}
+
+/// The open files.
+#[derive(Debug)]
+pub struct GaugeFiles {
+    meminfo: StandingFile,
+    vmstat: StandingFile,
+    /// `None` on a kernel without PSI.
+    pressure: Option<StandingFile>,
+    buffer: Box<[u8]>,
+}
+
+impl GaugeFiles {
+    /// Opens them.
+    pub fn open(proc: &Proc) -> Result<GaugeFiles> {
+        Ok(GaugeFiles {
+            meminfo: StandingFile::open(proc.dir(), "meminfo")?,
+            vmstat: StandingFile::open(proc.dir(), "vmstat")?,
+            pressure: StandingFile::open(proc.dir(), "pressure/memory").ok(),
+            // Written to, so that it is there.
+            buffer: vec![1; ROOM].into_boxed_slice(),
+        })
+    }
+
+    /// Reads how much memory there is.
+    pub fn memory(&mut self) -> Result<Memory, Errno> {
+        let mut memory = Memory::default();
+        for (name, kib) in keyed_lines(self.meminfo.read(&mut self.buffer)?) {
+            let value = match name {
+                b"MemTotal" => &mut memory.total,
+                b"MemFree" => &mut memory.free,
+                b"MemAvailable" => &mut memory.available,
+                b"SwapTotal" => &mut memory.swap_total,
+                b"SwapFree" => &mut memory.swap_free,
+                _ => continue,
+            };
+            *value = kib.saturating_mul(1024);
+        }
+        Ok(memory)
+    }
+
+    /// Reads what paging costs. Ten times as much work for the kernel as [`GaugeFiles::memory`].
+    pub fn paging(&mut self) -> Result<Paging, Errno> {
+        let mut paging = Paging::default();
+        for (name, count) in keyed_lines(self.vmstat.read(&mut self.buffer)?) {
+            match name {
+                b"pswpin" => paging.swapped_in = count,
+                b"pswpout" => paging.swapped_out = count,
+                b"workingset_refault_file" => paging.refaulted = count,
+                b"oom_kill" => paging.oom_kills = count,
+                _ => {}
+            }
+        }
+        if let Some(pressure) = &self.pressure {
+            // Switched off at boot, it can be opened but not read.
+            let text = pressure.read(&mut self.buffer).unwrap_or_default();
+            (paging.some, paging.full) = stalls(text);
+        }
+        Ok(paging)
+    }
+}
+
+/// The totals of `some` and of `full`.
+fn stalls(text: &[u8]) -> (Duration, Duration) {
+    let total = |name: &[u8]| {
+        let mut lines = text.split(|&byte| byte == b'\n');
+        let line = lines.find_map(|line| line.strip_prefix(name))?;
+        let mut words = line.split(u8::is_ascii_whitespace);
+        let total = words.find_map(|word| word.strip_prefix(b"total="))?;
+        parse_number(total).map(Duration::from_micros)
+    };
+    let or_none = |total: Option<Duration>| total.unwrap_or_default();
+    (or_none(total(b"some ")), or_none(total(b"full ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_tree_is_read_and_read_again() {
+        let temp = tempfile::tempdir().unwrap();
+        let write = |file: &str, text| std::fs::write(temp.path().join(file), text).unwrap();
+        std::fs::create_dir(temp.path().join("pressure")).unwrap();
+        write(
+            "meminfo",
+            "MemTotal: 100 kB\nMemFree: 5 kB\nMemAvailable: 40 kB\nSwapTotal: 8 kB\nSwapFree: 7 kB\n",
+        );
+        write(
+            "vmstat",
+            "nr_free_pages 1\npswpin 2\npswpout 3\nworkingset_refault_anon 9\n\
+             workingset_refault_file 4\noom_kill 1\n",
+        );
+        write(
+            "pressure/memory",
+            "some avg10=1.50 avg60=0.20 avg300=0.00 total=12345\n\
+             full avg10=0.75 avg60=0.10 avg300=0.00 total=999\n",
+        );
+        let proc = Proc::open(temp.path().to_str().unwrap()).unwrap();
+        let mut files = GaugeFiles::open(&proc).unwrap();
+        let memory = Memory {
+            total: 100 << 10,
+            free: 5 << 10,
+            available: 40 << 10,
+            swap_total: 8 << 10,
+            swap_free: 7 << 10,
+        };
+        assert_eq!(files.memory(), Ok(memory));
+        let paging = Paging {
+            swapped_in: 2,
+            swapped_out: 3,
+            refaulted: 4,
+            oom_kills: 1,
+            some: Duration::from_micros(12345),
+            full: Duration::from_micros(999),
+        };
+        assert_eq!(files.paging(), Ok(paging));
+        write("meminfo", "MemTotal: 100 kB\nMemAvailable: 1 kB\n");
+        assert_eq!(files.memory().unwrap().available, 1024);
+        assert_eq!(files.memory().unwrap().swap_free, 0);
+        write("pressure/memory", "");
+        assert_eq!(files.paging().unwrap().some, Duration::ZERO);
+    }
+
+    #[test]
+    fn the_running_kernel_says_the_same_to_both_doors() {
+        let proc = Proc::open("/proc").unwrap();
+        let mut files = GaugeFiles::open(&proc).unwrap();
+        let memory = files.memory().unwrap();
+        let other = proc.meminfo().unwrap();
+        assert_eq!(Some(memory.total), other.total_bytes);
+        assert_eq!(Some(memory.swap_total), other.swap_total_bytes);
+        assert!(memory.available > 0 && memory.available < memory.total);
+        let before = proc.vmstat().unwrap();
+        let paging = files.paging().unwrap();
+        assert!(paging.refaulted >= before.get("workingset_refault_file").unwrap());
+        assert!(paging.oom_kills >= before.get("oom_kill").unwrap());
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in prop::collection::vec(any::<u8>(), 0..200)) {
+            stalls(&text);
+        }
+    }
+}
