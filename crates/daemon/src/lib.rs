@@ -12,6 +12,7 @@
 //! * [`identify`] and [`trust`]: which app a process is, and who may say so.
 //! * [`actuators`]: cgroup knobs, `oom_score_adj`, `/dev/limelight`.
 //! * [`readahead`]: what is brought in before the app in front asks for it.
+//! * [`guard`]: the thread that kills when memory runs out.
 //! * [`restore`] and [`undo`]: what was changed, on disk before it is changed, and putting it back.
 //! * [`config`], [`exit`], [`lock`], [`notify`]: being a good service.
 //!
@@ -33,6 +34,7 @@ pub mod config;
 pub mod daemon;
 pub mod doors;
 pub mod exit;
+pub mod guard;
 pub mod history;
 pub mod identify;
 pub mod lock;

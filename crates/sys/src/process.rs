@@ -63,7 +63,7 @@ impl Process {
     }
 
     /// Its directory.
-    pub(crate) fn dir(&self) -> &Dir {
+    pub fn dir(&self) -> &Dir {
         &self.dir
     }
 

@@ -137,13 +137,16 @@ impl Pidfd {
         u64::try_from(done).map_err(|_| last_errno())
     }
 
+    /// Sends SIGKILL. Allocates nothing, so that the error is a bare number: [`Errno::SRCH`] when
+    /// the process has exited.
+    pub fn kill(&self) -> Result<(), Errno> {
+        rustix::process::pidfd_send_signal(self, rustix::process::Signal::KILL)
+    }
+
     /// Takes the memory of a process that has been sent SIGKILL, before the process itself gets
-    /// round to it. Allocates nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unsupported`] before Linux 5.15, [`Error::Permission`] for another user's process.
-    pub fn release_memory(&self) -> Result<Released> {
+    /// round to it. Allocates nothing, so that the error is a bare number: [`Errno::NOSYS`] before
+    /// Linux 5.15, [`Errno::PERM`] for another user's process.
+    pub fn release_memory(&self) -> Result<Released, Errno> {
         // SAFETY: plain numbers; the descriptor lives as long as the call.
         let done = unsafe {
             libc::syscall(
@@ -158,7 +161,7 @@ impl Pidfd {
                 Errno::SRCH => Ok(Released::AlreadyGone),
                 Errno::AGAIN | Errno::INTR => Ok(Released::Contended),
                 Errno::INVAL => Ok(Released::StillLiving),
-                errno => Err(self.failed("release the memory of", errno)),
+                errno => Err(errno),
             },
         }
     }
@@ -176,7 +179,6 @@ fn last_errno() -> Errno {
 mod tests {
     use super::*;
     use crate::meminfo::page_bytes;
-    use rustix::process::Signal;
 
     /// Pages of this process, all written to.
     struct Pages(std::ptr::NonNull<libc::c_void>, u64);
@@ -277,17 +279,18 @@ mod tests {
         let pidfd = Pidfd::open(child.id() as i32).unwrap();
         match pidfd.release_memory() {
             Ok(released) => assert_eq!(released, Released::StillLiving),
-            Err(error) => {
-                assert!(error.is_unsupported(), "{error}");
+            Err(errno) => {
+                assert_eq!(errno, Errno::NOSYS);
                 child.kill().unwrap();
                 child.wait().unwrap();
                 return;
             }
         }
-        pidfd.send(Signal::KILL).unwrap();
+        pidfd.kill().unwrap();
         let released = pidfd.release_memory().unwrap();
         assert_ne!(released, Released::StillLiving);
         child.wait().unwrap();
+        assert_eq!(pidfd.kill(), Err(Errno::SRCH));
         assert_eq!(pidfd.release_memory().unwrap(), Released::AlreadyGone);
         let error = pidfd.advise(
             &[AddressRange {

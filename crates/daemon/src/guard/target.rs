@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! An app that may be killed, with everything open that it takes.
+//!
+//! Every descriptor means this very app for as long as it is open: a cgroup's file fails once the
+//! group is removed, and a pidfd once the process has exited, whoever has their names by then. So
+//! nothing has to be looked up when it is time. Nothing here allocates but [`Target::open`].
+
+use std::time::Duration;
+
+use limelight_core::model::{App, AppKey, ProcessId};
+use limelight_sys::meminfo::page_bytes;
+use limelight_sys::pidfd::Pidfd;
+use limelight_sys::remote_memory::Released;
+use limelight_sys::standing::{keyed_lines, StandingFile};
+use rustix::event::Timespec;
+use tracing::debug;
+
+use crate::doors::Doors;
+use crate::identify::open_home;
+
+/// Most processes of one app that are held open, two descriptors each. Those beyond die with their
+/// cgroup all the same; their memory is not taken ahead of their end.
+const MEMBERS_MAX: usize = 256;
+
+/// How often a process whose memory somebody else works on is asked for it again.
+const RELEASE_TRIES: u32 = 4;
+
+/// An app, open.
+#[derive(Debug)]
+pub struct Target {
+    key: AppKey,
+    group: Option<Group>,
+    ids: Vec<ProcessId>,
+    members: Vec<Member>,
+}
+
+/// Its own cgroup.
+#[derive(Debug)]
+struct Group {
+    /// `None` before Linux 5.14 and in a threaded group.
+    kill: Option<StandingFile>,
+    events: StandingFile,
+    /// `None` without the memory controller.
+    current: Option<StandingFile>,
+    swapped: Option<StandingFile>,
+}
+
+#[derive(Debug)]
+struct Member {
+    pidfd: Pidfd,
+    statm: StandingFile,
+}
+
+/// What an app holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Anonymous memory of its processes, in bytes: what comes back when they die.
+    pub anonymous: u64,
+    /// In swap, in bytes; 0 where it cannot be told apart from others'.
+    pub swapped: u64,
+}
+
+impl Held {
+    /// What it allocated, wherever that is now.
+    pub fn allocated(&self) -> u64 {
+        self.anonymous.saturating_add(self.swapped)
+    }
+}
+
+/// What became of an attempt to kill.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Killed {
+    /// All at once, through the cgroup.
+    pub by_group: bool,
+    /// Processes that were killed, or were about to be.
+    pub processes: u32,
+    /// Processes whose memory was taken ahead of their end.
+    pub released: u32,
+}
+
+impl Target {
+    /// Opens an app. `None` when nothing of it is left.
+    pub fn open(doors: &Doors, app: &App, members: &[ProcessId]) -> Option<Target> {
+        let group = open_home(doors, app).and_then(|cgroup| Group::open(cgroup.dir()));
+        let mut ids = Vec::new();
+        let mut open = Vec::new();
+        for &id in members.iter().take(MEMBERS_MAX) {
+            if let Some(member) = Member::open(doors, id) {
+                ids.push(id);
+                open.push(member);
+            }
+        }
+        (!open.is_empty()).then_some(Target {
+            key: app.key,
+            group,
+            ids,
+            members: open,
+        })
+    }
+
+    /// Which app.
+    pub fn key(&self) -> AppKey {
+        self.key
+    }
+
+    /// Whether these are the processes that are open, so that it need not be opened again.
+    pub fn is_of(&self, app: &App, members: &[ProcessId]) -> bool {
+        let shown = members.get(..MEMBERS_MAX).unwrap_or(members);
+        self.key == app.key && self.ids == shown
+    }
+
+    /// Whether the app has ended.
+    pub fn is_gone(&self) -> bool {
+        match &self.group {
+            Some(group) => !group.is_populated(),
+            None => !self.members.iter().any(|member| member.pidfd.is_alive()),
+        }
+    }
+
+    /// What it holds now.
+    pub fn held(&self) -> Held {
+        let anonymous = self.members.iter().map(Member::anonymous).sum();
+        let swapped = self.group.as_ref().and_then(|group| group.swapped.as_ref());
+        Held {
+            anonymous,
+            swapped: swapped.and_then(first_number).unwrap_or(0),
+        }
+    }
+
+    /// What is charged to it, in bytes: its cgroup's memory, or else its processes' own.
+    pub fn charged(&self) -> u64 {
+        let current = self.group.as_ref().and_then(|group| group.current.as_ref());
+        let charged = current.and_then(first_number);
+        charged.unwrap_or_else(|| self.held().anonymous)
+    }
+
+    /// Kills all of it and takes its memory.
+    pub fn kill(&self) -> Killed {
+        let kill = self.group.as_ref().and_then(|group| group.kill.as_ref());
+        let by_group = kill.is_some_and(|kill| kill.write(b"1").is_ok());
+        let mut killed = Killed {
+            by_group,
+            ..Killed::default()
+        };
+        // All of them first: the memory that two share is free only when both are dying.
+        for member in &self.members {
+            killed.processes += u32::from(by_group || member.pidfd.kill().is_ok());
+        }
+        for member in &self.members {
+            killed.released += u32::from(member.release());
+        }
+        killed
+    }
+}
+
+impl Group {
+    fn open(dir: &limelight_sys::dir::Dir) -> Option<Group> {
+        let events = StandingFile::open(dir, "cgroup.events");
+        let events = events.map_err(|error| debug!("{error}")).ok()?;
+        Some(Group {
+            events,
+            kill: StandingFile::open_to_write(dir, "cgroup.kill").ok(),
+            current: StandingFile::open(dir, "memory.current").ok(),
+            swapped: StandingFile::open(dir, "memory.swap.current").ok(),
+        })
+    }
+
+    fn is_populated(&self) -> bool {
+        let mut buffer = [0; 128];
+        let text = self.events.read(&mut buffer).unwrap_or_default();
+        let mut lines = keyed_lines(text);
+        lines.any(|line| line == (b"populated", 1))
+    }
+}
+
+impl Member {
+    fn open(doors: &Doors, id: ProcessId) -> Option<Member> {
+        // The number is looked at after it was pinned.
+        let pidfd = Pidfd::open(id.pid).ok()?;
+        let process = doors.same_process(id)?;
+        let statm = StandingFile::open(process.dir(), "statm").ok()?;
+        Some(Member { pidfd, statm })
+    }
+
+    /// Bytes; 0 once it has given its memory up.
+    fn anonymous(&self) -> u64 {
+        // All pages, those in memory, those of them that are files' or shared.
+        let Ok([_, resident, shared]) = self.statm.numbers() else {
+            return 0;
+        };
+        resident.saturating_sub(shared).saturating_mul(page_bytes())
+    }
+
+    fn release(&self) -> bool {
+        for _ in 0..RELEASE_TRIES {
+            match self.pidfd.release_memory() {
+                Ok(Released::Done) => return true,
+                Ok(Released::Contended) => nap(Duration::from_micros(100)),
+                Ok(Released::AlreadyGone | Released::StillLiving) | Err(_) => return false,
+            }
+        }
+        false
+    }
+}
+
+/// Sleeps for so long.
+pub fn nap(time: Duration) {
+    let time = Timespec {
+        tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    };
+    // To wake too early does no harm.
+    let _ = rustix::thread::nanosleep(&time);
+}
+
+fn first_number(file: &StandingFile) -> Option<u64> {
+    file.numbers().ok().map(|[number]| number)
+}

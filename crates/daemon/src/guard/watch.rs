@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The guard's thread. Nothing in its loop allocates.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use limelight_core::model::shortage::{Gauge, Level};
+use limelight_core::policy::swap::order::{pick, Candidate};
+use limelight_sys::gauge::{GaugeFiles, Memory};
+use limelight_sys::psi::Trigger;
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+
+use super::target::{nap, Target};
+use super::{Report, Shared, State, STACK};
+use crate::daemon::come_first;
+use crate::doors::now;
+
+/// How often the gauge is read, at the most and at the least.
+const OFTEN: Duration = Duration::from_millis(20);
+const SELDOM: Duration = Duration::from_secs(1);
+
+/// No machine fills all of its memory in less time.
+const FILLED: Duration = Duration::from_secs(1);
+
+/// How often is looked whether somebody who is armed has died, while memory is short.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The memory of whom was killed is waited for so long, and looked for in such steps.
+const ARRIVAL: Duration = Duration::from_secs(1);
+const STEP: Duration = Duration::from_millis(1);
+
+/// The thread's own state.
+#[derive(Debug)]
+pub struct Watch {
+    shared: Arc<Shared>,
+    files: GaugeFiles,
+    trigger: Option<Trigger>,
+    /// The last gauge at which no kill was due.
+    before: Duration,
+    /// When it was last looked who has died.
+    looked: Duration,
+}
+
+impl Watch {
+    /// About to start.
+    pub fn new(shared: Arc<Shared>, files: GaugeFiles, trigger: Option<Trigger>) -> Watch {
+        Watch {
+            shared,
+            files,
+            trigger,
+            before: Duration::ZERO,
+            looked: Duration::ZERO,
+        }
+    }
+
+    /// The thread's first steps: from here on it needs no memory that it has not got.
+    pub fn prepare(&self) {
+        touch_stack();
+        // Whoever takes the memory runs all the time; this must come between.
+        come_first();
+    }
+
+    /// The thread.
+    pub fn run(mut self) {
+        let mut patience = Duration::ZERO;
+        loop {
+            self.wait(patience);
+            if self.shared.state().stop {
+                return;
+            }
+            patience = self.turn();
+        }
+    }
+
+    /// Sleeps until somebody stalls, the loop says something, or the time is over.
+    fn wait(&mut self, patience: Duration) {
+        let timeout = Timespec {
+            tv_sec: patience.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: patience.subsec_nanos().into(),
+        };
+        let wake = PollFd::new(&self.shared.wake, PollFlags::IN);
+        let failed = match &self.trigger {
+            Some(trigger) => {
+                let mut all = [wake, PollFd::new(trigger, PollFlags::PRI)];
+                // A failed wait is a short one.
+                let _ = poll(&mut all, Some(&timeout));
+                let [_, trigger] = all;
+                trigger.revents().contains(PollFlags::ERR)
+            }
+            None => {
+                let _ = poll(&mut [wake], Some(&timeout));
+                false
+            }
+        };
+        if failed {
+            self.trigger = None;
+        }
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.shared.wake, &mut count);
+    }
+
+    /// Reads the gauge and does what it asks for. Returns how long nothing can happen.
+    fn turn(&mut self) -> Duration {
+        let at = now();
+        let Ok(memory) = self.files.memory() else {
+            return OFTEN;
+        };
+        let (near, kept, thresholds) = {
+            let state = self.shared.state();
+            let thresholds = state.shortage.thresholds();
+            (state.shortage.is_near(), state.kept, thresholds)
+        };
+        let available = memory.available.saturating_sub(kept);
+        // What paging costs counts only where memory is short.
+        if !near && available >= thresholds.swap.saturating_mul(2) {
+            self.before = at;
+            return patience(available.saturating_sub(thresholds.kill), memory.total);
+        }
+        let level = self.observe(memory);
+        if level >= Level::Swap {
+            self.look_for_deaths();
+        }
+        if level < Level::Kill {
+            self.before = at;
+            return patience(available.saturating_sub(thresholds.kill), memory.total);
+        }
+        match self.due() {
+            Some((candidate, target, gauge)) => self.kill(candidate, &target, gauge),
+            None => self.before = at,
+        }
+        OFTEN
+    }
+
+    /// Takes a whole gauge in.
+    fn observe(&mut self, memory: Memory) -> Level {
+        let paging = self.files.paging().unwrap_or_default();
+        let mut state = self.shared.state();
+        let gauge = Gauge {
+            at: now(),
+            free: memory.free,
+            available: memory.available.saturating_sub(state.kept),
+            swap_free: memory.swap_free,
+            swap_total: memory.swap_total,
+            swapped_in: paging.swapped_in,
+            swapped_out: paging.swapped_out,
+            refaulted: paging.refaulted,
+            some: paging.some,
+            full: paging.full,
+            oom_kills: paging.oom_kills,
+        };
+        let last = state.shortage.gauge();
+        let before = state.shortage.level();
+        let level = state.shortage.observe(gauge);
+        if last.at > Duration::ZERO && gauge.oom_kills > last.oom_kills {
+            // The kernel was quicker.
+            state.shortage.died(gauge.at);
+        }
+        drop(state);
+        if level != before {
+            self.shared.tell_loop();
+        }
+        level
+    }
+
+    /// Somebody who died meanwhile, whoever killed him, brings his memory: that is waited for.
+    fn look_for_deaths(&mut self) {
+        let at = now();
+        if at.saturating_sub(self.looked) < LOOK {
+            return;
+        }
+        self.looked = at;
+        let mut state = self.shared.state();
+        if remove_dead(&mut state) {
+            state.shortage.died(at);
+        }
+    }
+
+    /// Who has to die now, if anybody has to. He is not armed any more.
+    fn due(&mut self) -> Option<(Candidate, Arc<Target>, Gauge)> {
+        {
+            let mut state = self.shared.state();
+            if !state.shortage.may_kill(now()) {
+                return None;
+            }
+            if remove_dead(&mut state) {
+                state.shortage.died(now());
+                return None;
+            }
+            let armed = &mut state.armed;
+            for (held, target) in armed.held.iter_mut().zip(&armed.targets) {
+                *held = target.held().allocated();
+            }
+        }
+        // To look at all of them took its time: how does it stand now?
+        let memory = self.files.memory().ok()?;
+        let level = self.observe(memory);
+        let mut state = self.shared.state();
+        let gauge = state.shortage.gauge();
+        if !state.shortage.may_kill(gauge.at) {
+            return None;
+        }
+        let armed = &mut state.armed;
+        let place = pick(&armed.candidates, &armed.held, level, memory.total)?;
+        let (candidate, target) = armed.remove(place);
+        state.shortage.killed(gauge.at, target.held().anonymous);
+        Some((candidate, target, gauge))
+    }
+
+    /// Kills, waits for the memory, and says what came of it.
+    fn kill(&mut self, candidate: Candidate, target: &Target, gauge: Gauge) {
+        let held = target.held();
+        let charged = target.charged();
+        let how = target.kill();
+        let killed = now();
+        let expected = held.anonymous / 4 * 3;
+        let arrived = |left: u64| expected > 0 && charged.saturating_sub(left) >= expected;
+        let mut left = target.charged();
+        let mut freed = None;
+        loop {
+            let at = now();
+            if arrived(left) || target.is_gone() {
+                freed = Some(at);
+                left = target.charged();
+                break;
+            }
+            if at.saturating_sub(killed) >= ARRIVAL {
+                break;
+            }
+            nap(STEP);
+            left = target.charged();
+        }
+        let mut state = self.shared.state();
+        let level = state.shortage.level();
+        state.reports.push(Report {
+            candidate,
+            level,
+            before: self.before,
+            crossed: gauge.at,
+            killed,
+            freed,
+            gauge,
+            held: held.allocated(),
+            bytes: charged.saturating_sub(left),
+            how,
+        });
+        drop(state);
+        self.before = now();
+        self.shared.tell_loop();
+    }
+}
+
+/// Takes those who have ended off the list; whether there were any.
+fn remove_dead(state: &mut State) -> bool {
+    let mut found = false;
+    let mut place = 0;
+    while let Some(target) = state.armed.targets.get(place) {
+        match target.is_gone() {
+            true => {
+                found = true;
+                drop(state.armed.remove(place));
+            }
+            false => place += 1,
+        }
+    }
+    found
+}
+
+/// How long it takes at least until so much memory is gone.
+fn patience(headroom: u64, total: u64) -> Duration {
+    let filled = u64::try_from(FILLED.as_micros()).unwrap_or(u64::MAX);
+    let micros = headroom.saturating_mul(filled) / total.max(1);
+    Duration::from_micros(micros).clamp(OFTEN, SELDOM)
+}
+
+/// Has the kernel give the stack its pages now, not when there are none.
+#[inline(never)]
+fn touch_stack() {
+    let mut pages = [0u8; STACK / 4 * 3];
+    for place in (0..pages.len()).step_by(4096) {
+        if let Some(byte) = pages.get_mut(place) {
+            *byte = 1;
+        }
+    }
+    std::hint::black_box(&mut pages);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearer_the_threshold_the_oftener() {
+        const MIB: u64 = 1 << 20;
+        assert_eq!(patience(0, 256 * MIB), OFTEN);
+        assert_eq!(patience(128 * MIB, 256 * MIB), Duration::from_millis(500));
+        assert_eq!(patience(256 * MIB, 256 * MIB), SELDOM);
+        assert_eq!(patience(u64::MAX, 1), SELDOM);
+        assert_eq!(patience(0, 0), OFTEN);
+    }
+}

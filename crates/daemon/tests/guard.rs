@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The guard on a machine of plain files with real processes: whom it kills, when, and that it
+//! takes no memory for it. One test, because every allocation in the program is looked at.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use limelight_core::model::class::Class;
+use limelight_core::model::shortage::{Level, Thresholds};
+use limelight_core::model::{App, AppKey, Home, ProcessId};
+use limelight_core::policy::swap::order::Candidate;
+use limelight_daemon::doors::{Doors, Roots};
+use limelight_daemon::guard::{Guard, Report, Victim};
+
+/// While set, what threads other than the test's own allocate is counted.
+static COUNTS: AtomicBool = AtomicBool::new(false);
+static COUNTED: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static OWN: Cell<bool> = const { Cell::new(false) };
+}
+
+struct Counting;
+
+fn count() {
+    if COUNTS.load(Ordering::Relaxed) && !OWN.with(Cell::get) {
+        COUNTED.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: everything is handed on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: as above.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: as above.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const MIB: u64 = 1 << 20;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A machine of 256 MiB.
+struct Machine {
+    temp: tempfile::TempDir,
+    doors: Doors,
+}
+
+/// A running process, killed at the end.
+struct Process {
+    child: Child,
+    id: ProcessId,
+}
+
+impl Process {
+    fn is_alive(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Machine {
+    /// `cgroup`: where the hierarchy is; `None`: one of plain files.
+    fn new(cgroup: Option<PathBuf>) -> Machine {
+        let temp = tempfile::tempdir().unwrap();
+        let root = temp.path();
+        for directory in ["proc/pressure", "sys", "cgroup", "run"] {
+            fs::create_dir_all(root.join(directory)).unwrap();
+        }
+        fs::write(root.join("proc/vmstat"), "oom_kill 0\n").unwrap();
+        fs::write(root.join("cgroup/cgroup.procs"), "").unwrap();
+        let doors = Doors::open(Roots {
+            proc: root.join("proc"),
+            sys: root.join("sys"),
+            cgroup: Some(cgroup.unwrap_or_else(|| root.join("cgroup"))),
+            runtime: root.join("run"),
+            ..Roots::default()
+        })
+        .unwrap();
+        let machine = Machine { temp, doors };
+        machine.has(200);
+        machine
+    }
+
+    /// From now on so much is available, in MiB.
+    fn has(&self, available: u64) {
+        let text = format!(
+            "MemTotal: 262144 kB\nMemFree: 4096 kB\nMemAvailable: {} kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n",
+            available << 10
+        );
+        // Never empty in between: a gauge that cannot be read says nothing.
+        let new = self.temp.path().join("proc/meminfo.new");
+        let path = self.temp.path().join("proc/meminfo");
+        match path.exists() {
+            true => {
+                use std::os::unix::fs::FileExt;
+                let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+                let padded = format!("{text:<200}\n");
+                file.write_all_at(padded.as_bytes(), 0).unwrap();
+            }
+            false => {
+                fs::write(&new, format!("{text:<200}\n")).unwrap();
+                fs::rename(&new, &path).unwrap();
+            }
+        }
+    }
+
+    /// A process with so much anonymous memory, in pages.
+    fn spawn(&self, pages: u64) -> Process {
+        let child = Command::new("sleep").arg("600").spawn().unwrap();
+        let id = ProcessId {
+            pid: child.id() as i32,
+            starttime: u64::from(child.id()) * 100,
+        };
+        let directory = self.temp.path().join(format!("proc/{}", id.pid));
+        fs::create_dir_all(&directory).unwrap();
+        let stat = format!(
+            "{0} (app) S 1 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 {1} 0 0\n",
+            id.pid, id.starttime
+        );
+        fs::write(directory.join("stat"), stat).unwrap();
+        let statm = format!("9999 {} 10 1 0 1 0\n", pages + 10);
+        fs::write(directory.join("statm"), statm).unwrap();
+        Process { child, id }
+    }
+}
+
+fn app(id: ProcessId, home: Option<Home>) -> App {
+    App {
+        key: match &home {
+            Some(home) => AppKey::Cgroup { inode: home.inode },
+            None => AppKey::Tree(id),
+        },
+        name: format!("app{}", id.pid),
+        process: Some(id),
+        home,
+    }
+}
+
+fn candidate(app: &App, class: Class, held: u64) -> Candidate {
+    Candidate {
+        app: app.key,
+        class,
+        leaks: false,
+        in_use: false,
+        held,
+    }
+}
+
+fn thresholds() -> Thresholds {
+    Thresholds {
+        total: 256 * MIB,
+        kill: 8 * MIB,
+        swap: 24 * MIB,
+    }
+}
+
+/// Waits for the next kill, by looking only: nothing here may wake the thread.
+fn next_report(guard: &Guard) -> Report {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let reports = guard.reports();
+        if let Some(report) = reports.first() {
+            assert_eq!(reports.len(), 1, "one spike kills one app");
+            return *report;
+        }
+        assert!(Instant::now() < deadline, "nobody was killed");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn kills_in_order_without_taking_memory() {
+    OWN.with(|own| own.set(true));
+    processes_without_a_group();
+    the_dead_are_waited_for();
+    a_group_of_the_running_kernel();
+}
+
+/// Two apps that live in somebody else's cgroup.
+fn processes_without_a_group() {
+    let machine = Machine::new(None);
+    let mut all = [machine.spawn(100), machine.spawn(200), machine.spawn(300)];
+    let apps = [all[0].id, all[1].id, all[2].id].map(|id| app(id, None));
+    let mut guard = Guard::start(&machine.doors, thresholds()).unwrap();
+    let classes = [Class::Disposable, Class::Normal];
+    let ids = all.each_ref().map(|process| [process.id]);
+    // The third one is not armed.
+    let victims = apps.iter().zip(classes).zip(&ids);
+    let victims = victims.map(|((app, class), members)| Victim {
+        candidate: candidate(app, class, MIB),
+        app,
+        members,
+    });
+    assert_eq!(guard.arm(&machine.doors, victims), 2);
+
+    COUNTS.store(true, Ordering::SeqCst);
+    machine.has(4);
+    let first = next_report(&guard);
+    // Its memory has come: enough for now.
+    machine.has(100);
+    wait_for("plenty again", || guard.shortage().level() == Level::Plenty);
+    COUNTS.store(false, Ordering::SeqCst);
+    assert_eq!(COUNTED.load(Ordering::SeqCst), 0, "the guard took memory");
+
+    assert_eq!(first.candidate.app, apps[0].key);
+    assert!(first.freed.is_some() && !first.how.by_group);
+    assert_eq!((first.how.processes, first.held), (1, 100 * 4096));
+    assert!(first.before <= first.crossed && first.crossed <= first.killed);
+    assert!(first.killed <= first.freed.unwrap());
+    assert_eq!(first.gauge.available, 4 * MIB);
+    assert!(!all[0].is_alive() && all[1].is_alive() && all[2].is_alive());
+
+    machine.has(4);
+    let second = next_report(&guard);
+    assert_eq!(second.candidate.app, apps[1].key);
+    assert!(!all[1].is_alive());
+    // Nobody is left who may be killed, however short memory is.
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(guard.reports().is_empty() && all[2].is_alive());
+    assert_eq!(guard.shortage().level(), Level::Exhausted);
+}
+
+/// An app that dies by itself when memory is short spares the next one, for its memory is coming.
+fn the_dead_are_waited_for() {
+    let machine = Machine::new(None);
+    let mut all = [machine.spawn(100), machine.spawn(100)];
+    let apps = [all[0].id, all[1].id].map(|id| app(id, None));
+    let ids = all.each_ref().map(|process| [process.id]);
+    let mut guard = Guard::start(&machine.doors, thresholds()).unwrap();
+    let victims = apps.iter().zip(&ids).map(|(app, members)| Victim {
+        candidate: candidate(app, Class::Disposable, MIB),
+        app,
+        members,
+    });
+    guard.arm(&machine.doors, victims);
+    machine.has(20);
+    wait_for("short", || guard.shortage().level() == Level::Swap);
+    all[0].child.kill().unwrap();
+    all[0].child.wait().unwrap();
+    let died = limelight_daemon::doors::now();
+    machine.has(4);
+    let report = next_report(&guard);
+    assert_eq!(report.candidate.app, apps[1].key);
+    let settled = report.crossed.saturating_sub(died);
+    assert!(settled >= Duration::from_millis(250), "{settled:?}");
+    assert!(!all[1].is_alive());
+    // Who holds the daemon itself is never armed.
+    let own = ProcessId {
+        pid: std::process::id() as i32,
+        starttime: 1,
+    };
+    let own_app = app(own, None);
+    let victim = Victim {
+        candidate: candidate(&own_app, Class::Disposable, 0),
+        app: &own_app,
+        members: &[own],
+    };
+    assert_eq!(guard.arm(&machine.doors, [victim]), 0);
+}
+
+/// All of a real cgroup dies, a process that was not known included; its neighbour lives.
+fn a_group_of_the_running_kernel() {
+    use limelight_sys::cgroup::{CgroupPath, Hierarchy};
+    use limelight_sys::proc::Proc;
+    let proc = Proc::open("/proc").unwrap();
+    let Ok(hierarchy) = Hierarchy::find(&proc) else {
+        return;
+    };
+    let root = hierarchy.open(&CgroupPath::root()).unwrap();
+    let name = format!("app-limelight-test-{}.scope", std::process::id());
+    let Ok(group) = root.create_child(&name) else {
+        // Not root.
+        return;
+    };
+    let machine = Machine::new(Some(hierarchy.mount_point().to_owned()));
+    let mut all = [machine.spawn(100), machine.spawn(100)];
+    let mut neighbour = machine.spawn(100);
+    for process in &all {
+        group.attach(process.id.pid).unwrap();
+    }
+    let home = Home {
+        path: format!("/{name}"),
+        inode: group.id().0,
+        own: true,
+        adopted: false,
+    };
+    let app = app(all[0].id, Some(home));
+    let mut guard = Guard::start(&machine.doors, thresholds()).unwrap();
+    let victim = Victim {
+        candidate: candidate(&app, Class::Normal, MIB),
+        app: &app,
+        members: &[all[0].id],
+    };
+    assert_eq!(guard.arm(&machine.doors, [victim]), 1);
+
+    COUNTS.store(true, Ordering::SeqCst);
+    machine.has(4);
+    let report = next_report(&guard);
+    COUNTS.store(false, Ordering::SeqCst);
+    assert_eq!(COUNTED.load(Ordering::SeqCst), 0, "the guard took memory");
+    assert!(report.how.by_group && report.freed.is_some(), "{report:?}");
+    wait_for("the other member ends", || !all[1].is_alive());
+    assert!(!all[0].is_alive() && neighbour.is_alive());
+    wait_for("removed", || root.remove_child(&name).is_ok());
+    // What has ended is not armed again.
+    assert_eq!(guard.arm(&machine.doors, [victim]), 0);
+}
