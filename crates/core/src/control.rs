@@ -24,11 +24,16 @@
 //! answer that it does not know, because later versions add some. Sizes are in bytes, times in
 //! milliseconds, points in time since boot (`CLOCK_BOOTTIME`).
 
+mod apps;
 mod history;
 mod window;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::apps::Use;
+use crate::model::class::Class;
+
+pub use apps::{AppReport, Notice};
 pub use history::{Deed, HistoryEntry, MemoryThen, HISTORY_MAX};
 pub use window::{
     AppLatency, KernelWindows, LatencyReport, OpenWindow, WindowEvent, WindowStatus, WindowTallies,
@@ -101,6 +106,38 @@ pub enum Request {
         /// Process id.
         pid: i32,
     },
+    /// Every app that the daemon knows: answered by [`Response::Apps`].
+    Apps {
+        /// The app of this process alone.
+        #[serde(default)]
+        pid: Option<i32>,
+    },
+    /// Sets the class of an app for as long as it lives. Root may set any; the app's owner, in the
+    /// active session, none that is higher than the one that it has by itself. Answered by
+    /// [`Response::Ok`].
+    Class {
+        /// Any process of the app.
+        pid: i32,
+        /// The class; `None` takes back what was set.
+        #[serde(default)]
+        class: Option<Class>,
+    },
+    /// Says that an app is in use although it is not in front, so that it is squeezed and killed
+    /// after those that are not. Taken from the owner of the process in the active session, and from
+    /// root. It holds until it is taken back or this connection closes. Answered by
+    /// [`Response::Ok`].
+    InUse {
+        /// A process of the app.
+        pid: i32,
+        /// Why it is in use.
+        #[serde(rename = "use")]
+        what: Use,
+        /// Whether it is, from now on.
+        on: bool,
+    },
+    /// From now on this connection gets a [`Response::Notice`] for everything that a shortage of
+    /// memory leads to. Answered by [`Response::Ok`].
+    Listen,
     /// What was done about shortages of memory: answered by [`Response::History`].
     History {
         /// So many entries at the most, the last ones.
@@ -149,6 +186,13 @@ pub enum Response {
     Explain(Box<Explain>),
     /// Answer to [`Request::Latency`].
     Latency(LatencyReport),
+    /// Answer to [`Request::Apps`].
+    Apps {
+        /// They, the one that was used last first.
+        apps: Vec<AppReport>,
+    },
+    /// To those who listen.
+    Notice(Notice),
     /// Answer to [`Request::History`].
     History {
         /// What was done, oldest first; at most [`HISTORY_MAX`].
@@ -451,6 +495,33 @@ mod tests {
             request(r#"{"op":"history"}"#).unwrap(),
             Request::History { last: HISTORY_MAX }
         );
+        assert_eq!(
+            request(r#"{"op":"apps"}"#).unwrap(),
+            Request::Apps { pid: None }
+        );
+        assert_eq!(
+            request(r#"{"op":"class","pid":7,"class":"keep"}"#).unwrap(),
+            Request::Class {
+                pid: 7,
+                class: Some(Class::Keep)
+            }
+        );
+        assert_eq!(
+            request(r#"{"op":"class","pid":7,"class":null}"#).unwrap(),
+            Request::Class {
+                pid: 7,
+                class: None
+            }
+        );
+        assert_eq!(
+            request(r#"{"op":"in-use","pid":7,"use":"unsaved","on":true}"#).unwrap(),
+            Request::InUse {
+                pid: 7,
+                what: Use::Unsaved,
+                on: true
+            }
+        );
+        assert_eq!(request(r#"{"op":"listen"}"#).unwrap(), Request::Listen);
         assert_eq!(
             request(r#"{"op":"latency"}"#).unwrap(),
             Request::Latency { app: None }

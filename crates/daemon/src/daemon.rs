@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use limelight_core::model::apps::Apps;
+use limelight_core::model::class::Classes;
 use limelight_core::model::footprint::Footprint;
 use limelight_core::model::pressure::Pressure;
 use limelight_core::model::topmost::{Holder, Topmost};
@@ -20,6 +22,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::actuators::device::DeviceDoor;
 use crate::actuators::{Actuators, Context};
+use crate::apps::Announced;
 use crate::boost::Surroundings;
 use crate::config::{self, Config, Origin};
 use crate::doors::{now, Doors, Roots};
@@ -31,6 +34,7 @@ use crate::prezero::Zeroing;
 use crate::reactor::{Reactor, Ready, Token};
 use crate::readahead::Readahead;
 use crate::restore::Ledger;
+use crate::sources::apps::AppsSource;
 use crate::sources::control::ControlSource;
 use crate::sources::oom_score_adj::OomScoreAdj;
 use crate::sources::pressure::PressureSource;
@@ -91,6 +95,11 @@ pub struct Daemon {
     pub(crate) pressure: Pressure,
     pub(crate) footprint: Option<(AppKey, Footprint)>,
     pub(crate) actuators: Actuators,
+    pub(crate) app_source: AppsSource,
+    /// The apps that were found.
+    pub(crate) apps: Apps,
+    /// Processes that were said to be in use.
+    pub(crate) announced: Announced,
     /// What was done about shortages of memory.
     pub(crate) history: History,
     /// Apps that could not be moved into a cgroup of their own.
@@ -186,6 +195,9 @@ impl Daemon {
             zeroing: Zeroing::default(),
             windows: ResponseWindows::new(config.settings.window),
             actuators: Actuators::new(ledger, device),
+            app_source: AppsSource::new(&doors, Classes::default()),
+            apps: Apps::default(),
+            announced: Announced::default(),
             history: History::open(
                 (!options.dry_run).then(|| config.state_directory()),
                 doors.boot_id(),
@@ -321,6 +333,7 @@ impl Daemon {
         }
         self.serve_clients();
         self.pass_time();
+        self.tell_deeds();
         waited.map(|_| ())
     }
 
@@ -426,6 +439,7 @@ impl Daemon {
         }
         for client in self.control.tidy(&self.reactor, now()) {
             self.windows.release(client);
+            self.announced.release(client);
             let shift = self.topmost.release(Holder(client), now());
             self.after(shift);
         }

@@ -34,6 +34,11 @@ pub struct Roots {
     pub input: PathBuf,
     /// logind's session files.
     pub sessions: PathBuf,
+    /// logind's files of inhibitor locks.
+    pub inhibit: PathBuf,
+    /// Where desktop entries and AppStream data are, the directories above `applications` and
+    /// `metainfo`, those that count first before the others.
+    pub data: Vec<PathBuf>,
     /// Exists where systemd is the init.
     pub systemd: PathBuf,
     /// Control socket, restore record and lock.
@@ -50,10 +55,30 @@ impl Default for Roots {
             device: DEVICE_PATH.into(),
             input: "/dev/input".into(),
             sessions: "/run/systemd/sessions".into(),
+            inhibit: "/run/systemd/inhibit".into(),
+            data: data_directories(),
             systemd: "/run/systemd/system".into(),
             runtime: RUNTIME_DIR.into(),
         }
     }
+}
+
+/// What `XDG_DATA_DIRS` names, and where sandboxes put the entries of what they installed for
+/// everybody.
+fn data_directories() -> Vec<PathBuf> {
+    let named = std::env::var("XDG_DATA_DIRS").unwrap_or_default();
+    let named = match named.as_str() {
+        "" => "/usr/local/share:/usr/share",
+        named => named,
+    };
+    let sandboxes = ["/var/lib/flatpak/exports/share", "/var/lib/snapd/desktop"];
+    let mut directories: Vec<PathBuf> = Vec::new();
+    for directory in named.split(':').chain(sandboxes).map(PathBuf::from) {
+        if directory.is_absolute() && !directories.contains(&directory) {
+            directories.push(directory);
+        }
+    }
+    directories
 }
 
 /// The opened roots.

@@ -51,6 +51,8 @@ pub struct Note<'a> {
 #[derive(Debug)]
 pub struct History {
     entries: VecDeque<HistoryEntry>,
+    /// What listeners were not told yet.
+    fresh: Vec<HistoryEntry>,
     boot: String,
     /// The kernel's OOM kills since boot, as of the last look.
     oom_kills: Option<u64>,
@@ -63,6 +65,7 @@ impl History {
     pub fn open(directory: Option<&Path>, boot: String) -> History {
         let mut history = History {
             entries: VecDeque::new(),
+            fresh: Vec::new(),
             boot,
             oom_kills: None,
             file: None,
@@ -115,6 +118,9 @@ impl History {
             memory: note.memory,
         };
         log(&entry);
+        if self.fresh.len() < usize::from(HISTORY_MAX) {
+            self.fresh.push(entry.clone());
+        }
         self.keep(entry);
         if let (Some(file), Some(entry)) = (&mut self.file, self.entries.back()) {
             match file.bytes < FILE_MAX_BYTES {
@@ -147,6 +153,11 @@ impl History {
             reason: format!("the kernel's OOM killer killed {processes}; its log says which"),
             memory: memory(),
         });
+    }
+
+    /// What was noted since this was asked last, oldest first.
+    pub fn take_fresh(&mut self) -> Vec<HistoryEntry> {
+        std::mem::take(&mut self.fresh)
     }
 
     /// The last entries, oldest first.
@@ -363,6 +374,8 @@ mod tests {
         assert_eq!(all.len(), 1);
         assert_eq!(all[0].deed, Deed::ForeignKill);
         assert!(all[0].reason.contains("2 processes"));
+        assert_eq!(history.take_fresh().len(), 1);
+        assert_eq!(history.take_fresh(), []);
     }
 
     #[test]

@@ -29,6 +29,7 @@
 )]
 
 pub mod actuators;
+pub mod apps;
 mod boost;
 pub mod config;
 pub mod daemon;

@@ -78,6 +78,7 @@ impl Daemon {
         if shift == Shift::Unchanged {
             return;
         }
+        self.note_topmost(now());
         match self.topmost.front() {
             Some(front) => info!("topmost: {} (by {})", front.app.name, front.source),
             None => info!("topmost: none"),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! What a client's line means, and the answer to it.
 
+mod apps;
+
 use limelight_core::control::{ErrorCode, FocusTarget, Request, Response};
 use limelight_core::model::topmost::{Claim, Holder};
 use limelight_core::model::App;
@@ -40,7 +42,7 @@ impl Daemon {
                 return Response::Error {
                     code: ErrorCode::BadRequest,
                     message: format!("not a request: {error}"),
-                    cure: "send {\"op\":\"status\"}, {\"op\":\"explain\",\"pid\":N}, {\"op\":\"latency\"}, {\"op\":\"history\"}, {\"op\":\"focus\",\"target\":{\"pid\":N},\"source\":\"NAME\"} or {\"op\":\"window\",\"event\":\"open\",\"source\":\"NAME\"}, one a line".to_owned(),
+                    cure: "send {\"op\":\"status\"}, {\"op\":\"explain\",\"pid\":N}, {\"op\":\"latency\"}, {\"op\":\"apps\"}, {\"op\":\"class\",\"pid\":N,\"class\":\"normal\"}, {\"op\":\"in-use\",\"pid\":N,\"use\":\"unsaved\",\"on\":true}, {\"op\":\"history\"}, {\"op\":\"listen\"}, {\"op\":\"focus\",\"target\":{\"pid\":N},\"source\":\"NAME\"} or {\"op\":\"window\",\"event\":\"open\",\"source\":\"NAME\"}, one a line".to_owned(),
                 }
             }
         };
@@ -58,6 +60,10 @@ impl Daemon {
             } => self.window(word, event, at_us, pid, &source),
             Request::Latency { app } => self.latency(app.as_deref()),
             Request::Status => Ok(Response::Status(Box::new(self.status()))),
+            Request::Apps { pid } => self.apps(pid),
+            Request::Class { pid, class } => self.set_class(word, pid, class),
+            Request::InUse { pid, what, on } => self.in_use(word, pid, what, on),
+            Request::Listen => Ok(self.listen(word)),
             Request::History { last } => Ok(Response::History {
                 entries: self.history.last(last).cloned().collect(),
             }),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The real loop on a machine of plain files: socket in, knobs out.
 
+#[path = "mechanism/apps.rs"]
+mod apps;
 #[path = "mechanism/boost.rs"]
 mod boost;
 mod common;

@@ -322,6 +322,15 @@ impl Cgroup {
         Ok(self.dir.inode_and_owner()?.1)
     }
 
+    /// An extended attribute of its directory as text, at most 255 bytes; `None` when it has none of
+    /// the name, or none at all (Linux before 5.7).
+    pub fn attribute(&self, name: &str) -> Option<String> {
+        let mut value = [0u8; 255];
+        let length = rustix::fs::fgetxattr(&self.dir, name, &mut value[..]).ok()?;
+        let value = value.get(..length)?;
+        Some(String::from_utf8_lossy(value).into_owned())
+    }
+
     /// A file that is missing in a group that lives means that its controller is not enabled.
     fn explain(&self, error: Error) -> Error {
         match error {

@@ -273,3 +273,17 @@ impl Drop for RealGroup {
         }
     }
 }
+
+#[test]
+fn an_attribute_is_text_or_nothing() {
+    let (temp, hierarchy) = fake();
+    let group = hierarchy.open(&path("/user.slice/app.scope")).unwrap();
+    assert_eq!(group.attribute("user.limelight.class"), None);
+    let directory = temp.path().join("user.slice/app.scope");
+    let flags = rustix::fs::XattrFlags::empty();
+    // Not every file system has them.
+    if rustix::fs::setxattr(&directory, "user.limelight.class", b"disposable", flags).is_ok() {
+        let value = group.attribute("user.limelight.class");
+        assert_eq!(value.as_deref(), Some("disposable"));
+    }
+}

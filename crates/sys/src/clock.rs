@@ -15,6 +15,13 @@ pub fn monotonic() -> Duration {
     read(ClockId::Monotonic)
 }
 
+/// Clock ticks since boot, as procfs counts them, as time since boot.
+pub fn ticks(count: u64) -> Duration {
+    let per_second = rustix::param::clock_ticks_per_second().max(1);
+    let rest = count % per_second * 1_000_000_000 / per_second;
+    Duration::from_secs(count / per_second) + Duration::from_nanos(rest)
+}
+
 fn read(clock: ClockId) -> Duration {
     let now = clock_gettime(clock);
     Duration::new(

@@ -43,6 +43,8 @@ pub struct FileStat {
     pub kind: FileKind,
     /// Number of the device whose requests read it: the file system's, or the block device itself.
     pub device: u64,
+    /// Its owner.
+    pub owner: u32,
 }
 
 impl FileStat {
@@ -67,6 +69,7 @@ impl FileStat {
                 FileKind::Block => stat.st_rdev,
                 _ => stat.st_dev,
             },
+            owner: stat.st_uid,
         }
     }
 

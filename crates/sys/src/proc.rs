@@ -176,6 +176,9 @@ mod tests {
         assert_eq!(own.owner_uid().unwrap(), status.effective_uid);
         assert!(own.exists());
         assert!(!own.cmdline().unwrap().is_empty());
+        let path = std::env::var("PATH").ok();
+        assert_eq!(own.environment("PATH").unwrap(), path);
+        assert_eq!(own.environment("PAT").unwrap(), None);
         assert!(own.threads().unwrap().contains(&stat.pid));
         assert_eq!(own.thread_start(stat.pid).unwrap(), stat.start_ticks);
         assert!(own.thread_start(1).unwrap_err().is_gone());

@@ -103,6 +103,14 @@ impl Process {
         })
     }
 
+    /// A variable of the environment that it was started with; `None` when that has none of the name.
+    pub fn environment(&self, name: &str) -> Result<Option<String>> {
+        let text = self.read("environ")?;
+        let mut variables = text.split('\0').filter_map(|line| line.split_once('='));
+        let found = variables.find(|(variable, _)| *variable == name);
+        Ok(found.map(|(_, value)| value.to_owned()))
+    }
+
     /// Its place in the cgroup v2 hierarchy, such as `/user.slice/app.scope`, as the reader's
     /// cgroup namespace shows it; `None` where no v2 hierarchy is mounted.
     pub fn cgroup(&self) -> Result<Option<String>> {

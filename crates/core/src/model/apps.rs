@@ -67,6 +67,8 @@ pub struct Found {
     pub app: App,
     /// Its owner.
     pub uid: u32,
+    /// When it was started, since boot.
+    pub started: Duration,
     /// Its class, and why it is that.
     pub class: Reasoned,
     /// Why it is in use, if it is.
@@ -84,7 +86,7 @@ pub struct Found {
 pub struct Known {
     /// As it was seen last.
     pub found: Found,
-    /// When it was seen first, since boot.
+    /// When it was started, or seen first if that was earlier, since boot.
     pub appeared: Duration,
     /// When it was in front last, since boot; `None`: never.
     pub last_topmost: Option<Duration>,
@@ -100,7 +102,7 @@ impl Known {
         self.found.app.key
     }
 
-    /// When it was used last: in front, or seen for the first time.
+    /// When it was used last: in front, or started.
     pub fn used(&self) -> Duration {
         self.last_topmost.unwrap_or(self.appeared)
     }
@@ -147,7 +149,7 @@ impl Apps {
             let known = match gone.remove(&key) {
                 Some(known) => follow(known, found, now),
                 None => Known {
-                    appeared: now,
+                    appeared: found.started.min(now),
                     last_topmost: self.fronts.get(&key).copied(),
                     low: (now, found.memory.allocated()),
                     before: found.memory.allocated(),
@@ -212,6 +214,7 @@ mod tests {
                 home: None,
             },
             uid: 1000,
+            started: Duration::MAX,
             class: Reasoned {
                 class: Class::Normal,
                 why: String::new(),
@@ -243,6 +246,17 @@ mod tests {
         let gone = apps.observe(vec![found(2, 1)], S(6));
         assert_eq!(gone.len(), 2);
         assert_eq!(order(&apps), ["app2"]);
+    }
+
+    #[test]
+    fn apps_that_were_never_in_front_are_as_old_as_they_are() {
+        let mut apps = Apps::default();
+        let started = |pid, second| Found {
+            started: S(second),
+            ..found(pid, 1)
+        };
+        apps.observe(vec![started(1, 7), started(2, 3), started(3, 5)], S(9));
+        assert_eq!(order(&apps), ["app2", "app3", "app1"]);
     }
 
     #[test]

@@ -113,7 +113,7 @@ impl Rule {
 }
 
 /// A class, and why it is that.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reasoned {
     /// The class.
     pub class: Class,

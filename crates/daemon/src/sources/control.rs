@@ -12,7 +12,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use limelight_core::control::{ErrorCode, Response, LINE_MAX, SOCKET_NAME};
+use limelight_core::control::{ErrorCode, Notice, Response, LINE_MAX, SOCKET_NAME};
 use limelight_sys::peercred::{peer, PeerCred};
 use rustix::event::epoll::EventFlags;
 use tracing::{debug, warn};
@@ -26,7 +26,7 @@ pub const CLIENTS_MAX: usize = 64;
 /// Most of them for one user other than root, so that no user can shut everybody else out.
 const CLIENTS_PER_USER: usize = 16;
 
-/// A client that holds no claim and says nothing for this long is let go.
+/// A client that holds no claim, does not listen and says nothing for this long is let go.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// A client that does not take its answers for this long is let go.
@@ -43,6 +43,10 @@ struct Client {
     unsent: Vec<u8>,
     last_word: Duration,
     holds_claim: bool,
+    /// It says what is in use.
+    announces: bool,
+    /// It is told what a shortage of memory leads to.
+    listens: bool,
     /// Nothing more is read; closed when everything is sent.
     closing: bool,
     armed: EventFlags,
@@ -160,6 +164,8 @@ impl ControlSource {
             unsent: Vec::new(),
             last_word: now,
             holds_claim: false,
+            announces: false,
+            listens: false,
             closing: false,
             armed: EventFlags::IN,
         };
@@ -220,6 +226,35 @@ impl ControlSource {
         }
     }
 
+    /// Notes whether this client's connection carries announcements.
+    pub fn set_announcing(&mut self, id: u64, announces: bool) {
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.announces = announces;
+        }
+    }
+
+    /// Notes that this client wants to be told.
+    pub fn set_listening(&mut self, id: u64) {
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.listens = true;
+        }
+    }
+
+    /// Tells everybody who listens; whoever does not take what it was told misses the rest.
+    pub fn tell(&mut self, notice: &Notice, now: Duration) {
+        let listeners = self.clients.values_mut().filter(|client| client.listens);
+        let heard = listeners.filter(|client| client.unsent.len() < WAITING_MAX);
+        let mut line = Vec::new();
+        for client in heard {
+            if line.is_empty() {
+                line = encode(&Response::Notice(notice.clone()));
+            }
+            client.unsent.extend_from_slice(&line);
+            client.last_word = now;
+            client.send(now);
+        }
+    }
+
     /// Lets go of clients that ended, are idle, or do not listen, and waits for the right things
     /// from the others. Returns the ids of those that are gone.
     pub fn tidy(&mut self, reactor: &Reactor, now: Duration) -> Vec<u64> {
@@ -228,7 +263,7 @@ impl ControlSource {
             let silent = now.saturating_sub(client.last_word);
             let over =
                 client.closing && client.unsent.is_empty() && !client.unread.contains(&b'\n');
-            let idle = !client.holds_claim && client.unsent.is_empty() && silent >= IDLE;
+            let idle = !client.stays() && client.unsent.is_empty() && silent >= IDLE;
             let stuck = !client.unsent.is_empty() && silent >= STUCK;
             if over || idle || stuck {
                 reactor.remove(&client.stream);
@@ -263,18 +298,21 @@ impl ControlSource {
     pub fn next_deadline(&self) -> Option<Duration> {
         self.clients
             .values()
-            .filter_map(
-                |client| match (client.unsent.is_empty(), client.holds_claim) {
-                    (false, _) => Some(client.last_word + STUCK),
-                    (true, false) => Some(client.last_word + IDLE),
-                    (true, true) => None,
-                },
-            )
+            .filter_map(|client| match (client.unsent.is_empty(), client.stays()) {
+                (false, _) => Some(client.last_word + STUCK),
+                (true, false) => Some(client.last_word + IDLE),
+                (true, true) => None,
+            })
             .min()
     }
 }
 
 impl Client {
+    /// Whether its connection means something although nothing is said.
+    fn stays(&self) -> bool {
+        self.holds_claim || self.announces || self.listens
+    }
+
     fn receive(&mut self, now: Duration) {
         if self.closing {
             return;

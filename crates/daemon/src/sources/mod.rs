@@ -2,6 +2,7 @@
 //! What tells the daemon something. A source turns what happened into plain values and does
 //! nothing else.
 
+pub mod apps;
 pub mod control;
 pub mod evdev;
 pub mod oom_score_adj;

@@ -60,7 +60,9 @@ impl Machine {
         machine.write("proc/kpagecgroup", "");
         machine.write("proc/pressure/memory", "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n");
         machine.write("sys/kernel/mm/lru_gen/enabled", "0x0007\n");
-        machine.write("limelight.toml", "[protect]\ninterval_ms = 100\n[sources]\nscan_interval_ms = 100\n[topmost]\ngap_ms = 60000\n[boost]\nenabled = false\n");
+        let state = machine.path("state/coldstart");
+        let state = format!("[readahead]\ndirectory = \"{}\"\n", state.display());
+        machine.write("limelight.toml", &format!("[protect]\ninterval_ms = 100\n[sources]\nscan_interval_ms = 100\n[topmost]\ngap_ms = 60000\n[boost]\nenabled = false\n{state}"));
         machine.make_cgroup("");
         machine
     }
@@ -129,6 +131,14 @@ impl Machine {
         self.write(&procs, &format!("{known}\n{pid}\n"));
     }
 
+    /// Makes a process somebody else's, as far as `/proc` tells.
+    pub fn give(&self, app: &App, uid: u32) {
+        let directory = format!("proc/{}", app.pid);
+        let status = format!("Tgid:\t{}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n", app.pid);
+        self.write(&format!("{directory}/status"), &status);
+        std::os::unix::fs::chown(self.path(&directory), Some(uid), None).unwrap();
+    }
+
     /// Kills a process and takes its entry away.
     pub fn end(&self, app: App, cgroup: &str) {
         let pid = app.pid;
@@ -167,6 +177,8 @@ impl Machine {
                 device: self.path("dev-limelight"),
                 input: self.path("dev-input"),
                 sessions: self.path("no-sessions"),
+                inhibit: self.path("inhibit"),
+                data: vec![self.path("data")],
                 systemd: self.path(""),
                 runtime: self.path("run"),
             },
@@ -209,6 +221,28 @@ impl Running<'_> {
         Client {
             stream: UnixStream::connect(&self.socket).unwrap(),
         }
+    }
+
+    /// Connects as another user.
+    pub fn connect_as(&self, uid: u32) -> Client {
+        let socket = self.socket.clone();
+        // Credentials are a thread's for the kernel, and this one ends with the connection made.
+        let connected = std::thread::spawn(move || {
+            rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(uid)).unwrap();
+            UnixStream::connect(&socket).unwrap()
+        });
+        Client {
+            stream: connected.join().unwrap(),
+        }
+    }
+
+    /// The next line that a client is told without having asked.
+    pub fn hear(&mut self, client: &mut Client) -> String {
+        client.stream.set_nonblocking(true).unwrap();
+        let mut line = String::new();
+        let mut reader = BufReader::new(client.stream.try_clone().unwrap());
+        self.until("a line", |_| reader.read_line(&mut line).is_ok());
+        line
     }
 
     /// Sends a request and turns the loop until its answer is there.

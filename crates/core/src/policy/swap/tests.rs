@@ -68,6 +68,7 @@ fn found(number: u64, spec: &Spec, mib: u64) -> Found {
             }),
         },
         uid: 1000,
+        started: Duration::MAX,
         class: Reasoned {
             class: spec.class,
             why: String::new(),

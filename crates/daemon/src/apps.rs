@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The apps that the daemon knows: the source's looks, the model, and what others say of them.
+
+use std::time::Duration;
+
+use limelight_core::model::apps::{Known, Use};
+use limelight_core::model::{AppKey, ProcessId};
+use tracing::debug;
+
+use crate::daemon::Daemon;
+use crate::doors::now;
+
+/// A request that names an app which the last look did not see has another one made, but not more
+/// often than this: anybody may ask.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// Most processes of which one connection says that they are in use.
+const ANNOUNCED_MAX: usize = 64;
+
+/// Processes that were said to be in use.
+#[derive(Debug, Default)]
+pub struct Announced {
+    /// By which connection, which process, why.
+    all: Vec<(u64, ProcessId, Use)>,
+}
+
+impl Announced {
+    /// A connection says it. `false`: it has said too much already.
+    pub fn add(&mut self, client: u64, id: ProcessId, what: Use) -> bool {
+        let own = self.all.iter().filter(|(by, _, _)| *by == client);
+        if self.all.contains(&(client, id, what)) {
+            return true;
+        }
+        if own.count() >= ANNOUNCED_MAX {
+            return false;
+        }
+        self.all.push((client, id, what));
+        true
+    }
+
+    /// A connection takes it back.
+    pub fn remove(&mut self, client: u64, id: ProcessId, what: Use) {
+        self.all.retain(|one| *one != (client, id, what));
+    }
+
+    /// A connection was closed.
+    pub fn release(&mut self, client: u64) {
+        self.all.retain(|(by, _, _)| *by != client);
+    }
+
+    /// Whether this connection says anything.
+    pub fn says(&self, client: u64) -> bool {
+        self.all.iter().any(|(by, _, _)| *by == client)
+    }
+
+    fn processes(&self) -> Vec<(ProcessId, Use)> {
+        let all = self.all.iter();
+        all.map(|(_, id, what)| (*id, *what)).collect()
+    }
+}
+
+impl Daemon {
+    /// Looks at the apps, unless that was done a moment ago. Returns those that are gone since.
+    pub(crate) fn look_at_apps(&mut self) -> Vec<Known> {
+        let at = now();
+        if !self.app_source.is_due(at) {
+            return Vec::new();
+        }
+        let helpers = &self.config.settings.boost.helpers;
+        let announced = self.announced.processes();
+        let found = self.app_source.look(&self.doors, helpers, &announced, at);
+        let gone = self.apps.observe(found, at);
+        for known in &gone {
+            debug!("{} is gone", known.found.app.name);
+        }
+        gone
+    }
+
+    /// The app in front, and the one before it until now, were used.
+    pub(crate) fn note_topmost(&mut self, at: Duration) {
+        if let Some(app) = self.topmost.previous() {
+            self.apps.was_topmost(app.key, at);
+        }
+        // Last, so that it counts as used later.
+        if let Some(front) = self.topmost.front() {
+            self.app_source.was_topmost(&front.app);
+            self.apps.was_topmost(front.app.key, at);
+        }
+    }
+
+    /// The app to which a process belongs, as of a look that is recent enough.
+    pub(crate) fn known_app_of(&mut self, pid: i32) -> Option<AppKey> {
+        let find = |daemon: &Daemon| {
+            let all = daemon.apps.by_use();
+            let has = |known: &&&Known| known.found.members.iter().any(|member| member.pid == pid);
+            all.iter().find(has).map(|known| known.key())
+        };
+        self.look_at_apps();
+        if let Some(key) = find(self) {
+            return Some(key);
+        }
+        if !self.app_source.looked_within(LOOK_AGAIN, now()) {
+            self.app_source.forget_look();
+            self.look_at_apps();
+        }
+        find(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const APP: ProcessId = ProcessId {
+        pid: 7,
+        starttime: 1,
+    };
+
+    #[test]
+    fn what_a_connection_said_ends_with_it() {
+        let mut announced = Announced::default();
+        assert!(announced.add(1, APP, Use::Unsaved));
+        assert!(announced.add(1, APP, Use::Unsaved));
+        assert!(announced.add(2, APP, Use::Audio));
+        assert_eq!(announced.processes().len(), 2);
+        announced.remove(2, APP, Use::Unsaved);
+        announced.release(1);
+        assert_eq!(announced.processes(), [(APP, Use::Audio)]);
+        assert!(announced.says(2) && !announced.says(1));
+    }
+
+    #[test]
+    fn no_connection_says_without_end() {
+        let mut announced = Announced::default();
+        for pid in 0..1000 {
+            announced.add(1, ProcessId { pid, starttime: 1 }, Use::Visible);
+        }
+        assert_eq!(announced.processes().len(), ANNOUNCED_MAX);
+        assert!(announced.add(2, APP, Use::Visible));
+    }
+}

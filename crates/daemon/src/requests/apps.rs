@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Requests about apps: which there are, their class, their use.
+
+use limelight_core::control::{AppReport, ErrorCode, Notice, Response, Role};
+use limelight_core::model::apps::{Known, Use};
+use limelight_core::model::class::Class;
+use limelight_core::model::AppKey;
+use limelight_sys::peercred::PeerCred;
+
+use crate::daemon::Daemon;
+use crate::identify::Refusal;
+use crate::report::app_status;
+use crate::sources::apps::Override;
+use crate::sources::control::Word;
+use crate::trust;
+
+/// The process belongs to no app that the daemon knows.
+fn no_app(pid: i32) -> Refusal {
+    Refusal::new(
+        ErrorCode::NotAnApp,
+        format!("pid {pid} belongs to no app that is known: no unit was made for it, and it was never in front"),
+        format!("name a process of an app (limelight class list), or have it known: limelight focus {pid}"),
+    )
+}
+
+impl Daemon {
+    /// Answer to `apps`.
+    pub(super) fn apps(&mut self, pid: Option<i32>) -> Result<Response, Refusal> {
+        let only = match pid {
+            Some(pid) => Some(self.known_app_of(pid).ok_or_else(|| no_app(pid))?),
+            None => None,
+        };
+        self.look_at_apps();
+        let all = self.apps.by_use().into_iter().rev();
+        let chosen = all.filter(|known| only.is_none_or(|key| known.key() == key));
+        Ok(Response::Apps {
+            apps: chosen.map(|known| self.app_report(known)).collect(),
+        })
+    }
+
+    fn app_report(&self, known: &Known) -> AppReport {
+        let key = known.key();
+        let found = &known.found;
+        let swapping = &self.actuators.in_force.swapping;
+        let identity = self.app_source.identity(key).cloned().unwrap_or_default();
+        AppReport {
+            app: app_status(&found.app),
+            uid: found.uid,
+            role: self.role_of(key),
+            class: found.class.class,
+            why: found.class.why.clone(),
+            set_by: self.app_source.override_of(key).map(|set| set.uid),
+            last_topmost_ms: known.last_topmost.map(|at| at.as_millis() as u64),
+            started_ms: known.appeared.as_millis() as u64,
+            uses: found.uses.clone(),
+            untouchable: found.untouchable.clone(),
+            processes: found.members.len() as u32,
+            resident: found.memory.resident,
+            anonymous: found.memory.anonymous,
+            swapped: found.memory.swapped,
+            frozen: swapping.frozen.iter().any(|(app, _)| *app == key),
+            exempt: swapping.exempt.contains(&key),
+            desktop_id: identity.desktop_id,
+            executable: identity.executable,
+            package: identity.package,
+            categories: identity.categories,
+        }
+    }
+
+    fn role_of(&self, key: AppKey) -> Role {
+        let front = self.topmost.front().map(|front| front.app.key);
+        let previous = self.topmost.previous().map(|app| app.key);
+        match key {
+            key if front == Some(key) => Role::Topmost,
+            key if previous == Some(key) => Role::Previous,
+            _ => Role::Background,
+        }
+    }
+
+    /// Whether a caller may speak of this process now.
+    fn may_speak_of(&self, peer: PeerCred, pid: i32) -> Result<(), Refusal> {
+        let others = self.topmost.held_by_other_user(peer.uid);
+        trust::may_speak(&self.doors, peer.uid, others)?;
+        trust::owns_process(&self.doors, peer.uid, pid)
+    }
+
+    /// Answer to `class`.
+    pub(super) fn set_class(
+        &mut self,
+        word: &Word,
+        pid: i32,
+        class: Option<Class>,
+    ) -> Result<Response, Refusal> {
+        let peer = word.peer;
+        self.may_speak_of(peer, pid)?;
+        let key = self.known_app_of(pid).ok_or_else(|| no_app(pid))?;
+        // A user's process in an app of somebody else's makes that app not his.
+        let known = self.apps.get(key).ok_or_else(|| no_app(pid))?;
+        let pids: Vec<i32> = known.found.members.iter().map(|id| id.pid).collect();
+        trust::owns_all(&self.doors, peer.uid, &pids)?;
+        let name = known.found.app.name.clone();
+        let before = self.app_source.override_of(key);
+        if peer.uid != 0 {
+            self.may_lower(key, &name, before, class)?;
+        }
+        let set = class.map(|class| Override {
+            class,
+            uid: peer.uid,
+        });
+        self.app_source.set_override(key, set);
+        self.look_at_apps();
+        let now = self.apps.get(key).map(|known| &known.found.class);
+        let now = now.ok_or_else(|| no_app(pid))?;
+        Ok(Response::Ok {
+            message: format!("{name} is {}: {}", now.class, now.why),
+        })
+    }
+
+    /// What an app's owner may say of its class.
+    fn may_lower(
+        &self,
+        key: AppKey,
+        name: &str,
+        before: Option<Override>,
+        class: Option<Class>,
+    ) -> Result<(), Refusal> {
+        if before.is_some_and(|set| set.uid == 0) {
+            return Err(Refusal::new(
+                ErrorCode::NotAllowed,
+                format!("root set the class of {name}"),
+                "ask root to take it back (limelight class set)",
+            ));
+        }
+        let given = self.app_source.given_class(key).unwrap_or_default();
+        match class {
+            Some(class) if class > given.class => Err(Refusal::new(
+                ErrorCode::NotAllowed,
+                format!(
+                    "{name} is {}, and only root may raise it to {class}: {}",
+                    given.class, given.why
+                ),
+                "set it as root, or add it to [class] in /etc/limelight/limelight.toml",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Answer to `in-use`.
+    pub(super) fn in_use(
+        &mut self,
+        word: &Word,
+        pid: i32,
+        what: Use,
+        on: bool,
+    ) -> Result<Response, Refusal> {
+        self.may_speak_of(word.peer, pid)?;
+        let process = self.doors.process(pid);
+        let (id, _) = process.map_err(|error| crate::identify::no_process(pid, error))?;
+        match on {
+            true if !self.announced.add(word.client, id, what) => {
+                return Err(Refusal::new(
+                    ErrorCode::Busy,
+                    "this connection said of too many processes that they are in use",
+                    "take back what has ended",
+                ))
+            }
+            true => {}
+            false => self.announced.remove(word.client, id, what),
+        }
+        let holds = self.announced.says(word.client);
+        self.control.set_announcing(word.client, holds);
+        let message = match on {
+            true => format!("pid {pid} {}, until this connection closes", what.clause()),
+            false => format!("pid {pid} is not said to be in use so any more"),
+        };
+        Ok(Response::Ok { message })
+    }
+
+    /// Answer to `listen`.
+    pub(super) fn listen(&mut self, word: &Word) -> Response {
+        self.control.set_listening(word.client);
+        Response::Ok {
+            message: "told of everything that a shortage of memory leads to".to_owned(),
+        }
+    }
+
+    /// Tells those who listen what was done since the last time.
+    pub(crate) fn tell_deeds(&mut self) {
+        for entry in self.history.take_fresh() {
+            self.control.tell(&Notice::Done(entry), crate::doors::now());
+        }
+    }
+}

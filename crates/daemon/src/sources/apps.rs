@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Which apps there are, whose they are, what they are for, and whether they are in use.
+//!
+//! A look costs a few system calls for each process of each app. Nobody looks while nothing happens:
+//! only events, shortages of memory and requests do, and then not more often than every
+//! [`LOOK_EVERY`].
+
+mod desktop;
+mod sight;
+mod untouchable;
+mod uses;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use limelight_core::model::apps::{AppMemory, Found, Use};
+use limelight_core::model::class::{Class, Classes, Identity, Reasoned};
+use limelight_core::model::unit::{self, Starter, Unit};
+use limelight_core::model::{App, AppKey, ProcessId};
+use limelight_sys::cgroup::Cgroup;
+use limelight_sys::clock;
+use limelight_sys::process::Process;
+
+use crate::doors::Doors;
+
+use self::desktop::Desktop;
+use self::sight::Sighted;
+use self::untouchable::Untouchable;
+
+/// At most one look in this time.
+pub const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// The variable of the environment, and the attribute of the cgroup, by which an app asks for a
+/// class.
+const ASKS_VARIABLE: &str = "LIMELIGHT_CLASS";
+const ASKS_ATTRIBUTE: &str = "user.limelight.class";
+
+/// What does not change while an app's main process runs the same program.
+#[derive(Debug)]
+struct Details {
+    main: ProcessId,
+    /// By it another program is recognised.
+    comm: String,
+    uid: u32,
+    name: String,
+    identity: Identity,
+    /// Why it is never touched, by what it is.
+    untouchable: Option<String>,
+}
+
+/// A class that somebody set while the app runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Override {
+    /// The class.
+    pub class: Class,
+    /// Who set it.
+    pub uid: u32,
+}
+
+/// The source.
+#[derive(Debug)]
+pub struct AppsSource {
+    classes: Classes,
+    desktop: Desktop,
+    /// Apps that were in front.
+    fronts: BTreeMap<AppKey, App>,
+    details: BTreeMap<AppKey, Details>,
+    overrides: BTreeMap<AppKey, Override>,
+    looked_at: Option<Duration>,
+}
+
+impl AppsSource {
+    /// A source that has not looked yet.
+    pub fn new(doors: &Doors, classes: Classes) -> AppsSource {
+        AppsSource {
+            classes,
+            desktop: Desktop::new(&doors.roots.data),
+            fronts: BTreeMap::new(),
+            details: BTreeMap::new(),
+            overrides: BTreeMap::new(),
+            looked_at: None,
+        }
+    }
+
+    /// Other rules and categories from now on.
+    pub fn set_classes(&mut self, classes: Classes) {
+        self.classes = classes;
+        self.looked_at = None;
+    }
+
+    /// An app is in front: it stays known for as long as it lives.
+    pub fn was_topmost(&mut self, app: &App) {
+        self.fronts.insert(app.key, app.clone());
+    }
+
+    /// Sets a class for as long as the app lives, or takes that back.
+    pub fn set_override(&mut self, key: AppKey, class: Option<Override>) {
+        match class {
+            Some(class) => _ = self.overrides.insert(key, class),
+            None => _ = self.overrides.remove(&key),
+        }
+        self.looked_at = None;
+    }
+
+    /// What was set for an app.
+    pub fn override_of(&self, key: AppKey) -> Option<Override> {
+        self.overrides.get(&key).copied()
+    }
+
+    /// What an app's class depends on; `None` for one that the last look did not find.
+    pub fn identity(&self, key: AppKey) -> Option<&Identity> {
+        Some(&self.details.get(&key)?.identity)
+    }
+
+    /// The class of an app as if nobody had set one.
+    pub fn given_class(&self, key: AppKey) -> Option<Reasoned> {
+        Some(self.classes.of(self.identity(key)?))
+    }
+
+    /// Whether the last look is too old.
+    pub fn is_due(&self, now: Duration) -> bool {
+        !self.looked_within(LOOK_EVERY, now)
+    }
+
+    /// Whether the last look was no longer ago than that.
+    pub fn looked_within(&self, time: Duration, now: Duration) -> bool {
+        self.looked_at
+            .is_some_and(|then| now.saturating_sub(then) < time)
+    }
+
+    /// The next look is due at once.
+    pub fn forget_look(&mut self) {
+        self.looked_at = None;
+    }
+
+    /// Looks. `helpers` are the names of programs that serve whichever app is topmost, `announced`
+    /// the processes that were said to be in use.
+    pub fn look(
+        &mut self,
+        doors: &Doors,
+        helpers: &[String],
+        announced: &[(ProcessId, Use)],
+        now: Duration,
+    ) -> Vec<Found> {
+        self.looked_at = Some(now);
+        self.desktop.refresh();
+        let sighted = sight::all(doors, self.fronts.values());
+        let alive: BTreeSet<AppKey> = sighted.iter().map(|app| app.key).collect();
+        self.fronts.retain(|key, _| alive.contains(key));
+        self.details.retain(|key, _| alive.contains(key));
+        self.overrides.retain(|key, _| alive.contains(key));
+        for app in &sighted {
+            self.describe(doors, app);
+        }
+        let mut in_use: Vec<(i32, Use)> = uses::inhibitors(&doors.roots.inhibit);
+        in_use.extend(uses::sounding(&doors.proc));
+        let untouchable = Untouchable::new(doors, helpers, &sighted);
+        let found = sighted.iter().filter_map(|app| {
+            let details = self.details.get(&app.key)?;
+            let told = announced.iter().filter(|(id, _)| app.has(*id));
+            let seen = in_use.iter().filter(|(pid, _)| app.has_pid(*pid));
+            let told = told.map(|(_, what)| *what);
+            let mut uses: Vec<Use> = told.chain(seen.map(|(_, what)| *what)).collect();
+            uses.sort_unstable();
+            uses.dedup();
+            Some(Found {
+                app: App {
+                    key: app.key,
+                    name: details.name.clone(),
+                    process: Some(details.main),
+                    home: app.home.clone(),
+                },
+                uid: details.uid,
+                started: clock::ticks(details.main.starttime),
+                class: self.class(app, &details.identity),
+                uses,
+                untouchable: untouchable
+                    .why(doors, app)
+                    .or_else(|| details.untouchable.clone()),
+                memory: memory(doors, app),
+                members: app.members.iter().map(|member| member.id).collect(),
+            })
+        });
+        found.collect()
+    }
+
+    fn class(&self, app: &Sighted, identity: &Identity) -> Reasoned {
+        let given = self.classes.of(identity);
+        match self.overrides.get(&app.key) {
+            None => given,
+            // It may have been more when its owner asked.
+            Some(set) if set.uid != 0 && set.class >= given.class => given,
+            Some(set) => Reasoned {
+                class: set.class,
+                why: format!(
+                    "uid {} set it (limelight class set); otherwise {}: {}",
+                    set.uid, given.class, given.why
+                ),
+            },
+        }
+    }
+
+    /// Learns what an app is, when it is a new one or runs another program.
+    fn describe(&mut self, doors: &Doors, app: &Sighted) {
+        let Some(main) = app.main() else {
+            return;
+        };
+        let known = self.details.get(&app.key);
+        if known.is_some_and(|known| known.main == main.id && known.comm == main.comm) {
+            return;
+        }
+        let Some(process) = doors.same_process(main.id) else {
+            return;
+        };
+        let Ok(status) = process.status() else {
+            return;
+        };
+        let unit = app.unit_name().and_then(unit::parse);
+        let executable = executable(&process);
+        let entry = self
+            .desktop
+            .find(unit.as_ref(), executable.as_deref(), &main.comm);
+        let first_id = unit.as_ref().and_then(|unit| unit.ids.first()).cloned();
+        let desktop_id = entry.map(|entry| entry.id.clone()).or(first_id);
+        let mut categories = entry.map_or_else(Vec::new, |entry| entry.categories.clone());
+        if let Some(id) = &desktop_id {
+            categories.extend(self.desktop.appstream_categories(id));
+        }
+        let shown = entry.filter(|entry| !entry.name.is_empty());
+        let name = shown.map(|entry| entry.name.clone());
+        let identity = Identity {
+            package: package(&process, executable.as_deref()),
+            cgroup: app.home.as_ref().map(|home| home.path.clone()),
+            asks: asks(&process, app.group.as_ref()),
+            desktop_id,
+            executable,
+            categories,
+        };
+        let name = name
+            .or_else(|| identity.desktop_id.clone())
+            .or_else(|| identity.package.clone())
+            .unwrap_or_else(|| main.comm.clone());
+        let in_menu = entry.is_some_and(|entry| !entry.hidden);
+        let was_front = self.fronts.contains_key(&app.key);
+        let untouchable = match was_front {
+            true => None,
+            false => service(app, unit.as_ref(), in_menu),
+        };
+        let details = Details {
+            main: main.id,
+            comm: main.comm.clone(),
+            uid: status.real_uid,
+            name,
+            identity,
+            untouchable: untouchable.or_else(|| exempt(&process)),
+        };
+        self.details.insert(app.key, details);
+    }
+}
+
+/// Why a unit holds no app that a person started, if it does not.
+fn service(app: &Sighted, unit: Option<&Unit>, in_menu: bool) -> Option<String> {
+    let path = app.home.as_ref().map_or("", |home| home.path.as_str());
+    if path.starts_with("/system.slice/") {
+        return Some("it is a service of the system".to_owned());
+    }
+    let by = match unit?.starter {
+        Starter::Autostart => "it was started with the session",
+        Starter::Bus => "it was started by the message bus",
+        Starter::Launcher | Starter::Other => return None,
+    };
+    // What has no place in the menus is part of the session: a settings daemon, a key ring.
+    (!in_menu).then(|| format!("{by}, and is in no menu: a service of the session"))
+}
+
+/// What the kernel's OOM killer may not take, we do not take either.
+fn exempt(process: &Process) -> Option<String> {
+    let exempt = process.oom_score_adj().is_ok_and(|score| score == -1000);
+    exempt.then(|| "its oom_score_adj is -1000".to_owned())
+}
+
+fn executable(process: &Process) -> Option<String> {
+    let (_, path) = process.program().ok()?;
+    let path = path.to_string_lossy().into_owned();
+    Some(
+        path.strip_suffix(" (deleted)")
+            .map_or(path.clone(), str::to_owned),
+    )
+}
+
+/// An app of Android's runs in a copy of the zygote, which takes its package for a name.
+fn package(process: &Process, executable: Option<&str>) -> Option<String> {
+    let zygote = executable?.rsplit('/').next()?.starts_with("app_process");
+    let name = process
+        .cmdline()
+        .ok()
+        .filter(|_| zygote)?
+        .into_iter()
+        .next()?;
+    // Its services run in processes of their own: `PACKAGE:SERVICE`.
+    let package = name.split(':').next()?.to_owned();
+    (package.contains('.') && !package.contains('/')).then_some(package)
+}
+
+/// What an app asks for itself, and how. A word that is no class asks for nothing.
+fn asks(process: &Process, group: Option<&Cgroup>) -> Option<(Class, String)> {
+    let attribute = group.and_then(|group| group.attribute(ASKS_ATTRIBUTE));
+    let variable = || process.environment(ASKS_VARIABLE).ok()?;
+    let word = |text: String| text.trim().parse::<Class>().ok();
+    let by_attribute = attribute.and_then(word);
+    by_attribute
+        .map(|class| (class, ASKS_ATTRIBUTE))
+        .or_else(|| Some((variable().and_then(word)?, ASKS_VARIABLE)))
+        .map(|(class, how)| (class, how.to_owned()))
+}
+
+/// By its cgroup where it has one of its own, else by its processes: what they share with each other
+/// then counts once for each.
+fn memory(doors: &Doors, app: &Sighted) -> AppMemory {
+    let by_group = app.group.as_ref().and_then(|group| {
+        let stat = group.memory_stat().ok()?;
+        Some(AppMemory {
+            resident: group.memory_current().ok()?,
+            // Neither has a file to be dropped to.
+            anonymous: stat
+                .get("anon")?
+                .saturating_add(stat.get("shmem").unwrap_or(0)),
+            swapped: group.swap_current().unwrap_or(0),
+        })
+    });
+    by_group.unwrap_or_else(|| {
+        let mut sum = AppMemory::default();
+        for member in &app.members {
+            let process = doors.same_process(member.id);
+            let Some(status) = process.and_then(|process| process.status().ok()) else {
+                continue;
+            };
+            let anonymous = status.rss_anon_bytes.unwrap_or(0);
+            sum.anonymous = sum.anonymous.saturating_add(anonymous);
+            sum.resident = sum
+                .resident
+                .saturating_add(anonymous)
+                .saturating_add(status.rss_file_bytes.unwrap_or(0));
+            sum.swapped = sum.swapped.saturating_add(status.swap_bytes.unwrap_or(0));
+        }
+        sum
+    })
+}
+
+#[cfg(test)]
+#[path = "apps_tests.rs"]
+mod tests;

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+use super::*;
+use crate::doors::Roots;
+use limelight_core::model::class::Rule;
+use limelight_core::model::Home;
+use std::fs;
+use std::os::unix::fs::symlink;
+
+const USER: &str = "/user.slice/user-1000.slice/user@1000.service/app.slice";
+
+/// A system with processes that exist on paper only.
+struct Fixture {
+    temp: tempfile::TempDir,
+    doors: Doors,
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        let temp = tempfile::tempdir().unwrap();
+        for directory in ["proc", "sys", "cgroup", "sessions"] {
+            fs::create_dir(temp.path().join(directory)).unwrap();
+        }
+        let roots = Roots {
+            proc: temp.path().join("proc"),
+            sys: temp.path().join("sys"),
+            cgroup: Some(temp.path().join("cgroup")),
+            sessions: temp.path().join("sessions"),
+            inhibit: temp.path().join("inhibit"),
+            data: vec![temp.path().join("data")],
+            ..Roots::default()
+        };
+        let fixture = Fixture {
+            doors: Doors::open(roots).unwrap(),
+            temp,
+        };
+        fixture.group("", &[]);
+        fixture
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        let path = self.temp.path().join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn process(&self, pid: i32, ppid: i32, comm: &str, uid: u32) {
+        let proc = format!("proc/{pid}");
+        // Started in the order of their numbers.
+        let stat =
+            format!("{pid} ({comm}) S {ppid} 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 {pid}00 0 0\n");
+        self.write(&format!("{proc}/stat"), &stat);
+        let uids = format!("{uid}\t{uid}\t{uid}\t{uid}");
+        let status =
+            format!("Tgid:\t{pid}\nUid:\t{uids}\nRssAnon:\t40 kB\nRssFile:\t8 kB\nVmSwap:\t4 kB\n");
+        self.write(&format!("{proc}/status"), &status);
+        self.write(&format!("{proc}/cmdline"), &format!("{comm}\0"));
+        self.write(&format!("{proc}/environ"), "HOME=/x\0");
+        self.write(&format!("{proc}/oom_score_adj"), "0\n");
+        let exe = self.temp.path().join(format!("{proc}/exe"));
+        if !exe.is_symlink() {
+            symlink("/bin/sh", exe).unwrap();
+        }
+    }
+
+    fn group(&self, path: &str, pids: &[i32]) {
+        let procs: String = pids.iter().map(|pid| format!("{pid}\n")).collect();
+        self.write(&format!("cgroup{path}/cgroup.procs"), &procs);
+    }
+
+    /// A unit with memory of its own and these processes.
+    fn unit(&self, path: &str, pids: &[i32]) {
+        self.group(path, pids);
+        self.write(&format!("cgroup{path}/memory.current"), "8192\n");
+        self.write(&format!("cgroup{path}/memory.swap.current"), "4096\n");
+        self.write(
+            &format!("cgroup{path}/memory.stat"),
+            "anon 5000\nshmem 96\n",
+        );
+        for pid in pids {
+            self.process(*pid, 1, &format!("p{pid}"), 1000);
+        }
+    }
+
+    fn source(&self, classes: Classes) -> AppsSource {
+        AppsSource::new(&self.doors, classes)
+    }
+
+    fn look(&self, source: &mut AppsSource) -> Vec<Found> {
+        let helpers = ["Xorg".to_owned()];
+        source.look(&self.doors, &helpers, &[], Duration::from_secs(1))
+    }
+
+    fn look_anew(&self) -> Vec<Found> {
+        self.look(&mut self.source(Classes::default()))
+    }
+
+    fn front(&self, pid: i32) -> App {
+        App {
+            key: AppKey::Tree(id(pid)),
+            name: "front".to_owned(),
+            process: Some(id(pid)),
+            home: Some(Home {
+                path: "/user.slice/session-2.scope".to_owned(),
+                inode: 1,
+                own: false,
+                adopted: false,
+            }),
+        }
+    }
+}
+
+fn id(pid: i32) -> ProcessId {
+    ProcessId {
+        pid,
+        starttime: pid as u64 * 100,
+    }
+}
+
+fn names(found: &[Found]) -> Vec<&str> {
+    let mut names: Vec<&str> = found.iter().map(|found| found.app.name.as_str()).collect();
+    names.sort_unstable();
+    names
+}
+
+fn pids(found: &Found) -> Vec<i32> {
+    found.members.iter().map(|member| member.pid).collect()
+}
+
+fn why(found: &[Found], name: &str) -> Option<String> {
+    let found = found.iter().find(|found| found.app.name == name);
+    found
+        .unwrap_or_else(|| panic!("{name} is missing"))
+        .untouchable
+        .clone()
+}
+
+#[test]
+fn units_of_everybody_are_found_wherever_they_are() {
+    let system = Fixture::new();
+    system.unit(
+        &format!("{USER}/app-gnome-org.x.Notes-7.scope"),
+        &[101, 102],
+    );
+    system.unit("/app.slice/app-news-1.scope", &[110]);
+    system.unit("/limelight.slice/app-120-12000.scope", &[120]);
+    system.unit("/app.slice/app-empty-1.scope", &[]);
+    system.unit("/app.slice/other.scope", &[130]);
+    system.unit("/system.slice/run-u1.service", &[140]);
+    let found = system.look_anew();
+    assert_eq!(names(&found), ["news", "org.x.Notes", "p120"]);
+    let notes = found
+        .iter()
+        .find(|found| found.app.name == "org.x.Notes")
+        .unwrap();
+    assert_eq!((notes.uid, pids(notes)), (1000, vec![101, 102]));
+    assert_eq!(notes.app.process, Some(id(101)));
+    let memory = AppMemory {
+        resident: 8192,
+        anonymous: 5096,
+        swapped: 4096,
+    };
+    assert_eq!(notes.memory, memory);
+    assert_eq!(notes.started, Duration::from_secs(101));
+    // What we moved is known by the process that was moved.
+    let adopted = found.iter().find(|found| found.app.name == "p120").unwrap();
+    assert_eq!(adopted.app.key, AppKey::Tree(id(120)));
+    assert!(adopted.app.own_home().is_some());
+}
+
+#[test]
+fn what_was_in_front_stays_known_for_as_long_as_it_lives() {
+    let system = Fixture::new();
+    for (pid, ppid, comm) in [
+        (201, 1, "term"),
+        (202, 201, "sh"),
+        (203, 202, "edit"),
+        (204, 203, "lsp"),
+    ] {
+        system.process(pid, ppid, comm, 1000);
+    }
+    // A child that has a unit of its own.
+    system.unit("/app.slice/app-player-1.scope", &[205]);
+    system.process(205, 202, "player", 1000);
+    let mut source = system.source(Classes::default());
+    assert_eq!(names(&system.look(&mut source)), ["player"]);
+    source.was_topmost(&system.front(201));
+    source.was_topmost(&system.front(203));
+    let found = system.look(&mut source);
+    assert_eq!(names(&found), ["edit", "player", "term"]);
+    let members = |name| pids(found.iter().find(|found| found.app.name == name).unwrap());
+    assert_eq!(members("term"), [201, 202]);
+    assert_eq!(members("edit"), [203, 204]);
+    let edit = found.iter().find(|found| found.app.name == "edit").unwrap();
+    assert_eq!(edit.memory.anonymous, 80 << 10);
+    assert_eq!(edit.memory.swapped, 8 << 10);
+    // Another process of the same number is not the app.
+    system.write(
+        "proc/203/stat",
+        "203 (x) S 202 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 7 0 0\n",
+    );
+    assert_eq!(names(&system.look(&mut source)), ["player", "term"]);
+}
+
+#[test]
+fn classes_come_from_entries_rules_and_wishes() {
+    let system = Fixture::new();
+    system.write(
+        "data/applications/org.x.Notes.desktop",
+        "[Desktop Entry]\nName=Notes\nExec=notes\nCategories=Office;\n",
+    );
+    system.unit("/app.slice/app-org.x.Notes-7.scope", &[301]);
+    system.unit("/app.slice/app-game-1.scope", &[302]);
+    system.write("proc/302/environ", "A=b\0LIMELIGHT_CLASS=disposable\0");
+    let table = vec![("Office".to_owned(), Class::Keep)];
+    let mut source = system.source(Classes::new(Vec::new(), table.clone()));
+    let class = |found: &[Found], pid: i32| {
+        let of = found.iter().find(|found| pids(found) == [pid]).unwrap();
+        of.class.class
+    };
+    let found = system.look(&mut source);
+    assert_eq!(names(&found), ["Notes", "game"]);
+    assert_eq!(
+        (class(&found, 301), class(&found, 302)),
+        (Class::Keep, Class::Disposable)
+    );
+
+    let rule = Rule::new("*/app-game-*", Class::Keep, "limelight.toml:3");
+    source.set_classes(Classes::new(vec![rule], table));
+    let found = system.look(&mut source);
+    assert_eq!(class(&found, 302), Class::Keep);
+
+    // Its owner may lower it, and the least of all counts.
+    let key = found
+        .iter()
+        .find(|found| pids(found) == [301])
+        .unwrap()
+        .app
+        .key;
+    let set = |source: &mut AppsSource, class, uid| {
+        source.set_override(key, Some(Override { class, uid }));
+        system.look(source)
+    };
+    assert_eq!(
+        class(&set(&mut source, Class::Normal, 1000), 301),
+        Class::Normal
+    );
+    source.set_classes(Classes::default());
+    assert_eq!(
+        class(&set(&mut source, Class::Keep, 1000), 301),
+        Class::Normal
+    );
+    assert_eq!(class(&set(&mut source, Class::Keep, 0), 301), Class::Keep);
+    source.set_override(key, None);
+    assert_eq!(class(&system.look(&mut source), 301), Class::Normal);
+    assert_eq!(source.given_class(key).unwrap().class, Class::Normal);
+}
+
+#[test]
+fn a_program_that_replaced_itself_is_looked_at_anew() {
+    let system = Fixture::new();
+    system.unit("/run-u1.scope", &[310]);
+    let mut source = system.source(Classes::default());
+    assert_eq!(names(&system.look(&mut source)), ["p310"]);
+    system.process(310, 1, "game", 1000);
+    assert_eq!(names(&system.look(&mut source)), ["game"]);
+}
+
+#[test]
+fn an_android_app_is_its_package() {
+    let system = Fixture::new();
+    system.unit("/app.slice/run-u1.scope", &[320]);
+    fs::remove_file(system.temp.path().join("proc/320/exe")).unwrap();
+    let zygote = system.temp.path().join("app_process64");
+    fs::write(&zygote, "").unwrap();
+    symlink(&zygote, system.temp.path().join("proc/320/exe")).unwrap();
+    system.write("proc/320/cmdline", "com.example.news:sync\0");
+    let mut source = system.source(Classes::default());
+    let found = system.look(&mut source);
+    assert_eq!(names(&found), ["com.example.news"]);
+    let identity = source.identity(found[0].app.key).unwrap();
+    assert_eq!(identity.package.as_deref(), Some("com.example.news"));
+    assert_eq!(identity.executable.as_deref(), zygote.to_str());
+}
+
+#[test]
+fn what_others_need_is_never_touched() {
+    let system = Fixture::new();
+    for (pid, name) in [
+        (401, "plain"),
+        (402, "leader"),
+        (403, "shown"),
+        (404, "own"),
+        (406, "outer"),
+        (407, "faked"),
+    ] {
+        system.unit(&format!("/app.slice/app-{name}-1.scope"), &[pid]);
+    }
+    system.write("sessions/2", "UID=1000\nLEADER=402\n");
+    system.write("sessions/2.ref", "");
+    system.process(403, 1, "Xorg", 1000);
+    system.unit("/app.slice/app-outer-1.scope/app-inner-1.scope", &[408]);
+    // A name is not enough.
+    system.process(407, 1, "Xorg", 1000);
+    let program = system.temp.path().join("proc/407/exe");
+    fs::remove_file(&program).unwrap();
+    let theirs = system.temp.path().join("theirs");
+    fs::write(&theirs, "").unwrap();
+    let chowned = std::os::unix::fs::chown(&theirs, Some(1000), None).is_ok();
+    symlink(&theirs, &program).unwrap();
+    system.write("proc/404/oom_score_adj", "-1000\n");
+
+    let mut source = system.source(Classes::default());
+    let mut shell = system.front(409);
+    system.process(409, 1, "bash", 1000);
+    system.write("proc/409/cmdline", "-bash\0");
+    shell.name = "bash".to_owned();
+    source.was_topmost(&shell);
+    let found = system.look(&mut source);
+    assert_eq!(why(&found, "plain"), None);
+    assert_eq!(why(&found, "inner"), None);
+    if chowned {
+        assert_eq!(why(&found, "faked"), None);
+    }
+    for (name, word) in [
+        ("leader", "session's leader"),
+        ("shown", "others need"),
+        ("own", "-1000"),
+        ("outer", "app-inner-1.scope"),
+        ("bash", "login shell"),
+    ] {
+        let why = why(&found, name).unwrap_or_default();
+        assert!(why.contains(word), "{name}: {why}");
+    }
+}
+
+#[test]
+fn what_the_session_started_by_itself_is_an_app_only_when_it_is_in_a_menu() {
+    let system = Fixture::new();
+    let entry = |id: &str, more: &str| {
+        let text = format!("[Desktop Entry]\nName={id}\nExec={id}\n{more}\n");
+        system.write(&format!("data/applications/{id}.desktop"), &text);
+    };
+    entry("chat", "");
+    entry("keyring", "NoDisplay=true");
+    system.unit("/app.slice/app-chat@autostart.service", &[501]);
+    system.unit("/app.slice/app-keyring@autostart.service", &[502]);
+    system.unit("/app.slice/dbus-:1.2-org.x.Settings@0.service", &[503]);
+    let found = system.look_anew();
+    assert_eq!(why(&found, "chat"), None);
+    assert!(why(&found, "keyring")
+        .unwrap()
+        .contains("started with the session"));
+    assert!(why(&found, "org.x.Settings")
+        .unwrap()
+        .contains("message bus"));
+}
+
+#[test]
+fn uses_are_the_app_s_whichever_of_its_processes_has_them() {
+    let system = Fixture::new();
+    system.unit("/app.slice/app-player-1.scope", &[601, 602, 603]);
+    system.unit("/app.slice/app-idle-1.scope", &[604]);
+    system.write("inhibit/1", "WHAT=sleep\nMODE=block\nPID=602\n");
+    system.write(
+        "proc/asound/card0/pcm0p/sub0/status",
+        "state: RUNNING\nowner_pid   : 603\n",
+    );
+    let announced = [
+        (id(601), Use::Unsaved),
+        // Its number was given away since.
+        (
+            ProcessId {
+                pid: 604,
+                starttime: 1,
+            },
+            Use::Visible,
+        ),
+    ];
+    let mut source = system.source(Classes::default());
+    let found = source.look(&system.doors, &[], &announced, Duration::ZERO);
+    let uses = |name: &str| {
+        &found
+            .iter()
+            .find(|found| found.app.name == name)
+            .unwrap()
+            .uses
+    };
+    assert_eq!(*uses("player"), [Use::Audio, Use::Inhibitor, Use::Unsaved]);
+    assert_eq!(*uses("idle"), []);
+}
+
+#[test]
+fn nobody_looks_again_at_once() {
+    let system = Fixture::new();
+    let mut source = system.source(Classes::default());
+    let at = Duration::from_secs(1);
+    assert!(source.is_due(at));
+    system.look(&mut source);
+    assert!(!source.is_due(at + LOOK_EVERY / 2));
+    assert!(source.is_due(at + LOOK_EVERY));
+    source.set_classes(Classes::default());
+    assert!(source.is_due(at));
+}

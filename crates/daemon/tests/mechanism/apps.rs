@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Apps over the control socket: which there are, their class, their use, and who may say so.
+
+use std::time::{Duration, Instant};
+
+use limelight_core::control::{AppReport, ErrorCode, Response, Role};
+use limelight_core::model::apps::Use;
+use limelight_core::model::class::Class;
+
+use crate::common::{Client, Running};
+use crate::two_apps;
+
+/// Somebody who owns nothing but what a test gives him.
+const USER: u32 = 54_321;
+
+fn apps(daemon: &mut Running) -> Vec<AppReport> {
+    match daemon.ask(r#"{"op":"apps"}"#) {
+        Response::Apps { apps } => apps,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn app(daemon: &mut Running, pid: i32) -> AppReport {
+    match daemon.ask(&format!(r#"{{"op":"apps","pid":{pid}}}"#)) {
+        Response::Apps { mut apps } if apps.len() == 1 => apps.remove(0),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn set(
+    daemon: &mut Running,
+    client: &mut Client,
+    pid: i32,
+    class: &str,
+) -> Result<String, ErrorCode> {
+    let line = format!(r#"{{"op":"class","pid":{pid},"class":{class}}}"#);
+    match daemon.ask_over(client, &line) {
+        Response::Ok { message } => Ok(message),
+        Response::Error { code, .. } => Err(code),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn apps_are_listed_with_class_use_and_place() {
+    let (machine, a, b) = two_apps();
+    let mut daemon = machine.start();
+    daemon.focus(b.pid);
+    let all = apps(&mut daemon);
+    assert_eq!(all.len(), 2, "{all:?}");
+    // Used last.
+    assert_eq!(all[0].app.pid, Some(b.pid));
+    assert_eq!(
+        (all[0].role, all[1].role),
+        (Role::Topmost, Role::Background)
+    );
+    assert_eq!(all[1].app.name, "a");
+    assert_eq!(all[1].anonymous, 100 << 20);
+    assert_eq!((all[1].class, all[1].processes), (Class::Normal, 1));
+    assert_eq!(app(&mut daemon, a.pid), all[1]);
+    let answer = daemon.ask(r#"{"op":"apps","pid":1}"#);
+    assert!(
+        matches!(
+            &answer,
+            Response::Error {
+                code: ErrorCode::NotAnApp,
+                ..
+            }
+        ),
+        "{answer:?}"
+    );
+}
+
+#[test]
+fn root_sets_a_class_for_as_long_as_the_app_lives() {
+    let (machine, a, _b) = two_apps();
+    let mut daemon = machine.start();
+    let mut root = daemon.connect();
+    let said = set(&mut daemon, &mut root, a.pid, r#""keep""#).unwrap();
+    assert!(
+        said.contains("a is keep") && said.contains("uid 0 set it"),
+        "{said}"
+    );
+    assert_eq!(app(&mut daemon, a.pid).set_by, Some(0));
+    set(&mut daemon, &mut root, a.pid, "null").unwrap();
+    let after = app(&mut daemon, a.pid);
+    assert_eq!((after.class, after.set_by), (Class::Normal, None));
+    assert_eq!(
+        set(&mut daemon, &mut root, 1, "null"),
+        Err(ErrorCode::NotAnApp)
+    );
+}
+
+#[test]
+fn an_owner_may_only_lower_and_nobody_else_may_anything() {
+    let (machine, a, b) = two_apps();
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    machine.give(&a, USER);
+    let mut daemon = machine.start();
+    let mut user = daemon.connect_as(USER);
+    let mut root = daemon.connect();
+    assert!(set(&mut daemon, &mut user, a.pid, r#""disposable""#).is_ok());
+    assert_eq!(app(&mut daemon, a.pid).class, Class::Disposable);
+    // Back to what it had by itself is no raise.
+    assert!(set(&mut daemon, &mut user, a.pid, r#""normal""#).is_ok());
+    let refused = Err(ErrorCode::NotAllowed);
+    assert_eq!(set(&mut daemon, &mut user, a.pid, r#""keep""#), refused);
+    assert_eq!(
+        set(&mut daemon, &mut user, b.pid, r#""disposable""#),
+        refused
+    );
+    set(&mut daemon, &mut root, a.pid, r#""keep""#).unwrap();
+    assert_eq!(set(&mut daemon, &mut user, a.pid, "null"), refused);
+    let strange = format!(
+        r#"{{"op":"in-use","pid":{},"use":"unsaved","on":true}}"#,
+        b.pid
+    );
+    let answer = daemon.ask_over(&mut user, &strange);
+    assert!(
+        matches!(
+            &answer,
+            Response::Error {
+                code: ErrorCode::NotAllowed,
+                ..
+            }
+        ),
+        "{answer:?}"
+    );
+}
+
+#[test]
+fn what_is_announced_holds_until_it_is_taken_back_or_the_connection_closes() {
+    let (machine, a, _b) = two_apps();
+    let mut daemon = machine.start();
+    let mut editor = daemon.connect();
+    let said = |what: &str, on: bool| {
+        format!(
+            r#"{{"op":"in-use","pid":{},"use":"{what}","on":{on}}}"#,
+            a.pid
+        )
+    };
+    // The next look comes when the last one is old enough.
+    let until_used = |daemon: &mut Running, wanted: &[Use]| {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while app(daemon, a.pid).uses != wanted {
+            assert!(Instant::now() < deadline, "never: {wanted:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    daemon.ask_over(&mut editor, &said("unsaved", true));
+    daemon.ask_over(&mut editor, &said("visible", true));
+    until_used(&mut daemon, &[Use::Visible, Use::Unsaved]);
+    daemon.ask_over(&mut editor, &said("visible", false));
+    until_used(&mut daemon, &[Use::Unsaved]);
+    drop(editor);
+    until_used(&mut daemon, &[]);
+}
+
+#[test]
+fn who_listens_is_told_what_was_done() {
+    let (machine, a, _b) = two_apps();
+    let mut daemon = machine.start();
+    let mut listener = daemon.connect();
+    let answer = daemon.ask_over(&mut listener, r#"{"op":"listen"}"#);
+    assert!(matches!(answer, Response::Ok { .. }), "{answer:?}");
+    daemon.focus(a.pid);
+    machine.write("proc/vmstat", "oom_kill 1\n");
+    let told = daemon.hear(&mut listener);
+    assert!(told.contains(r#""event":"done""#), "{told}");
+    assert!(told.contains(r#""deed":"foreign-kill""#), "{told}");
+    let Response::History { entries } = daemon.ask(r#"{"op":"history"}"#) else {
+        panic!("no history");
+    };
+    assert_eq!(entries.len(), 1);
+    assert!(machine.read("state/history.jsonl").contains("foreign-kill"));
+}
