@@ -111,6 +111,8 @@ impl Machine {
                 }
                 Step::Unlock { .. } => in_force.locked = None,
             },
+            // Its own tests follow it; in these situations no app is known but the topmost one.
+            Action::Swap(step) => panic!("{step:?}"),
             Action::Window(_) => panic!("windows are told at once, not planned"),
         }
     }

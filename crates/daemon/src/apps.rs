@@ -60,11 +60,11 @@ impl Announced {
 }
 
 impl Daemon {
-    /// Looks at the apps, unless that was done a moment ago. Returns those that are gone since.
-    pub(crate) fn look_at_apps(&mut self) -> Vec<Known> {
+    /// Looks at the apps, unless that was done a moment ago, and forgets those that are gone.
+    pub(crate) fn look_at_apps(&mut self) {
         let at = now();
         if !self.app_source.is_due(at) {
-            return Vec::new();
+            return;
         }
         let helpers = &self.config.settings.boost.helpers;
         let announced = self.announced.processes();
@@ -73,7 +73,10 @@ impl Daemon {
         for known in &gone {
             debug!("{} is gone", known.found.app.name);
         }
-        gone
+        if !gone.is_empty() {
+            let gone = gone.iter().map(Known::key).collect();
+            self.actuators.forget_apps(gone);
+        }
     }
 
     /// The app in front, and the one before it until now, were used.

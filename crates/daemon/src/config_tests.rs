@@ -2,7 +2,7 @@
 
 use super::keys::ms;
 use super::*;
-use limelight_core::settings::{BoostSettings, PrezeroSettings, WindowSettings};
+use limelight_core::settings::{BoostSettings, PrezeroSettings, SwapSettings, WindowSettings};
 use proptest::prelude::*;
 
 fn loaded(file: &Path) -> Result<Config, ConfigErrors> {
@@ -28,7 +28,7 @@ fn golden_errors() {
             "[topmost]\ngap_ms = \"2s\"\n[protekt]\nenabled = true\n",
             &[
                 (2, "`gap_ms` in [topmost] is \"2s\"; allowed: a whole number from 0 to 60000"),
-                (3, "unknown section [protekt]; there are [topmost], [sources], [protect], [boost], [premap], [readahead], [prezero], [window], [kernel]"),
+                (3, "unknown section [protekt]; there are [topmost], [sources], [protect], [boost], [premap], [readahead], [prezero], [swap], [window], [kernel]"),
             ],
         ),
         (
@@ -151,6 +151,15 @@ fn every_key_reaches_the_configuration() {
         block_offset_mib = 7
         block_mib = 2
         block_trusted = true
+        [swap]
+        enabled = false
+        kill_percent = 4
+        swap_percent = 12
+        write_budget_mib = 9
+        ask = false
+        freeze = false
+        kill = false
+        prefault_mib = 3
         [window]
         enabled = false
         deadline_ms = 300
@@ -202,6 +211,17 @@ fn every_key_reaches_the_configuration() {
         }),
     };
     assert_eq!(config.settings.prezero, prezero);
+    let swap = SwapSettings {
+        enabled: false,
+        kill_percent: 4,
+        swap_percent: 12,
+        write_budget: 9 << 20,
+        ask: false,
+        freeze: false,
+        kill: false,
+        prefault: 3 << 20,
+    };
+    assert_eq!(config.settings.swap, swap);
     let window = WindowSettings {
         enabled: false,
         deadline: ms(300),

@@ -28,6 +28,7 @@ use crate::config::{self, Config, Origin};
 use crate::doors::{now, Doors, Roots};
 use crate::exit::Failure;
 use crate::history::History;
+use crate::household::Household;
 use crate::lock::{self, Lock};
 use crate::notify::Service;
 use crate::prezero::Zeroing;
@@ -91,6 +92,7 @@ pub struct Daemon {
     pub(crate) surroundings: Surroundings,
     pub(crate) windows: ResponseWindows,
     pub(crate) zeroing: Zeroing,
+    pub(crate) household: Household,
     pub(crate) topmost: Topmost,
     pub(crate) pressure: Pressure,
     pub(crate) footprint: Option<(AppKey, Footprint)>,
@@ -192,6 +194,7 @@ impl Daemon {
             .map_err(io)?;
         let mut daemon = Daemon {
             topmost: Topmost::new(config.settings.topmost.gap),
+            household: Household::default(),
             zeroing: Zeroing::default(),
             windows: ResponseWindows::new(config.settings.window),
             actuators: Actuators::new(ledger, device),
@@ -225,6 +228,7 @@ impl Daemon {
             stopping: false,
             _lock: lock,
         };
+        daemon.start_swap();
         daemon.watch_sources();
         // It is needed most when memory is shortest, and must not wait for the disk then.
         if let Err(error) = lock_memory() {
@@ -367,6 +371,7 @@ impl Daemon {
             self.service.next_deadline(),
             self.readahead.next_deadline(),
             self.windows.next_deadline(),
+            self.household.next_look(),
         ];
         let next = deadlines.into_iter().flatten().min()?;
         Some(next.saturating_sub(now()))
@@ -417,6 +422,7 @@ impl Daemon {
             Token::Opens => self.readahead.notice_opens(now()),
             Token::Readers => self.readahead.take_answers(),
             Token::Waits => self.readahead.notice_waits(now()),
+            Token::Guard | Token::Swapper => self.attend_to_memory(),
             Token::Input | Token::Plugged | Token::Frames => self.window_source(ready.token),
         }
     }
@@ -456,6 +462,9 @@ impl Daemon {
         let lowered: Vec<_> = self.actuators.lowered_scores().collect();
         let fronts = self.oom_score_adj.take_scanned(&self.doors, &lowered, at);
         self.infer(fronts);
+        if self.look_at_apps_if_due(at) {
+            self.refresh(Event::Tick);
+        }
         if self.wants_ticks() && self.next_tick <= at {
             self.check_front();
             self.refresh(Event::Tick);
@@ -463,6 +472,7 @@ impl Daemon {
                 doors: &self.doors,
                 now: at,
                 front: None,
+                apps: &[],
             };
             self.actuators.remove_empty_scopes(context);
             let interval = match self.topmost.front() {
@@ -504,6 +514,7 @@ impl Daemon {
                 self.windows.configure(self.config.settings.window);
                 self.not_adoptable.clear();
                 self.surroundings.forget();
+                self.configure_swap();
                 if source {
                     self.restart_oom_score_adj();
                 }

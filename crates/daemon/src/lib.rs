@@ -29,6 +29,7 @@
 )]
 
 pub mod actuators;
+pub mod answers;
 pub mod apps;
 mod boost;
 pub mod config;
@@ -37,6 +38,7 @@ pub mod doors;
 pub mod exit;
 pub mod guard;
 pub mod history;
+mod household;
 pub mod identify;
 pub mod lock;
 pub mod locker;
@@ -51,6 +53,7 @@ mod requests;
 pub mod restore;
 pub mod sources;
 mod starting;
+pub mod swapper;
 pub mod trust;
 pub mod undo;
 pub mod undo_threads;

@@ -83,6 +83,7 @@ impl Daemon {
             Some(front) => info!("topmost: {} (by {})", front.app.name, front.source),
             None => info!("topmost: none"),
         }
+        self.note_front();
         self.windows
             .topmost(self.topmost.front().map(|front| &front.app));
         self.tell_kernel(now());
@@ -138,6 +139,7 @@ impl Daemon {
                     doors: &self.doors,
                     now: now(),
                     front: front.as_ref(),
+                    apps: &self.last.apps,
                 };
                 if self.options.dry_run {
                     self.actuators.plan_only(action, context);
@@ -159,8 +161,10 @@ impl Daemon {
                 doors: &self.doors,
                 now: now(),
                 front: front.as_ref(),
+                apps: &self.last.apps,
             });
             self.tell_own_writes(&actions);
+            self.tell_people();
             self.last.in_force = self.actuators.in_force.clone();
             if !again {
                 return;
@@ -217,6 +221,9 @@ impl Daemon {
             let usage = topmost.footprint?.usage;
             Some(identify::protected_cache(&self.doors, &topmost.app, &usage))
         });
+        if let Some(guard) = &self.actuators.guard {
+            guard.set_kept(cache.unwrap_or(0));
+        }
         let reading = pressure::reading(&self.doors, now(), memory, cache.unwrap_or(0));
         self.pressure.observe(reading);
         self.history
@@ -268,7 +275,10 @@ impl Daemon {
             ),
             locked_bytes: self.actuators.locked_bytes(),
             in_force: self.actuators.in_force.clone(),
-            ..Snapshot::default()
+            apps: self.apps.by_use().into_iter().cloned().collect(),
+            previous: self.household.previous(),
+            shortage: self.actuators.shortage(),
+            storage: self.household.storage.look(&self.doors, now()),
         }
     }
 

@@ -36,6 +36,10 @@ pub enum Token {
     Readers,
     /// The topmost app waits for a file.
     Waits,
+    /// Memory is short, or an app was killed.
+    Guard,
+    /// An app was squeezed or brought back.
+    Swapper,
     /// A client has something to say, or can hear again.
     Client(u64),
 }
@@ -57,6 +61,8 @@ impl Token {
             Token::Input => 9,
             Token::Plugged => 10,
             Token::Frames => 11,
+            Token::Guard => 12,
+            Token::Swapper => 13,
             Token::Client(id) => CLIENTS + id,
         }
     }
@@ -75,7 +81,9 @@ impl Token {
             9 => Token::Input,
             10 => Token::Plugged,
             11 => Token::Frames,
-            12..CLIENTS => return None,
+            12 => Token::Guard,
+            13 => Token::Swapper,
+            14..CLIENTS => return None,
             id => Token::Client(id - CLIENTS),
         })
     }
@@ -171,6 +179,8 @@ mod tests {
             Token::Opens,
             Token::Readers,
             Token::Waits,
+            Token::Guard,
+            Token::Swapper,
             Token::Client(0),
             Token::Client(99),
         ] {

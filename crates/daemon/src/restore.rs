@@ -104,6 +104,18 @@ pub enum Entry {
         /// The threads, ascending.
         threads: Vec<Tuned>,
     },
+    /// How much of a cgroup may be in swap: nothing, since we wrote so.
+    SwapMax {
+        /// The cgroup.
+        cgroup: Place,
+        /// Value before.
+        original: String,
+    },
+    /// A cgroup whose processes we stopped.
+    Frozen {
+        /// The cgroup.
+        cgroup: Place,
+    },
     /// Nice value of a session as a group of the scheduler.
     Autogroup {
         /// One of its processes.
@@ -213,6 +225,8 @@ impl Entry {
                 },
             ) => a == b && x == y,
             (Entry::Autogroup { number: a, .. }, Entry::Autogroup { number: b, .. }) => a == b,
+            (Entry::SwapMax { cgroup: a, .. }, Entry::SwapMax { cgroup: b, .. })
+            | (Entry::Frozen { cgroup: a }, Entry::Frozen { cgroup: b }) => a.inode == b.inode,
             (Entry::Slice { path: a }, Entry::Slice { path: b }) => a == b,
             (Entry::Scope { path: a, .. }, Entry::Scope { path: b, .. }) => a == b,
             (Entry::TraceInstance { path: a }, Entry::TraceInstance { path: b }) => a == b,
@@ -259,6 +273,13 @@ impl fmt::Display for Entry {
                 "{}/{knob} = {original}",
                 cgroup.path.trim_end_matches('/')
             ),
+            Entry::SwapMax { cgroup, original } => {
+                let path = cgroup.path.trim_end_matches('/');
+                write!(f, "{path}/memory.swap.max = {original}")
+            }
+            Entry::Frozen { cgroup } => {
+                write!(f, "{}/cgroup.freeze = 0", cgroup.path.trim_end_matches('/'))
+            }
             Entry::Threads { pid, threads, .. } => {
                 write!(f, "scheduling of {} threads of pid {pid}", threads.len())
             }

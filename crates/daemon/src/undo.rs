@@ -115,6 +115,11 @@ fn undo_one(doors: &Doors, entry: &Entry) -> Undone {
             original,
             ours,
         } => undo_weight(doors, cgroup, knob, *original, *ours),
+        Entry::SwapMax { cgroup, original } => {
+            let ours = [Limit::ZERO.to_string()];
+            undo_limit(doors, cgroup, MemoryKnob::SwapMax.file(), original, &ours)
+        }
+        Entry::Frozen { cgroup } => thaw(doors, cgroup),
         Entry::Autogroup {
             number,
             original,
@@ -138,6 +143,7 @@ fn undo_limit(doors: &Doors, place: &Place, knob: &str, original: &str, ours: &[
     let knob = match knob {
         "memory.min" => MemoryKnob::Min,
         "memory.low" => MemoryKnob::Low,
+        "memory.swap.max" => MemoryKnob::SwapMax,
         other => {
             return Undone::Failed {
                 why: format!("{other} is no knob of ours"),
@@ -163,6 +169,16 @@ fn undo_limit(doors: &Doors, place: &Place, knob: &str, original: &str, ours: &[
         },
         // Without the controller there is no value to put back.
         Err(error) if error.is_unsupported() => Undone::Gone,
+        Err(error) => gone_or_failed(&error),
+    }
+}
+
+fn thaw(doors: &Doors, place: &Place) -> Undone {
+    let Some(cgroup) = open_place(doors, place) else {
+        return Undone::Gone;
+    };
+    match cgroup.set_freeze(false) {
+        Ok(()) => Undone::Restored,
         Err(error) => gone_or_failed(&error),
     }
 }

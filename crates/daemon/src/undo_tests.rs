@@ -258,3 +258,39 @@ fn a_session_is_put_back_through_any_of_its_processes() {
     assert_eq!(fixture.undo([entry(25, 3)]), [theirs]);
     assert!(fixture.ledger.entries().is_empty());
 }
+
+#[test]
+fn a_ban_from_swap_is_lifted_while_it_is_ours() {
+    let mut fixture = Fixture::new();
+    let cgroup = fixture.cgroup("/a");
+    let entry = Entry::SwapMax {
+        cgroup,
+        original: "max".into(),
+    };
+    fixture.write("cgroup/a/memory.swap.max", "0");
+    assert_eq!(fixture.undo([entry.clone()]), [Undone::Restored]);
+    assert_eq!(fixture.read("cgroup/a/memory.swap.max"), "max");
+    fixture.write("cgroup/a/memory.swap.max", "8192");
+    let theirs = Undone::Theirs {
+        found: "8192".into(),
+    };
+    assert_eq!(fixture.undo([entry]), [theirs]);
+    assert_eq!(fixture.read("cgroup/a/memory.swap.max"), "8192");
+}
+
+#[test]
+fn whoever_was_stopped_runs_again() {
+    let mut fixture = Fixture::new();
+    let cgroup = fixture.cgroup("/a");
+    fixture.write("cgroup/a/cgroup.freeze", "1");
+    let stranger = Place {
+        inode: cgroup.inode + 1,
+        ..cgroup.clone()
+    };
+    let undone = fixture.undo([Entry::Frozen { cgroup: stranger }]);
+    assert_eq!(undone, [Undone::Gone]);
+    assert_eq!(fixture.read("cgroup/a/cgroup.freeze"), "1");
+    let undone = fixture.undo([Entry::Frozen { cgroup }]);
+    assert_eq!(undone, [Undone::Restored]);
+    assert_eq!(fixture.read("cgroup/a/cgroup.freeze"), "0");
+}

@@ -169,6 +169,7 @@ impl Daemon {
                 doors: &self.doors,
                 now: at,
                 front: None,
+                apps: &[],
             };
             self.actuators.apply(&Action::Window(step), context);
         }

@@ -26,7 +26,8 @@ const REGIONS: usize = 512;
 /// Behind the last address that a process can have anywhere.
 const ADDRESSES: u64 = 1 << 56;
 
-/// A kind of page: its category for `PAGEMAP_SCAN` and its bit in an entry of `pagemap`.
+/// A kind of page: its categories for `PAGEMAP_SCAN` and its bits in an entry of `pagemap`, all of
+/// which it has.
 #[derive(Debug, Clone, Copy)]
 struct Category {
     scan: u64,
@@ -36,6 +37,12 @@ struct Category {
 const SWAPPED: Category = Category {
     scan: 1 << 4,
     entry: 1 << 62,
+};
+
+/// Mapped now, of a file or of shared memory.
+const OF_FILES: Category = Category {
+    scan: (1 << 2) | (1 << 3),
+    entry: (1 << 61) | (1 << 63),
 };
 
 /// Bytes of one entry of `pagemap`, and entries that are read with one call.
@@ -84,6 +91,12 @@ impl Process {
     /// [`Error::Unsupported`] on a kernel without `pagemap` (CONFIG_PROC_PAGE_MONITOR).
     pub fn swapped(&self, most: u64) -> Result<Vec<AddressRange>> {
         self.find(SWAPPED, most)
+    }
+
+    /// Ranges of its memory that are mapped pages of files, by address, until they add up to `most`
+    /// bytes. Errors as for [`Process::swapped`].
+    pub fn file_pages(&self, most: u64) -> Result<Vec<AddressRange>> {
+        self.find(OF_FILES, most)
     }
 
     fn find(&self, category: Category, most: u64) -> Result<Vec<AddressRange>> {
@@ -173,7 +186,7 @@ impl Process {
                 }
                 for entry in bytes[..read].chunks_exact(ENTRY) {
                     let entry = u64::from_ne_bytes(entry.try_into().unwrap_or_default());
-                    if entry & category.entry != 0 && found.wanted() > 0 {
+                    if entry & category.entry == category.entry && found.wanted() > 0 {
                         found.add(at * page, (at + 1) * page);
                     }
                     at += 1;

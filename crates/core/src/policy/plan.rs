@@ -5,7 +5,7 @@
 //! report to be in force, and lists the difference. An action that failed is therefore planned
 //! again at the next event, and an event that is delivered twice does nothing the second time.
 
-use super::{boost, premap, prezero, protect, readahead, window};
+use super::{boost, premap, prezero, protect, readahead, swap, window};
 use crate::model::app::{AppKey, ProcessId};
 use crate::model::snapshot::{Measured, Snapshot};
 
@@ -16,7 +16,7 @@ pub enum Event {
     Topmost,
     /// A program is being started that was in front soon after an earlier start.
     Starting,
-    /// Memory pressure changed how far protection may go.
+    /// Memory pressure changed how far protection may go, or what the other apps have to give.
     Pressure,
     /// Time passed: processes came and went, the app grew.
     Tick,
@@ -45,6 +45,8 @@ pub enum Action {
     Readahead(readahead::Step),
     /// A step of `prezero`.
     Prezero(prezero::Step),
+    /// A step of `swap`.
+    Swap(swap::Step),
     /// Tell the kernel of a response window. Never planned here: see [`window::step`].
     Window(window::Step),
 }
@@ -52,9 +54,12 @@ pub enum Action {
 /// Everything to do now, in order. What is taken away comes before what is given, so that two
 /// apps are never favoured at once.
 pub fn plan(event: &Event, snapshot: &Snapshot) -> Vec<Action> {
-    // Whoever waits for a processor waits now: boost comes first.
+    // An app that was stopped must run before anything else helps it.
+    let steps = swap::withdraw(event, snapshot);
+    let mut actions: Vec<Action> = steps.into_iter().map(Action::Swap).collect();
+    // Whoever waits for a processor waits now: boost comes next.
     let steps = boost::withdraw(event, snapshot);
-    let mut actions: Vec<Action> = steps.into_iter().map(Action::Boost).collect();
+    actions.extend(steps.into_iter().map(Action::Boost));
     let steps = boost::grant(event, snapshot);
     actions.extend(steps.into_iter().map(Action::Boost));
     let steps = protect::withdraw(event, snapshot);
@@ -77,6 +82,8 @@ pub fn plan(event: &Event, snapshot: &Snapshot) -> Vec<Action> {
     actions.extend(steps.into_iter().map(Action::Readahead));
     let steps = prezero::grant(event, snapshot);
     actions.extend(steps.into_iter().map(Action::Prezero));
+    let steps = swap::grant(event, snapshot);
+    actions.extend(steps.into_iter().map(Action::Swap));
     actions
 }
 

@@ -14,11 +14,13 @@ pub mod premap;
 pub mod prezero;
 pub mod readahead;
 pub mod shared_pages;
+pub mod swap;
 pub mod window;
 
 use std::time::Duration;
 
 use limelight_core::control::Outcome;
+use limelight_core::model::apps::Known;
 use limelight_core::model::{App, InForce};
 use limelight_core::policy::protect::Step;
 use limelight_core::policy::{
@@ -26,11 +28,14 @@ use limelight_core::policy::{
 };
 
 use crate::doors::Doors;
+use crate::guard::Guard;
 use crate::locker::Locker;
 use crate::restore::Ledger;
+use crate::swapper::Swapper;
 
 use changes::Changes;
 use device::DeviceDoor;
+use swap::Said;
 use window::Told;
 
 /// All actuators and what they have in force.
@@ -54,6 +59,16 @@ pub struct Actuators {
     locker: Option<Locker>,
     /// The disk that `prezero` reads zeroes from.
     zeroes: Option<prezero::Open>,
+    /// Moves apps' memory out and back; `None` where nothing is applied.
+    pub swapper: Option<Swapper>,
+    /// Kills; `None` where nothing is applied.
+    pub guard: Option<Guard>,
+    /// Why the app that is being squeezed is.
+    squeezing_for: String,
+    /// How fast memory came back: bytes, and the time that it took.
+    returns: Vec<(u64, Duration)>,
+    /// What people should hear of.
+    pub said: Vec<Said>,
 }
 
 /// What an action is carried out with.
@@ -65,6 +80,8 @@ pub struct Context<'a> {
     pub now: Duration,
     /// The app in front.
     pub front: Option<&'a App>,
+    /// The apps that are known.
+    pub apps: &'a [Known],
 }
 
 /// What an action did beyond its purpose.
@@ -93,6 +110,11 @@ impl Actuators {
             disturbances: 0,
             locker: None,
             zeroes: None,
+            swapper: None,
+            guard: None,
+            squeezing_for: String::new(),
+            returns: Vec::new(),
+            said: Vec::new(),
         }
     }
 
@@ -142,6 +164,7 @@ impl Actuators {
             Action::Prezero(zeroes::Step::Switch { pool }) => {
                 self.switch_prezero(pool.as_ref(), context);
             }
+            Action::Swap(step) => self.swap(step, context),
             Action::Window(step) => self.tell_window(*step, context),
         }
         Effect::None
@@ -192,6 +215,7 @@ impl Actuators {
             Action::Prezero(zeroes::Step::Switch { pool }) => {
                 self.plan_switch_prezero(pool.as_ref(), context);
             }
+            Action::Swap(step) => self.plan_swap(step, context),
             // The device is not opened in a dry run, and a window is no knob that stays turned.
             Action::Window(_) => {}
         }

@@ -259,6 +259,46 @@ pub(super) const KEYS: &[Key] = &[
         kind: Kind::Bool(|c, v| block(c).trusted = v),
     },
     Key {
+        section: "swap",
+        name: "enabled",
+        kind: Kind::Bool(|c, v| c.settings.swap.enabled = v),
+    },
+    Key {
+        section: "swap",
+        name: "kill_percent",
+        kind: Kind::Integer(0, 50, |c, v| c.settings.swap.kill_percent = v as u8),
+    },
+    Key {
+        section: "swap",
+        name: "swap_percent",
+        kind: Kind::Integer(0, 80, |c, v| c.settings.swap.swap_percent = v as u8),
+    },
+    Key {
+        section: "swap",
+        name: "write_budget_mib",
+        kind: Kind::Integer(0, 16_777_216, |c, v| c.settings.swap.write_budget = mib(v)),
+    },
+    Key {
+        section: "swap",
+        name: "ask",
+        kind: Kind::Bool(|c, v| c.settings.swap.ask = v),
+    },
+    Key {
+        section: "swap",
+        name: "freeze",
+        kind: Kind::Bool(|c, v| c.settings.swap.freeze = v),
+    },
+    Key {
+        section: "swap",
+        name: "kill",
+        kind: Kind::Bool(|c, v| c.settings.swap.kill = v),
+    },
+    Key {
+        section: "swap",
+        name: "prefault_mib",
+        kind: Kind::Integer(0, 65_536, |c, v| c.settings.swap.prefault = mib(v)),
+    },
+    Key {
         section: "window",
         name: "enabled",
         kind: Kind::Bool(|c, v| c.settings.window.enabled = v),

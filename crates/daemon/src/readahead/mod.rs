@@ -23,11 +23,12 @@ use limelight_sys::fanotify::Fanotify;
 use limelight_sys::files::FileStat;
 use tracing::{debug, info, warn};
 
+use crate::answers::{answers, Answers, Reply};
 use crate::doors::Doors;
 use crate::sources::pressure;
 use coldstart::{ColdStart, Owner};
 use opens::Opens;
-use reader::{Answer, Answers, Job, Reader, Reply};
+use reader::{Answer, Job, Reader};
 use replay::Replay;
 use streams::Streams;
 use waits::Waits;
@@ -61,7 +62,7 @@ pub struct Totals {
 struct Readers {
     streams: Reader,
     starts: Reader,
-    answers: Answers,
+    answers: Answers<Answer>,
 }
 
 /// Everything that the daemon reads ahead.
@@ -142,7 +143,7 @@ impl Readahead {
     }
 
     /// The threads' answers, to wait for.
-    pub fn answers(&self) -> Option<&Answers> {
+    pub fn answers(&self) -> Option<&Answers<Answer>> {
         self.readers.as_ref().map(|readers| &readers.answers)
     }
 
@@ -468,8 +469,8 @@ fn queue_of(eyes: &Eyes) -> Option<&Fanotify> {
 
 fn start_readers(doors: &Doors) -> Option<Readers> {
     let start = || -> std::io::Result<Readers> {
-        let (reply, answers) = reader::answers()?;
-        let one = |name: &str, reply: Reply| {
+        let (reply, answers) = answers()?;
+        let one = |name: &str, reply: Reply<Answer>| {
             Reader::start(name, &doors.roots.sys, &doors.roots.proc, reply)
         };
         Ok(Readers {

@@ -8,17 +8,16 @@
 //! queue is not read ahead.
 
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{sync_channel, Receiver, Sender, SyncSender};
+use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::sync::Arc;
 
 use limelight_sys::pagecache::{read_ahead, Range};
-use rustix::event::{eventfd, EventfdFlags};
 use tracing::{debug, warn};
 
 use super::disk::Disks;
 use super::replay::{self, Recording, Replay};
+use crate::answers::Reply;
 use crate::daemon::{come_first, stand_back};
 
 /// Jobs that may wait.
@@ -60,63 +59,14 @@ pub struct Reader {
     jobs: SyncSender<Job>,
 }
 
-/// Where answers arrive. Readable (`EPOLLIN`) when there are some.
-#[derive(Debug)]
-pub struct Answers {
-    answers: Receiver<Answer>,
-    wake: Arc<OwnedFd>,
-}
-
-/// What a thread answers through.
-#[derive(Debug, Clone)]
-pub struct Reply {
-    answers: Sender<Answer>,
-    wake: Arc<OwnedFd>,
-}
-
-/// A way for threads to answer.
-pub fn answers() -> std::io::Result<(Reply, Answers)> {
-    let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-    let wake = Arc::new(wake);
-    let (send, receive) = std::sync::mpsc::channel();
-    let reply = Reply {
-        answers: send,
-        wake: Arc::clone(&wake),
-    };
-    let answers = Answers {
-        answers: receive,
-        wake,
-    };
-    Ok((reply, answers))
-}
-
-impl Answers {
-    /// Takes all answers that wait.
-    pub fn take(&self) -> Vec<Answer> {
-        // Emptied first: an answer that comes meanwhile wakes once more.
-        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
-        self.answers.try_iter().collect()
-    }
-}
-
-impl AsFd for Answers {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.wake.as_fd()
-    }
-}
-
-impl Reply {
-    fn send(&self, answer: Answer) {
-        // Nobody listens any more: the daemon stops.
-        if self.answers.send(answer).is_ok() {
-            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-        }
-    }
-}
-
 impl Reader {
     /// Starts a thread. It ends when the reader is dropped and its last job is done.
-    pub fn start(name: &str, sys: &Path, proc: &Path, reply: Reply) -> std::io::Result<Reader> {
+    pub fn start(
+        name: &str,
+        sys: &Path,
+        proc: &Path,
+        reply: Reply<Answer>,
+    ) -> std::io::Result<Reader> {
         let (jobs, queue) = sync_channel(JOBS);
         let worker = Worker {
             disks: Disks::new(sys),
@@ -145,7 +95,7 @@ impl Reader {
 struct Worker {
     disks: Disks,
     proc: PathBuf,
-    reply: Reply,
+    reply: Reply<Answer>,
 }
 
 impl Worker {
@@ -187,7 +137,7 @@ mod tests {
     #[test]
     fn jobs_are_done_in_a_thread_and_answers_wake_the_loop() {
         let temp = tempfile::tempdir().unwrap();
-        let (reply, answers) = answers().unwrap();
+        let (reply, answers) = crate::answers::answers().unwrap();
         let reader = Reader::start("test", Path::new("/sys"), Path::new("/proc"), reply).unwrap();
         let missing = Replay {
             program: "/usr/bin/app".into(),

@@ -7,4 +7,5 @@ pub mod control;
 pub mod evdev;
 pub mod oom_score_adj;
 pub mod pressure;
+pub mod storage;
 pub mod traced;

@@ -2,7 +2,6 @@
 //! Who may go to swap: nobody disposable, and of the others only as many as the storage bears,
 //! those used longest ago first. The rest stays in memory, where it is needed next.
 
-use crate::model::app::AppKey;
 use crate::model::apps::Known;
 use crate::model::class::Class;
 use crate::model::shortage::Level;
@@ -17,7 +16,7 @@ fn quarters(level: Level) -> u64 {
 }
 
 /// Apps that may not go to swap, each with the reason.
-pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (AppKey, String)> + '_ {
+pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
     let settings = &snapshot.settings.swap;
     let there = snapshot.storage.is_there();
     let level = snapshot.shortage.level();
@@ -29,7 +28,7 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (AppKey, String)> + '
     let apps = snapshot.apps.iter().filter(move |_| there).filter(own);
     apps.filter_map(move |known| {
         if known.found.class.class == Class::Disposable {
-            return Some((known.key(), "disposable apps are never swapped".to_owned()));
+            return Some((known, "disposable apps are never swapped".to_owned()));
         }
         promised = promised.saturating_add(known.found.memory.allocated());
         // With nothing left, whoever goes to swap lives.
@@ -39,7 +38,7 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (AppKey, String)> + '
                 "swap bears {} MiB, which apps used longer ago have",
                 bearable >> 20
             );
-            (known.key(), rule)
+            (known, rule)
         })
     })
 }

@@ -23,7 +23,7 @@ pub mod order;
 use std::time::Duration;
 
 use super::plan::Event;
-use crate::model::app::AppKey;
+use crate::model::app::{AppKey, Home, ProcessId};
 use crate::model::apps::Known;
 use crate::model::class::Class;
 use crate::model::shortage::Level;
@@ -49,6 +49,8 @@ pub enum Step {
     Exempt {
         /// The app.
         app: AppKey,
+        /// Its cgroup.
+        home: Home,
         /// Why.
         rule: String,
     },
@@ -75,6 +77,8 @@ pub enum Step {
     Squeeze {
         /// The app.
         app: AppKey,
+        /// Its cgroup.
+        home: Home,
         /// How much, in bytes.
         bytes: u64,
         /// Why.
@@ -84,6 +88,8 @@ pub enum Step {
     Freeze {
         /// The app.
         app: AppKey,
+        /// Its cgroup.
+        home: Home,
         /// Why.
         rule: String,
     },
@@ -98,6 +104,8 @@ pub enum Step {
     Return {
         /// The app.
         app: AppKey,
+        /// Its processes, ascending.
+        members: Vec<ProcessId>,
         /// Most of it, in bytes.
         most: u64,
     },
@@ -126,7 +134,8 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
         }
     }
     for app in &in_force.exempt {
-        let stays = !off(event, snapshot) && eligible::exempt(snapshot).any(|(key, _)| key == *app);
+        let stays = !off(event, snapshot)
+            && eligible::exempt(snapshot).any(|(known, _)| known.key() == *app);
         if !stays {
             steps.push(Step::Admit { app: *app });
         }
@@ -163,9 +172,14 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     }
     let mut steps = Vec::new();
     steps.extend(bring_back(snapshot));
-    for (app, rule) in eligible::exempt(snapshot) {
-        if !snapshot.in_force.swapping.exempt.contains(&app) {
-            steps.push(Step::Exempt { app, rule });
+    for (known, rule) in eligible::exempt(snapshot) {
+        let (app, home) = (known.key(), known.found.app.own_home());
+        if let Some(home) = home.filter(|_| !snapshot.in_force.swapping.exempt.contains(&app)) {
+            steps.push(Step::Exempt {
+                app,
+                home: home.clone(),
+                rule,
+            });
         }
     }
     steps.extend(arm(snapshot));
@@ -187,8 +201,9 @@ fn bring_back(snapshot: &Snapshot) -> Option<Step> {
     // What is brought back must not push out what else the app needs.
     let room = snapshot.memory.available / 2;
     let done = snapshot.in_force.swapping.returned == Some(app);
-    (!done && most > 0).then_some(Step::Return {
+    (!done && most > 0).then(|| Step::Return {
         app,
+        members: known.found.members.clone(),
         most: most.min(room),
     })
 }
@@ -242,20 +257,20 @@ fn warn(snapshot: &Snapshot) -> Option<Step> {
     })
 }
 
-/// Whether this app's memory may be pushed into swap now.
-fn may_squeeze(known: &Known, snapshot: &Snapshot) -> bool {
+/// The cgroup of an app whose memory may be pushed into swap now.
+fn squeezable<'a>(known: &'a Known, snapshot: &Snapshot) -> Option<&'a Home> {
     let key = known.key();
     let in_force = &snapshot.in_force.swapping;
-    let own = known.found.app.own_home().is_some();
     let front = snapshot
         .topmost
         .as_ref()
         .is_some_and(|top| top.app.key == key);
-    own && !front
+    let may = !front
         && known.found.untouchable.is_none()
         && known.found.class.class > Class::Disposable
         && known.found.uses.is_empty()
-        && !in_force.exempt.contains(&key)
+        && !in_force.exempt.contains(&key);
+    known.found.app.own_home().filter(|_| may)
 }
 
 fn squeeze(snapshot: &Snapshot) -> Option<Step> {
@@ -275,10 +290,9 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
         let mut all = in_force.squeezed.iter();
         all.any(|(app, at)| *app == key && now.saturating_sub(*at) < SQUEEZE_AGAIN)
     };
-    let known = snapshot.apps.iter().find(|known| {
-        may_squeeze(known, snapshot)
-            && !lately(known.key())
-            && known.found.memory.anonymous >= SQUEEZE_LEAST
+    let (known, home) = snapshot.apps.iter().find_map(|known| {
+        let worth = !lately(known.key()) && known.found.memory.anonymous >= SQUEEZE_LEAST;
+        Some((known, squeezable(known, snapshot).filter(|_| worth)?))
     })?;
     let bytes = missing
         .min(known.found.memory.anonymous)
@@ -286,6 +300,7 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
         .min(SQUEEZE_MOST);
     (bytes >= SQUEEZE_LEAST).then(|| Step::Squeeze {
         app: known.key(),
+        home: home.clone(),
         bytes,
         rule: format!(
             "{} MiB available, {} wanted; it was used longest ago",
@@ -314,12 +329,13 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
         return None;
     }
     let frozen = |key: AppKey| in_force.frozen.iter().any(|(app, _)| *app == key);
-    let known = snapshot.apps.iter().find(|known| {
+    let (known, home) = snapshot.apps.iter().find_map(|known| {
         let previous = matches!(
             order::spared(known, snapshot),
             Some(order::Spared::Previous)
         );
-        may_squeeze(known, snapshot) && !previous && !frozen(known.key())
+        let may = !previous && !frozen(known.key());
+        Some((known, squeezable(known, snapshot).filter(|_| may)?))
     })?;
     let rule = format!(
         "{} MiB available, and nothing disposable is left; it was used longest ago",
@@ -327,6 +343,7 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
     );
     let mut steps = vec![Step::Freeze {
         app: known.key(),
+        home: home.clone(),
         rule: rule.clone(),
     }];
     let settings = &snapshot.settings.swap;
@@ -337,6 +354,7 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
     if bytes >= SQUEEZE_LEAST && in_force.squeezing.is_none() {
         steps.push(Step::Squeeze {
             app: known.key(),
+            home: home.clone(),
             bytes,
             rule,
         });

@@ -67,7 +67,7 @@ pub struct Candidate {
     pub leaks: bool,
     /// It is in use although it is not in front.
     pub in_use: bool,
-    /// What it held when the order was made, in bytes.
+    /// What it had allocated when the order was made, in bytes: files that it reads are no leak.
     pub held: u64,
 }
 
@@ -117,7 +117,7 @@ pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
                 class,
                 leaks,
                 in_use,
-                held: known.found.memory.resident,
+                held: known.found.memory.allocated(),
             };
             (rank, candidate)
         })
@@ -126,7 +126,7 @@ pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
     ranked.into_iter().map(|(_, candidate)| candidate).collect()
 }
 
-/// Which of `candidates` is killed now, given what each holds now (`held_now`, in bytes, by place)
+/// Which of `candidates` is killed now, given what each has allocated now (`held_now`, in bytes, by place)
 /// on a machine with `total` bytes. Allocates nothing.
 pub fn pick(candidates: &[Candidate], held_now: &[u64], level: Level, total: u64) -> Option<usize> {
     if level < Level::Kill {

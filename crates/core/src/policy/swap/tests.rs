@@ -208,7 +208,9 @@ fn disposable_apps_are_exempt_and_the_others_as_far_as_swap_bears_them() {
     ];
     let mut machine = snapshot(&apps, 100, 128);
     machine.storage.areas[0].size = 60 * MIB;
-    let exempt: Vec<AppKey> = eligible::exempt(&machine).map(|(app, _)| app).collect();
+    let exempt: Vec<AppKey> = eligible::exempt(&machine)
+        .map(|(known, _)| known.key())
+        .collect();
     assert_eq!(exempt, [2, 3].map(key));
     machine.in_force.swapping.exempt = vec![key(0), key(3)];
     let steps = withdraw(&Event::Tick, &machine);
@@ -270,6 +272,7 @@ fn an_app_that_comes_back_gets_its_memory_once() {
     let mut machine = with_topmost(snapshot(&apps, 100, 100), 0);
     let back = Step::Return {
         app: key(0),
+        members: Vec::new(),
         most: 50 * MIB,
     };
     assert!(grant(&Event::Topmost, &machine).contains(&back));

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The apps of the machine, for `swap`: when they are looked at, what the last look found, and what
+//! people hear of what was done to them.
+
+use std::time::Duration;
+
+use limelight_core::control::{Deed, MemoryThen};
+use limelight_core::model::class::Classes;
+use limelight_core::model::shortage::{Level, Thresholds};
+use limelight_core::model::{App, AppKey};
+use limelight_core::policy::Event;
+use limelight_core::settings::SwapSettings;
+use limelight_sys::watermarks::Watermarks;
+use rustix::event::epoll::EventFlags;
+use tracing::warn;
+
+use crate::actuators::swap::Said;
+use crate::daemon::Daemon;
+use crate::doors::{now, Doors};
+use crate::guard::Guard;
+use crate::history::Note;
+use crate::reactor::Token;
+use crate::sources::pressure;
+use crate::sources::storage::StorageSource;
+use crate::swapper::{Errand, Swapper};
+
+/// How long after another app came to the front the apps are looked at: it has the processor first.
+const SOON: Duration = Duration::from_millis(100);
+
+/// How often they are while memory is short.
+const SHORT: Duration = Duration::from_millis(500);
+
+/// What is known of the apps.
+#[derive(Debug, Default)]
+pub struct Household {
+    /// Where their memory goes.
+    pub storage: StorageSource,
+    front: Option<App>,
+    previous: Option<(AppKey, Duration)>,
+    next_look: Option<Duration>,
+}
+
+impl Household {
+    /// The app that was in front before, and when it left.
+    pub fn previous(&self) -> Option<(AppKey, Duration)> {
+        self.previous
+    }
+
+    /// When the apps have to be looked at again.
+    pub fn next_look(&self) -> Option<Duration> {
+        self.next_look
+    }
+}
+
+/// The thresholds that the administrator wants, or that the machine needs.
+pub fn thresholds(doors: &Doors, settings: &SwapSettings, total: u64) -> Thresholds {
+    let high = Watermarks::read(&doors.proc).map_or(0, |marks| marks.high_bytes);
+    let needed = Thresholds::derive(total, high);
+    let percent = |percent: u8, otherwise: u64| match percent {
+        0 => otherwise,
+        percent => total / 100 * u64::from(percent),
+    };
+    let kill = percent(settings.kill_percent, needed.kill);
+    Thresholds {
+        kill,
+        swap: percent(settings.swap_percent, needed.swap).max(kill),
+        ..needed
+    }
+}
+
+impl Daemon {
+    /// Starts the threads that kill and that move memory. Without them `swap` does nothing, and
+    /// says so.
+    pub(crate) fn start_swap(&mut self) {
+        if self.options.dry_run {
+            return;
+        }
+        let swapper = Swapper::start(self.doors.cgroups.mount_point(), &self.doors.roots.proc);
+        match swapper {
+            Ok(swapper) => self.actuators.swapper = Some(swapper),
+            Err(error) => warn!("no app can be squeezed or brought back: {error}"),
+        }
+        match Guard::start(&self.doors, self.thresholds()) {
+            Ok(guard) => self.actuators.guard = Some(guard),
+            Err(error) => warn!("nobody watches how short memory is, no app is killed: {error}"),
+        }
+        let guard = self.actuators.guard.as_ref();
+        let guard = guard.map(|guard| self.reactor.add(guard, Token::Guard, EventFlags::IN));
+        let swapper = self.actuators.swapper.as_ref();
+        let swapper = swapper.map(|swapper| {
+            self.reactor
+                .add(swapper.answers(), Token::Swapper, EventFlags::IN)
+        });
+        for added in guard.into_iter().chain(swapper) {
+            if let Err(error) = added {
+                warn!("swap's threads cannot be waited for: {error}");
+            }
+        }
+    }
+
+    /// The configuration was read again.
+    pub(crate) fn configure_swap(&mut self) {
+        self.app_source.set_classes(Classes::default());
+        self.household.next_look = Some(now());
+        if let Some(guard) = &self.actuators.guard {
+            guard.set_thresholds(self.thresholds());
+        }
+    }
+
+    fn thresholds(&self) -> Thresholds {
+        let total = pressure::memory(&self.doors).total;
+        thresholds(&self.doors, &self.config.settings.swap, total)
+    }
+
+    /// Another app is in front, or none.
+    pub(crate) fn note_front(&mut self) {
+        let at = now();
+        let front = self.topmost.front().map(|front| front.app.clone());
+        let before = self.household.front.take();
+        let key = |app: &Option<App>| app.as_ref().map(|app| app.key);
+        if key(&before) != key(&front) {
+            if let Some(before) = before {
+                self.household.previous = Some((before.key, at));
+                let last = self.last.topmost.as_ref();
+                let members = last.filter(|last| last.app.key == before.key);
+                self.actuators.left_front(Errand::Remember {
+                    app: before.key,
+                    members: members.map_or(Vec::new(), |last| last.members.clone()),
+                });
+            }
+        }
+        self.household.front = front;
+        self.household.next_look = Some(at + SOON);
+    }
+
+    /// Looks at the apps if that is due. Returns whether it was.
+    pub(crate) fn look_at_apps_if_due(&mut self, at: Duration) -> bool {
+        let due = self.household.next_look.is_some_and(|next| next <= at);
+        if due {
+            self.look_for_swap(at);
+        }
+        due
+    }
+
+    fn look_for_swap(&mut self, at: Duration) {
+        if !self.config.settings.swap.enabled {
+            self.household.next_look = None;
+            return;
+        }
+        // Somebody's request may have had them looked at a moment ago.
+        let fresh = !self.app_source.is_due(at);
+        self.look_at_apps();
+        let short = self.actuators.shortage().level() > Level::Plenty;
+        self.household.next_look = match (fresh, short) {
+            (true, _) => Some(at + SOON),
+            (false, true) => Some(at + SHORT),
+            (false, false) => None,
+        };
+    }
+
+    /// The guard has something to say, or a squeeze or a return is done.
+    pub(crate) fn attend_to_memory(&mut self) {
+        self.actuators.take_done();
+        for (bytes, took) in self.actuators.take_returns() {
+            self.household.storage.read_back(bytes, took);
+        }
+        self.actuators.take_kills();
+        let at = now();
+        let pause = self.household.next_look.is_none();
+        if pause && self.actuators.shortage().level() > Level::Plenty {
+            self.look_for_swap(at);
+        }
+        self.refresh(Event::Pressure);
+    }
+
+    /// Passes on what people should hear.
+    pub(crate) fn tell_people(&mut self) {
+        let snapshot = &self.last;
+        let gauge = snapshot.shortage.gauge();
+        let memory = MemoryThen::from(&gauge);
+        for said in std::mem::take(&mut self.actuators.said) {
+            let named = |key: AppKey| snapshot.apps.iter().find(|known| known.key() == key);
+            match said {
+                Said::Did {
+                    at,
+                    deed,
+                    app,
+                    bytes,
+                    took,
+                    reason,
+                } => {
+                    let known = named(app);
+                    self.history.note(Note {
+                        at,
+                        deed,
+                        app: known.map(|known| &known.found.app),
+                        class: known.map(|known| known.found.class.class),
+                        bytes,
+                        took,
+                        reason,
+                        memory,
+                    });
+                }
+                Said::Level { level, next } => {
+                    let next = next.and_then(named);
+                    let reason = match next {
+                        Some(next) => format!(
+                            "memory is short ({}); {} is closed next if it stays so",
+                            level.name(),
+                            next.found.app.name
+                        ),
+                        None => format!("memory is short ({})", level.name()),
+                    };
+                    if level > Level::Plenty {
+                        let wanted = snapshot.shortage.thresholds().swap;
+                        self.history.note(Note {
+                            at: gauge.at,
+                            deed: Deed::Ask,
+                            app: None,
+                            class: None,
+                            bytes: wanted.saturating_sub(gauge.available),
+                            took: None,
+                            reason,
+                            memory,
+                        });
+                    }
+                }
+                Said::Grows { app, grown } => {
+                    if let Some(known) = named(app) {
+                        let name = &known.found.app.name;
+                        warn!(
+                            "{name} is topmost and grew by {} MiB lately while memory is short: save your work, or close it",
+                            grown >> 20
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
