@@ -73,6 +73,7 @@ install: deps ## Install programs, library, units, manual pages (PREFIX=/usr, DE
 	done; \
 	install -D -m 644 packaging/60-limelight.rules "$(DESTDIR)/usr/lib/udev/rules.d/60-limelight.rules"; \
 	install -D -m 644 packaging/limelight.tmpfiles "$(DESTDIR)/usr/lib/tmpfiles.d/limelight.conf"; \
+	install -D -m 644 packaging/classes.toml "$$to/share/doc/limelight/classes.toml"; \
 	[ -e "$(DESTDIR)/etc/limelight/limelight.toml" ] || \
 	    install -D -m 644 packaging/limelight.toml "$(DESTDIR)/etc/limelight/limelight.toml"
 

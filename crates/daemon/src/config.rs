@@ -5,16 +5,19 @@
 //! the wrong type or out of range, and a syntax error are all reported with file and line, as many
 //! as there are, and nothing is applied.
 
+mod classes;
 mod keys;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use limelight_core::model::class::Classes;
 use limelight_core::model::prezero::Extent;
 use limelight_core::settings::{EngineChoice, Settings};
 use toml::de::{DeTable, DeValue};
 
+pub use self::classes::Lists;
 use self::keys::{keys_of, sections, set, Key, KEYS};
 
 /// The configuration file when none is named.
@@ -87,6 +90,10 @@ pub struct Config {
     pub device: UseDevice,
     /// `[readahead] directory`.
     pub cold_start_directory: PathBuf,
+    /// `[class]`.
+    pub class_lists: Lists,
+    /// What classes of apps are made from: those lists, and the table of categories.
+    pub classes: Classes,
 }
 
 /// Where the records of starts are.
@@ -102,6 +109,8 @@ impl Default for Config {
             adopt: Adopt::default(),
             device: UseDevice::default(),
             cold_start_directory: COLD_START_DIRECTORY.into(),
+            class_lists: Lists::default(),
+            classes: classes::packaged(),
         }
     }
 }
@@ -192,12 +201,12 @@ pub struct Value {
 
 /// Reads the configuration. Without any file it is [`Config::default`].
 pub fn load(origin: &Origin) -> Result<Config, ConfigErrors> {
-    Ok(load_files(&files(origin)?)?.config)
+    Ok(load_origin(origin)?.config)
 }
 
 /// Every key with its value, in the order of the packaged file.
 pub fn values(origin: &Origin) -> Result<Vec<Value>, ConfigErrors> {
-    let given = load_files(&files(origin)?)?.given;
+    let given = load_origin(origin)?.given;
     let value = |key: &Key| {
         let last = given.iter().rev().find(|given| given.is(key));
         Value {
@@ -285,6 +294,31 @@ struct Loaded {
     given: Vec<Given>,
 }
 
+fn load_origin(origin: &Origin) -> Result<Loaded, ConfigErrors> {
+    let mut loaded = load_files(&files(origin)?);
+    let (rules, contradictions) = match &loaded {
+        Ok(loaded) => loaded.config.class_lists.rules(&loaded.given),
+        Err(_) => (Vec::new(), Vec::new()),
+    };
+    let categories = classes::categories(origin).unwrap_or_else(|errors| {
+        add_errors(&mut loaded, errors);
+        Vec::new()
+    });
+    add_errors(&mut loaded, contradictions);
+    if let Ok(loaded) = &mut loaded {
+        loaded.config.classes = Classes::new(rules, categories);
+    }
+    loaded
+}
+
+fn add_errors(loaded: &mut Result<Loaded, ConfigErrors>, more: Vec<ConfigError>) {
+    match loaded {
+        Err(errors) => errors.0.extend(more),
+        Ok(_) if more.is_empty() => {}
+        Ok(_) => *loaded = Err(ConfigErrors(more)),
+    }
+}
+
 fn load_files(files: &[PathBuf]) -> Result<Loaded, ConfigErrors> {
     let mut config = Config::default();
     let (mut given, mut errors) = (Vec::new(), Vec::new());
@@ -332,6 +366,12 @@ fn load_files(files: &[PathBuf]) -> Result<Loaded, ConfigErrors> {
     }
 }
 
+/// The line of a position in a text, from 1.
+fn line_at(text: &str, at: usize) -> usize {
+    let before = text.as_bytes().iter().take(at);
+    before.filter(|&&byte| byte == b'\n').count() + 1
+}
+
 /// Reads one file's text over `config`, and tells of each value that is right, as it is written, with
 /// its line. Returns the mistakes as line and message.
 fn apply(
@@ -339,14 +379,7 @@ fn apply(
     text: &str,
     given: &mut dyn FnMut(&Key, &str, usize),
 ) -> Vec<(usize, String)> {
-    let line_at = |at: usize| {
-        text.as_bytes()
-            .iter()
-            .take(at)
-            .filter(|&&byte| byte == b'\n')
-            .count()
-            + 1
-    };
+    let line_at = |at: usize| line_at(text, at);
     let table = match DeTable::parse(text) {
         Ok(table) => table.into_inner(),
         Err(error) => {

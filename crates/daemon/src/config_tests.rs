@@ -2,6 +2,7 @@
 
 use super::keys::ms;
 use super::*;
+use limelight_core::model::class::{Class, Identity};
 use limelight_core::settings::{BoostSettings, PrezeroSettings, SwapSettings, WindowSettings};
 use proptest::prelude::*;
 
@@ -28,7 +29,7 @@ fn golden_errors() {
             "[topmost]\ngap_ms = \"2s\"\n[protekt]\nenabled = true\n",
             &[
                 (2, "`gap_ms` in [topmost] is \"2s\"; allowed: a whole number from 0 to 60000"),
-                (3, "unknown section [protekt]; there are [topmost], [sources], [protect], [boost], [premap], [readahead], [prezero], [swap], [window], [kernel]"),
+                (3, "unknown section [protekt]; there are [topmost], [sources], [protect], [boost], [premap], [readahead], [prezero], [swap], [window], [class], [kernel]"),
             ],
         ),
         (
@@ -73,6 +74,16 @@ fn golden_errors() {
                 (
                     4,
                     "unknown key `cpu_wieght` in [boost]; there are `enabled`, `cpu_weight`, `nice_points`, `slice_us`, `io_weight`, `io_level`, `starting`, `helpers`",
+                ),
+            ],
+        ),
+        (
+            "[class]\nkeep = \"x\"\nnormal = [\"\"]\n",
+            &[
+                (2, "`keep` in [class] is \"x\"; allowed: a list of patterns of 1 to 1024 bytes each"),
+                (
+                    3,
+                    "`normal` in [class] is a value of type array; allowed: a list of patterns of 1 to 1024 bytes each",
                 ),
             ],
         ),
@@ -165,6 +176,10 @@ fn every_key_reaches_the_configuration() {
         deadline_ms = 300
         deadline_max_ms = 2000
         apps = 3
+        [class]
+        keep = [\"a\"]
+        normal = [\"b\"]
+        disposable = [\"c\", \"d*\"]
         [kernel]
         device = \"require\"
     ";
@@ -230,6 +245,13 @@ fn every_key_reaches_the_configuration() {
     };
     assert_eq!(config.settings.window, window);
     assert_eq!(config.device, UseDevice::Require);
+    let mut lists = Lists::default();
+    lists.of_mut(Class::Keep).push("a".to_owned());
+    lists.of_mut(Class::Normal).push("b".to_owned());
+    lists
+        .of_mut(Class::Disposable)
+        .extend(["c", "d*"].map(str::to_owned));
+    assert_eq!(config.class_lists, lists);
     let keys = text.lines().filter(|line| line.contains('=')).count();
     assert_eq!(keys, KEYS.len(), "a key is missing in this test");
 }
@@ -332,6 +354,53 @@ fn each_value_is_shown_with_its_file_and_line() {
         unset.iter().all(|value| value.key.starts_with("block_")),
         "{unset:?}"
     );
+}
+
+#[test]
+fn classes_come_from_lists_and_the_table_beside_them() {
+    let temp = tempfile::tempdir().unwrap();
+    let file = temp.path().join("limelight.toml");
+    let write = |name: &str, text: &str| std::fs::write(temp.path().join(name), text).unwrap();
+    let of = |id: &str, category: &str| {
+        let config = load(&Origin::File(file.clone())).unwrap();
+        config.classes.of(&Identity {
+            desktop_id: Some(id.to_owned()),
+            categories: vec![category.to_owned()],
+            ..Identity::default()
+        })
+    };
+    let lists =
+        "[class]\nnormal = [\"org.x.*\"]\nkeep = [\"org.x.Bank\"]\ndisposable = [\n \"y\"\n]\n";
+    write("limelight.toml", lists);
+    // Keep ranks first, wherever it stands.
+    let bank = of("org.x.Bank", "News");
+    assert_eq!(bank.class, Class::Keep);
+    assert!(bank.why.contains("limelight.toml:3"), "{}", bank.why);
+    assert_eq!(of("org.x.Notes", "News").class, Class::Normal);
+    assert_eq!(of("y", "Office").class, Class::Disposable);
+    assert_eq!(of("z", "Office").class, Class::Keep);
+    write("classes.toml", "[categories]\nOffice = \"disposable\"\n");
+    assert_eq!(of("z", "Office").class, Class::Disposable);
+    assert_eq!(of("z", "News").class, Class::Normal);
+
+    let wrong = || load(&Origin::File(file.clone())).unwrap_err().to_string();
+    write("classes.toml", "[categories]\n\nOffice = \"never\"\n");
+    assert!(
+        wrong().contains("classes.toml:3: `Office` is no class"),
+        "{}",
+        wrong()
+    );
+    write("classes.toml", "[categories]\n");
+    write(
+        "limelight.toml",
+        "[class]\nkeep = [\"a\", \"b\"]\n\ndisposable = [\"b\", \"b\"]\n",
+    );
+    let text = wrong();
+    assert!(
+        text.contains("limelight.toml:4: \"b\" is in `disposable` and in `keep`"),
+        "{text}"
+    );
+    assert!(text.contains("limelight.toml:2)"), "{text}");
 }
 
 proptest! {

@@ -6,7 +6,6 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use limelight_core::model::apps::Apps;
-use limelight_core::model::class::Classes;
 use limelight_core::model::footprint::Footprint;
 use limelight_core::model::pressure::Pressure;
 use limelight_core::model::topmost::{Holder, Topmost};
@@ -198,7 +197,7 @@ impl Daemon {
             zeroing: Zeroing::default(),
             windows: ResponseWindows::new(config.settings.window),
             actuators: Actuators::new(ledger, device),
-            app_source: AppsSource::new(&doors, Classes::default()),
+            app_source: AppsSource::new(&doors, config.classes.clone()),
             apps: Apps::default(),
             announced: Announced::default(),
             history: History::open(
@@ -510,6 +509,7 @@ impl Daemon {
                 if !self.options.dry_run {
                     self.history.keep_in(Some(self.config.state_directory()));
                 }
+                self.app_source.set_classes(self.config.classes.clone());
                 self.topmost.set_gap(self.config.settings.topmost.gap);
                 self.windows.configure(self.config.settings.window);
                 self.not_adoptable.clear();

@@ -5,11 +5,13 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use limelight_core::model::class::Class;
 use limelight_core::model::prezero::Extent;
 use limelight_core::settings::EngineChoice;
 use toml::de::DeValue;
 use toml::Spanned;
 
+use super::classes::SECTION;
 use super::{Adopt, Config, EvdevSource, OomScoreAdjSource, UseDevice};
 
 /// What a key allows, and where its value goes.
@@ -23,6 +25,8 @@ enum Kind {
     Path(fn(&mut Config, &str)),
     /// Names of programs as the kernel knows them.
     Names(fn(&mut Config, Vec<String>)),
+    /// Patterns of names and paths.
+    Patterns(fn(&mut Config, Vec<String>)),
 }
 
 impl fmt::Display for Kind {
@@ -33,6 +37,7 @@ impl fmt::Display for Kind {
             Kind::Word(words, _) => write!(f, "\"{}\"", words.join("\", \"")),
             Kind::Path(_) => f.write_str("an absolute path"),
             Kind::Names(_) => write!(f, "a list of names of 1 to {COMM_MAX} bytes each"),
+            Kind::Patterns(_) => write!(f, "a list of patterns of 1 to {PATTERN_MAX} bytes each"),
         }
     }
 }
@@ -46,13 +51,16 @@ pub(super) struct Key {
 /// Bytes of a program's name that the kernel keeps.
 const COMM_MAX: usize = 15;
 
-/// A list of names; `None` when it is anything else.
-fn names(value: &DeValue<'_>) -> Option<Vec<String>> {
+/// Bytes of a pattern.
+const PATTERN_MAX: usize = 1024;
+
+/// A list of texts of 1 to `most` bytes; `None` when it is anything else.
+fn texts(value: &DeValue<'_>, most: usize) -> Option<Vec<String>> {
     let DeValue::Array(items) = value else {
         return None;
     };
     let name = |item: &Spanned<DeValue<'_>>| match item.get_ref() {
-        DeValue::String(name) if (1..=COMM_MAX).contains(&name.len()) => Some(name.to_string()),
+        DeValue::String(name) if (1..=most).contains(&name.len()) => Some(name.to_string()),
         _ => None,
     };
     items.iter().map(name).collect()
@@ -319,6 +327,21 @@ pub(super) const KEYS: &[Key] = &[
         kind: Kind::Integer(1, 4096, |c, v| c.settings.window.apps = v),
     },
     Key {
+        section: SECTION,
+        name: "keep",
+        kind: Kind::Patterns(|c, v| *c.class_lists.of_mut(Class::Keep) = v),
+    },
+    Key {
+        section: SECTION,
+        name: "normal",
+        kind: Kind::Patterns(|c, v| *c.class_lists.of_mut(Class::Normal) = v),
+    },
+    Key {
+        section: SECTION,
+        name: "disposable",
+        kind: Kind::Patterns(|c, v| *c.class_lists.of_mut(Class::Disposable) = v),
+    },
+    Key {
         section: "kernel",
         name: "device",
         kind: Kind::Word(&["auto", "require", "off"], |c, at| {
@@ -363,8 +386,11 @@ pub(super) fn set(config: &mut Config, key: &Key, value: &Spanned<DeValue<'_>>) 
         (Kind::Path(set), DeValue::String(value)) if Path::new(value.as_ref()).is_absolute() => {
             set(config, value.as_ref());
         }
-        (Kind::Names(set), value) if names(value).is_some() => {
-            set(config, names(value)?);
+        (Kind::Names(set), value) if texts(value, COMM_MAX).is_some() => {
+            set(config, texts(value, COMM_MAX)?);
+        }
+        (Kind::Patterns(set), value) if texts(value, PATTERN_MAX).is_some() => {
+            set(config, texts(value, PATTERN_MAX)?);
         }
         (kind, value) => {
             let given = match value {
