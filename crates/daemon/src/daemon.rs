@@ -509,7 +509,6 @@ impl Daemon {
                 if !self.options.dry_run {
                     self.history.keep_in(Some(self.config.state_directory()));
                 }
-                self.app_source.set_classes(self.config.classes.clone());
                 self.topmost.set_gap(self.config.settings.topmost.gap);
                 self.windows.configure(self.config.settings.window);
                 self.not_adoptable.clear();

@@ -4,8 +4,7 @@
 
 use std::time::Duration;
 
-use limelight_core::control::{Deed, MemoryThen};
-use limelight_core::model::class::Classes;
+use limelight_core::control::{Deed, MemoryThen, Notice};
 use limelight_core::model::shortage::{Level, Thresholds};
 use limelight_core::model::{App, AppKey};
 use limelight_core::policy::Event;
@@ -20,6 +19,7 @@ use crate::doors::{now, Doors};
 use crate::guard::Guard;
 use crate::history::Note;
 use crate::reactor::Token;
+use crate::report::app_status;
 use crate::sources::pressure;
 use crate::sources::storage::StorageSource;
 use crate::swapper::{Errand, Swapper};
@@ -100,7 +100,7 @@ impl Daemon {
 
     /// The configuration was read again.
     pub(crate) fn configure_swap(&mut self) {
-        self.app_source.set_classes(Classes::default());
+        self.app_source.set_classes(self.config.classes.clone());
         self.household.next_look = Some(now());
         if let Some(guard) = &self.actuators.guard {
             guard.set_thresholds(self.thresholds());
@@ -203,6 +203,14 @@ impl Daemon {
                 }
                 Said::Level { level, next } => {
                     let next = next.and_then(named);
+                    self.control.tell(
+                        &Notice::Memory {
+                            level,
+                            memory,
+                            next: next.map(|next| app_status(&next.found.app)),
+                        },
+                        now(),
+                    );
                     let reason = match next {
                         Some(next) => format!(
                             "memory is short ({}); {} is closed next if it stays so",
@@ -227,6 +235,8 @@ impl Daemon {
                 }
                 Said::Grows { app, grown } => {
                     if let Some(known) = named(app) {
+                        let app = app_status(&known.found.app);
+                        self.control.tell(&Notice::Growing { app, grown }, now());
                         let name = &known.found.app.name;
                         warn!(
                             "{name} is topmost and grew by {} MiB lately while memory is short: save your work, or close it",

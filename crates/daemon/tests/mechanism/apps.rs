@@ -176,3 +176,19 @@ fn who_listens_is_told_what_was_done() {
     assert_eq!(entries.len(), 1);
     assert!(machine.read("state/history.jsonl").contains("foreign-kill"));
 }
+
+#[test]
+fn classes_follow_the_configuration() {
+    let (machine, a, _b) = two_apps();
+    let mut daemon = machine.start();
+    assert_eq!(app(&mut daemon, a.pid).class, Class::Normal);
+    let text = machine.read("limelight.toml");
+    machine.write(
+        "limelight.toml",
+        &format!("{text}\n[class]\nkeep = [\"a\"]\n"),
+    );
+    daemon.daemon.reload();
+    let seen = app(&mut daemon, a.pid);
+    assert_eq!(seen.class, Class::Keep);
+    assert!(seen.why.contains("limelight.toml:"), "{}", seen.why);
+}
