@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use limelight_core::model::class::Class;
 
 /// Talk to limelightd, which keeps the app in front fast when memory is short.
 #[derive(Debug, Parser)]
@@ -96,6 +97,20 @@ pub enum Command {
         app: Option<String>,
     },
 
+    /// Look at the classes of apps, which say what becomes of them when memory runs short.
+    ///
+    /// keep: never killed. normal: may be swapped, and killed when nothing disposable is left.
+    /// disposable: killed first, the one that was in front longest ago before the others, and never
+    /// swapped.
+    #[command(subcommand)]
+    Class(ClassCommand),
+
+    /// Print a line for everything that a shortage of memory leads to, as it happens.
+    ///
+    /// How short memory is (plenty, swap, kill, exhausted) whenever that changes, who was squeezed,
+    /// frozen, killed or brought back, and when the app in front itself takes memory without end.
+    Listen,
+
     /// Show what was done when memory ran short: who was swapped, frozen or killed, when and why.
     ///
     /// Kills by the kernel's OOM killer are shown too. The daemon keeps the last 256 entries, over
@@ -175,6 +190,49 @@ pub enum WindowWord {
     Open,
     /// The app has shown a frame.
     Close,
+}
+
+/// What to do with classes.
+#[derive(Debug, Subcommand)]
+pub enum ClassCommand {
+    /// List all apps with their class, when they were in front last, and their memory.
+    ///
+    /// Apps are those for which a desktop, a sandbox or a terminal made a unit, and whatever was in
+    /// front and still lives.
+    List,
+    /// Set the class of an app for as long as it lives.
+    ///
+    /// Root may set any class; everybody else, for their own apps, none that is higher than the one
+    /// that the app has by itself. For good, it belongs into [class] in limelight.toml.
+    Set {
+        /// Any process of the app.
+        #[arg(value_parser = clap::value_parser!(i32).range(1..))]
+        pid: i32,
+        /// keep, normal or disposable; auto takes back what was set.
+        #[arg(value_parser = class_word)]
+        class: ClassWord,
+    },
+    /// Tell where an app's class comes from, and what else is known of it.
+    Why {
+        /// Any process of the app, its name, its desktop id, or the name of its program or its unit.
+        app: String,
+    },
+}
+
+/// What an app's class is set to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClassWord {
+    /// This.
+    Is(Class),
+    /// Nothing: it is again what it is by itself.
+    Unset,
+}
+
+fn class_word(text: &str) -> Result<ClassWord, String> {
+    match text {
+        "auto" => Ok(ClassWord::Unset),
+        text => text.parse().map(ClassWord::Is),
+    }
 }
 
 /// What to do with the configuration.

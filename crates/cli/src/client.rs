@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! One question to the daemon, one answer.
+//! Questions to the daemon, and its answers.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -16,7 +16,7 @@ const ANSWER_MAX_BYTES: u64 = 8 << 20;
 /// A connection to the daemon.
 #[derive(Debug)]
 pub struct Client {
-    stream: UnixStream,
+    reader: BufReader<UnixStream>,
     socket: PathBuf,
 }
 
@@ -31,7 +31,7 @@ impl Client {
         stream.set_read_timeout(Some(patience)).map_err(failed)?;
         stream.set_write_timeout(Some(patience)).map_err(failed)?;
         Ok(Client {
-            stream,
+            reader: BufReader::new(stream),
             socket: socket.to_owned(),
         })
     }
@@ -40,23 +40,35 @@ impl Client {
     pub fn ask(&mut self, request: &Request) -> Result<Response, Failure> {
         let mut line = serde_json::to_string(request)?;
         line.push('\n');
-        let failed = |cause| Failure::NoDaemon {
-            socket: self.socket.clone(),
-            cause,
-        };
         // A daemon that turns us away answers and closes before it reads: its answer says why.
-        let sent = self.stream.write_all(line.as_bytes());
+        let sent = self.reader.get_mut().write_all(line.as_bytes());
+        match (sent, self.next()) {
+            (Err(cause), Err(_)) => Err(self.no_daemon(cause)),
+            (_, answer) => answer,
+        }
+    }
+
+    /// From now on the daemon may be silent for as long as it likes.
+    pub fn wait_without_end(&mut self) -> Result<(), Failure> {
+        let unlimited = self.reader.get_ref().set_read_timeout(None);
+        unlimited.map_err(|cause| self.no_daemon(cause))
+    }
+
+    /// The next line that the daemon says.
+    pub fn next(&mut self) -> Result<Response, Failure> {
         let mut answer = String::new();
-        let read = BufReader::new((&self.stream).take(ANSWER_MAX_BYTES)).read_line(&mut answer);
-        match (sent, read) {
-            (_, Ok(_)) if answer.ends_with('\n') => {}
-            (Err(cause), _) | (Ok(()), Err(cause)) => return Err(failed(cause)),
-            (Ok(()), Ok(_)) => {
+        let read = (&mut self.reader)
+            .take(ANSWER_MAX_BYTES)
+            .read_line(&mut answer);
+        match read {
+            Ok(_) if answer.ends_with('\n') => {}
+            Ok(_) => {
                 return Err(Failure::Other(format!(
                     "limelightd closed {} without an answer: its log says why",
                     self.socket.display()
                 )))
             }
+            Err(cause) => return Err(self.no_daemon(cause)),
         }
         serde_json::from_str(&answer).map_err(|error| {
             Failure::Other(format!(
@@ -64,5 +76,12 @@ impl Client {
                  they of the same version?"
             ))
         })
+    }
+
+    fn no_daemon(&self, cause: std::io::Error) -> Failure {
+        Failure::NoDaemon {
+            socket: self.socket.clone(),
+            cause,
+        }
     }
 }

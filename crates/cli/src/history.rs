@@ -32,7 +32,8 @@ pub fn print(entries: &[HistoryEntry], json: bool, out: &mut Vec<u8>) -> Result<
     Ok(())
 }
 
-fn deed(entry: &HistoryEntry) -> String {
+/// What was done to whom.
+pub fn deed(entry: &HistoryEntry) -> String {
     let mut text = match &entry.app {
         Some(app) => format!("{} {}", format::app(app).replace('\n', " "), entry.deed),
         None => entry.deed.to_string(),

@@ -2,6 +2,7 @@
 //! limelight: the command line of limelightd.
 
 mod args;
+mod class;
 mod client;
 mod doctor;
 mod exit;
@@ -10,6 +11,7 @@ mod format;
 mod history;
 mod latency;
 mod library;
+mod listen;
 mod manual;
 mod run;
 mod settings;
@@ -98,6 +100,11 @@ fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
                 Response::Latency(report) => latency::print(&report, args.json, out)?,
                 other => return Err(Failure::unexpected(&other)),
             }
+        }
+        Command::Class(command) => class::run(command, ask, args.json, out)?,
+        Command::Listen => {
+            let client = Client::connect(&args.socket, args.patience())?;
+            listen::run(client, args.json, &mut io::stdout().lock())?;
         }
         Command::History { last } => match ask(Request::History { last: *last })? {
             Response::History { entries } => history::print(&entries, args.json, out)?,

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `limelight class`: which apps there are, of which class, and why.
+
+use std::io::Write;
+use std::time::Duration;
+
+use limelight_core::control::{AppReport, Request, Response, Role};
+use limelight_core::model::apps::Use;
+use limelight_sys::clock;
+
+use crate::args::{ClassCommand, ClassWord};
+use crate::exit::Failure;
+use crate::format::{self, printable, Table};
+
+/// Runs a command; `ask` asks the daemon.
+pub fn run(
+    command: &ClassCommand,
+    ask: impl Fn(Request) -> Result<Response, Failure>,
+    json: bool,
+    out: &mut Vec<u8>,
+) -> Result<(), Failure> {
+    let apps = |pid| match ask(Request::Apps { pid })? {
+        Response::Apps { apps } => Ok(apps),
+        other => Err(Failure::unexpected(&other)),
+    };
+    match command {
+        ClassCommand::List => list(&apps(None)?, json, out),
+        ClassCommand::Why { app } => {
+            let chosen = match app.parse() {
+                Ok(pid) => apps(Some(pid))?,
+                Err(_) => named(apps(None)?, app)?,
+            };
+            why(&chosen, json, out)
+        }
+        ClassCommand::Set { pid, class } => {
+            let class = match class {
+                ClassWord::Is(class) => Some(*class),
+                ClassWord::Unset => None,
+            };
+            crate::acknowledged(ask(Request::Class { pid: *pid, class })?, json, out)
+        }
+    }
+}
+
+/// The apps that go by a name.
+fn named(apps: Vec<AppReport>, name: &str) -> Result<Vec<AppReport>, Failure> {
+    let last = |path: &Option<String>| Some(path.as_ref()?.rsplit('/').next()?.to_owned());
+    let goes_by = |app: &AppReport| {
+        let names = [
+            Some(app.app.name.clone()),
+            app.desktop_id.clone(),
+            app.package.clone(),
+            last(&app.executable),
+            last(&app.app.cgroup),
+        ];
+        let mut names = names.iter().flatten();
+        names.any(|known| known.to_lowercase() == name.to_lowercase())
+    };
+    let chosen: Vec<AppReport> = apps.into_iter().filter(goes_by).collect();
+    match chosen.is_empty() {
+        true => Err(Failure::Other(format!(
+            "no app is called {name:?}\n  limelight class list shows all; any pid of one will do too"
+        ))),
+        false => Ok(chosen),
+    }
+}
+
+/// When an app was used last.
+fn used(app: &AppReport) -> String {
+    let ago = |at_ms: u64| {
+        let past = clock::boottime().saturating_sub(Duration::from_millis(at_ms));
+        format::span(past)
+    };
+    match (app.role, app.last_topmost_ms) {
+        (Role::Topmost, _) => "in front".to_owned(),
+        (_, Some(at)) => ago(at),
+        (_, None) => "never".to_owned(),
+    }
+}
+
+fn word(what: Use) -> &'static str {
+    match what {
+        Use::Audio => "sound",
+        Use::Inhibitor => "lock",
+        Use::Visible => "visible",
+        Use::Unsaved => "unsaved",
+    }
+}
+
+/// What else there is to say, in few words.
+fn marks(app: &AppReport) -> String {
+    let mut marks: Vec<&str> = app.uses.iter().map(|what| word(*what)).collect();
+    for (is, mark) in [
+        (app.frozen, "frozen"),
+        (app.exempt, "not swapped"),
+        (app.untouchable.is_some(), "never touched"),
+        (!app.app.own_cgroup, "no cgroup"),
+    ] {
+        if is {
+            marks.push(mark);
+        }
+    }
+    marks.join(", ")
+}
+
+fn list(apps: &[AppReport], json: bool, out: &mut Vec<u8>) -> Result<(), Failure> {
+    if json {
+        return format::json(&apps, out);
+    }
+    if apps.is_empty() {
+        writeln!(
+            out,
+            "no app is known: no unit was made for one, and none was in front"
+        )?;
+        return Ok(());
+    }
+    let head = ["app", "class", "used", "memory", "in swap", ""].map(str::to_owned);
+    let mut rows = vec![head];
+    rows.extend(apps.iter().map(|app| {
+        [
+            format::app(&app.app).replace('\n', " "),
+            app.class.to_string(),
+            used(app),
+            format::bytes(app.resident),
+            format::bytes(app.swapped),
+            marks(app),
+        ]
+    }));
+    let mut widths = [0; 6];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    for row in &rows {
+        let mut line = String::new();
+        for (at, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+            match at {
+                0 => line.push_str(&format!("{cell:width$}")),
+                3 | 4 => line.push_str(&format!("  {cell:>width$}")),
+                _ => line.push_str(&format!("  {cell:width$}")),
+            }
+        }
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+fn why(apps: &[AppReport], json: bool, out: &mut Vec<u8>) -> Result<(), Failure> {
+    if json {
+        return format::json(&apps, out);
+    }
+    for (at, app) in apps.iter().enumerate() {
+        if at > 0 {
+            writeln!(out)?;
+        }
+        let mut table = Table::default();
+        table.line("app", format::app(&app.app));
+        table.line("class", format!("{}: {}", app.class, printable(&app.why)));
+        table.line("used", used(app));
+        if !app.uses.is_empty() {
+            let clauses: Vec<&str> = app.uses.iter().map(|what| what.clause()).collect();
+            table.line("in use", format!("it {}", clauses.join(", it ")));
+        }
+        if let Some(why) = &app.untouchable {
+            table.line("never touched", printable(why));
+        }
+        table.line("memory", memory(app));
+        let texts = [
+            ("desktop id", app.desktop_id.clone()),
+            ("program", app.executable.clone()),
+            ("package", app.package.clone()),
+            ("cgroup", app.app.cgroup.clone()),
+            (
+                "categories",
+                (!app.categories.is_empty()).then(|| app.categories.join(", ")),
+            ),
+        ];
+        for (name, text) in texts {
+            if let Some(text) = text {
+                table.line(name, printable(&text));
+            }
+        }
+        table.print(out)?;
+    }
+    Ok(())
+}
+
+fn memory(app: &AppReport) -> String {
+    let mut text = format!(
+        "{} in memory, {} of it can only go to swap; {} in swap",
+        format::bytes(app.resident),
+        format::bytes(app.anonymous),
+        format::bytes(app.swapped)
+    );
+    if app.exempt {
+        text.push_str("; kept out of swap");
+    }
+    if app.frozen {
+        text.push_str("; stopped until it is in front again");
+    }
+    if !app.app.own_cgroup {
+        text.push_str("\nno cgroup of its own: it cannot be kept out of swap, squeezed or stopped");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use limelight_core::control::AppStatus;
+    use limelight_core::model::class::Class;
+
+    fn report(name: &str, pid: i32) -> AppReport {
+        AppReport {
+            app: AppStatus {
+                name: name.to_owned(),
+                pid: Some(pid),
+                cgroup: Some(format!("/app.slice/app-{name}-{pid}.scope")),
+                own_cgroup: true,
+            },
+            uid: 1000,
+            role: Role::Background,
+            class: Class::Keep,
+            why: "it is of the category Office".to_owned(),
+            set_by: None,
+            last_topmost_ms: None,
+            started_ms: 0,
+            uses: vec![Use::Audio, Use::Unsaved],
+            untouchable: None,
+            processes: 1,
+            resident: 40 << 20,
+            anonymous: 30 << 20,
+            swapped: 0,
+            frozen: false,
+            exempt: true,
+            desktop_id: Some("org.x.Notes".to_owned()),
+            executable: Some("/usr/bin/notes-bin".to_owned()),
+            package: None,
+            categories: vec!["Office".to_owned()],
+        }
+    }
+
+    fn text(print: impl FnOnce(&mut Vec<u8>) -> Result<(), Failure>) -> String {
+        let mut out = Vec::new();
+        print(&mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn an_app_goes_by_each_of_its_names() {
+        let all = || vec![report("Notes", 7), report("chat", 8)];
+        for name in ["notes", "org.x.Notes", "notes-bin", "app-Notes-7.scope"] {
+            let found = named(all(), name).unwrap();
+            assert_eq!(found[0].app.pid, Some(7), "{name}");
+        }
+        assert_eq!(named(all(), "org.x.Notes").unwrap().len(), 2);
+        let failure = named(all(), "bank").unwrap_err().to_string();
+        assert!(failure.contains("class list"), "{failure}");
+    }
+
+    #[test]
+    fn a_list_is_a_line_for_each_app() {
+        let text = text(|out| list(&[report("no\ntes", 7)], false, out));
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(text.contains("no tes (pid 7)"), "{text}");
+        assert!(text.contains("sound, unsaved, not swapped"), "{text}");
+    }
+
+    #[test]
+    fn why_says_what_the_class_comes_from() {
+        let text = text(|out| why(&[report("Notes", 7)], false, out));
+        for part in [
+            "keep: it is of the category Office",
+            "it plays or records sound, it has unsaved work",
+            "kept out of swap",
+            "org.x.Notes",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+}
