@@ -108,7 +108,12 @@ impl Daemon {
     }
 
     fn thresholds(&self) -> Thresholds {
-        let total = pressure::memory(&self.doors).total;
+        // Of what the kernel, a driver or mlock() holds no app ever has anything.
+        let memory = pressure::memory(&self.doors);
+        let total = match memory.reachable {
+            0 => memory.total,
+            reachable => reachable.min(memory.total),
+        };
         thresholds(&self.doors, &self.config.settings.swap, total)
     }
 

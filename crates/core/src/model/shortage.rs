@@ -81,7 +81,7 @@ impl Gauge {
 /// Bytes of available memory below which something is done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thresholds {
-    /// The machine's memory, in bytes.
+    /// Memory that apps can have, in bytes.
     pub total: u64,
     /// Apps may be killed.
     pub kill: u64,

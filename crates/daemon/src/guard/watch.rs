@@ -199,8 +199,9 @@ impl Watch {
         if !state.shortage.may_kill(gauge.at) {
             return None;
         }
+        let total = state.shortage.thresholds().total;
         let armed = &mut state.armed;
-        let place = pick(&armed.candidates, &armed.held, level, memory.total)?;
+        let place = pick(&armed.candidates, &armed.held, level, total)?;
         let (candidate, target) = armed.remove(place);
         state.shortage.killed(gauge.at, target.held().anonymous);
         Some((candidate, target, gauge))

@@ -243,8 +243,9 @@ fn ask(snapshot: &Snapshot) -> Option<Step> {
 
 fn warn(snapshot: &Snapshot) -> Option<Step> {
     let known = snapshot.known_topmost()?;
-    let short = snapshot.shortage.level() >= Level::Swap;
-    if !short || !known.leaks(snapshot.memory.total) {
+    let shortage = &snapshot.shortage;
+    let short = shortage.level() >= Level::Swap;
+    if !short || !known.leaks(shortage.thresholds().total) {
         return None;
     }
     let app = known.key();
@@ -283,7 +284,7 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
     let settings = &snapshot.settings.swap;
     let room = snapshot
         .storage
-        .room(snapshot.memory.total, settings.write_budget);
+        .room(snapshot.shortage.thresholds().total, settings.write_budget);
     let wanted = shortage.thresholds().swap / 4 * 5;
     let missing = wanted.saturating_sub(shortage.gauge().available);
     let lately = |key: AppKey| {
@@ -349,7 +350,7 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
     let settings = &snapshot.settings.swap;
     let room = snapshot
         .storage
-        .room(snapshot.memory.total, settings.write_budget);
+        .room(snapshot.shortage.thresholds().total, settings.write_budget);
     let bytes = known.found.memory.anonymous.min(room);
     if bytes >= SQUEEZE_LEAST && in_force.squeezing.is_none() {
         steps.push(Step::Squeeze {

@@ -95,7 +95,7 @@ pub fn spared(known: &Known, snapshot: &Snapshot) -> Option<Spared> {
 
 /// Who may be killed, in which order.
 pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
-    let total = snapshot.memory.total;
+    let total = snapshot.shortage.thresholds().total;
     let killable = snapshot
         .apps
         .iter()
