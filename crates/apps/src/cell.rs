@@ -10,8 +10,8 @@ use crate::scenario::Work;
 use crate::{
     boost, boost_rules, cache_model, cgroup, cold_start, daemon_killed, focus_move, gallery,
     gallery_real, machine, overhead, premap, premap_rules, prezero, prezero_engines, prezero_rules,
-    process, readahead_rules, reading, self_hog, soak, startup, window_cost, window_oracle,
-    window_sources, windows,
+    process, readahead_rules, reading, rotation, self_hog, soak, startup, window_cost,
+    window_oracle, window_sources, windows,
 };
 
 /// What every scenario gets.
@@ -77,6 +77,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::Prezero(work) => prezero::run(stage, &work),
         Work::PrezeroEngines(work) => prezero_engines::run(stage, &work),
         Work::CacheModel(pattern) => cache_model::run(stage, pattern),
+        Work::Rotation(work) => rotation::run(stage, &work),
         Work::WindowRules => windows::rules(stage),
         Work::WindowSources => window_sources::run(stage),
         Work::WindowOracle(work) => window_oracle::run(stage, &work),

@@ -238,7 +238,19 @@ impl Line {
 
     /// Sends a request, waits for the answer, and insists on success.
     pub fn tell(&mut self, request: &str) -> Result<()> {
-        self.stream.write_all(format!("{request}\n").as_bytes())?;
+        self.send(request)?;
+        self.hear(request)
+    }
+
+    /// Sends a request and does not wait; [`Line::hear`] must follow some time.
+    pub fn send(&mut self, request: &str) -> Result<()> {
+        self.stream
+            .write_all(format!("{request}\n").as_bytes())
+            .with_context(|| format!("limelightd does not listen; it wrote:\n{}", log_tail()))
+    }
+
+    /// Waits for the answer to a request, and insists on success.
+    pub fn hear(&mut self, request: &str) -> Result<()> {
         let mut answer = String::new();
         self.answers.read_line(&mut answer)?;
         if !answer.contains(r#""result":"ok""#) {

@@ -18,6 +18,10 @@ pub struct Requests {
     pub reads: u64,
     /// KiB that they brought.
     pub read_kib: u64,
+    /// Write requests that were completed.
+    pub writes: u64,
+    /// KiB that they took.
+    pub written_kib: u64,
 }
 
 impl Disk {
@@ -72,6 +76,8 @@ impl Requests {
         Requests {
             reads: self.reads.saturating_sub(before.reads),
             read_kib: self.read_kib.saturating_sub(before.read_kib),
+            writes: self.writes.saturating_sub(before.writes),
+            written_kib: self.written_kib.saturating_sub(before.written_kib),
         }
     }
 }
@@ -79,10 +85,14 @@ impl Requests {
 fn parse(stat: &str) -> Option<Requests> {
     let mut fields = stat.split_ascii_whitespace().map(str::parse::<u64>);
     let reads = fields.next()?.ok()?;
-    let sectors = fields.nth(1)?.ok()?;
+    let sectors_read = fields.nth(1)?.ok()?;
+    let writes = fields.nth(1)?.ok()?;
+    let sectors_written = fields.nth(1)?.ok()?;
     Some(Requests {
         reads,
-        read_kib: sectors / 2,
+        read_kib: sectors_read / 2,
+        writes,
+        written_kib: sectors_written / 2,
     })
 }
 
@@ -92,10 +102,12 @@ mod tests {
 
     #[test]
     fn a_disks_counters() {
-        let requests = parse("     240        5    61440      312       0 0 0 0\n").unwrap();
+        let requests = parse("     240        5    61440      312       7 1 96 8\n").unwrap();
         let expected = Requests {
             reads: 240,
             read_kib: 30720,
+            writes: 7,
+            written_kib: 48,
         };
         assert_eq!(requests, expected);
         assert_eq!(parse("240 5"), None);

@@ -29,7 +29,7 @@ fn file(arm: Arm, mglru: bool) -> Option<&'static str> {
         Arm::MemoryMin => Some("memory.min"),
         Arm::BestStock if mglru => Some("memory.min"),
         Arm::BestStock => Some("memory.low"),
-        Arm::Idle | Arm::Stock | Arm::InitOnFree | Arm::LimelightOnDebian | Arm::Limelight => None,
+        _ => None,
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 
+use crate::flash;
 use crate::memory::{Mapping, MIB, PAGE};
 use crate::null_blk::NullBlk;
 use crate::plan::{Data, Machine, Swap};
@@ -75,6 +76,9 @@ pub fn set_up(machine: &Machine) -> Result<Option<Mapping>> {
         // configfs was a module until a moment ago.
         let _ = mount("configfs", "/sys/kernel/config", "configfs", "");
     }
+    if let Some(flash) = &machine.flash {
+        flash::create(flash)?;
+    }
     match &machine.data {
         Data::None => {}
         Data::Disk(device) => mount(device, DATA, "ext4", "")?,
@@ -105,7 +109,7 @@ pub fn set_up(machine: &Machine) -> Result<Option<Mapping>> {
     {
         null_blk(NULL_SWAP, *mib, *completion_nsec, None, true)?;
         let device = format!("/dev/{NULL_SWAP}");
-        fill(&device, *mib).with_context(|| format!("cannot fill {device}"))?;
+        fill(Path::new(&device), *mib).with_context(|| format!("cannot fill {device}"))?;
     }
     if let Some(device) = &machine.rootfs {
         mount(device, ROOTFS, "ext4", "")?;
@@ -123,6 +127,11 @@ pub fn set_up(machine: &Machine) -> Result<Option<Mapping>> {
 /// A line of `/proc/meminfo`, in KiB.
 pub fn memory_kib(name: &str) -> Result<u64> {
     let text = fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
+    meminfo_kib(&text, name)
+}
+
+/// A line of a text like `/proc/meminfo`'s, in KiB.
+pub fn meminfo_kib(text: &str, name: &str) -> Result<u64> {
     text.lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
         .and_then(|rest| rest.trim().strip_suffix(" kB")?.parse().ok())
@@ -229,12 +238,33 @@ fn set_lru_gen(wanted: u8) -> Result<()> {
     Ok(())
 }
 
+/// The swap device, when there is one.
+pub fn swap_device(swap: &Swap) -> Option<String> {
+    match swap {
+        Swap::None => None,
+        Swap::Disk(device) => Some(device.clone()),
+        Swap::NullBlk { .. } => Some(format!("/dev/{NULL_SWAP}")),
+        Swap::Zram(_) => Some(ZRAM.into()),
+    }
+}
+
+/// Takes the swap away until the next cell.
+pub fn swap_off(swap: &Swap) -> Result<()> {
+    let Some(device) = swap_device(swap) else {
+        return Ok(());
+    };
+    let path = CString::new(device.as_str())?;
+    // SAFETY: `path` is a valid string.
+    if unsafe { libc::swapoff(path.as_ptr()) } != 0 {
+        return Err(io::Error::last_os_error())
+            .with_context(|| format!("cannot take the swap {device} away"));
+    }
+    Ok(())
+}
+
 fn reset_swap(swap: &Swap) -> Result<()> {
-    let device = match swap {
-        Swap::None => return Ok(()),
-        Swap::Disk(device) => device.clone(),
-        Swap::NullBlk { .. } => format!("/dev/{NULL_SWAP}"),
-        Swap::Zram(_) => ZRAM.into(),
+    let Some(device) = swap_device(swap) else {
+        return Ok(());
     };
     let path = CString::new(device.as_str())?;
     // SAFETY: `path` is a valid string. Failure means that it was not in use yet.
@@ -276,7 +306,7 @@ fn swap_header(bytes: u64) -> Result<Vec<u8>> {
 
 /// Formats a device with busybox, which knows ext2, and turns extents on: with lists of blocks, each
 /// few MiB of a file would take another request.
-fn make_ext4(device: &str) -> Result<()> {
+pub fn make_ext4(device: &str) -> Result<()> {
     const SUPERBLOCK: u64 = 1024;
     const INCOMPATIBLE: u64 = SUPERBLOCK + 0x60;
     const EXTENTS: u32 = 0x40;
@@ -314,7 +344,7 @@ fn null_blk(
 }
 
 /// Writes every byte of a device, so that it has all the memory it will ever need.
-fn fill(device: &str, mib: u32) -> Result<()> {
+pub fn fill(device: &Path, mib: u32) -> Result<()> {
     let mut file = OpenOptions::new().write(true).open(device)?;
     let zeros = vec![0u8; MIB];
     for _ in 0..mib {

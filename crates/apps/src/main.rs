@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use limelight_apps::{
     background, cell, churn, fragment, heap, init, kms, load, overhead, premap_rules, presenter,
-    prezero_rules, readahead_rules, reading, self_hog, soak, spin, viewer,
+    prezero_rules, readahead_rules, reading, rotation, self_hog, soak, spin, viewer,
 };
 use serde::de::DeserializeOwned;
 
@@ -104,6 +104,11 @@ enum Part {
         /// Its specification in JSON.
         spec: String,
     },
+    /// One of rotation's apps.
+    RotationApp {
+        /// Its specification in JSON.
+        spec: String,
+    },
     /// An app that answers a keyboard on the kernel's display.
     Kms {
         /// Its specification in JSON.
@@ -159,6 +164,7 @@ fn run(part: Part) -> Result<u8> {
         Part::Fragmenter { spec } => fragment::fragmenter(&parse(&spec)?)?,
         Part::Starter { spec } => readahead_rules::starter(&parse(&spec)?)?,
         Part::SoakApp { spec } => soak::app(&parse(&spec)?)?,
+        Part::RotationApp { spec } => rotation::app(&parse(&spec)?)?,
         Part::Kms { spec } => kms::run(&parse(&spec)?)?,
         Part::Presenter { spec } => presenter::run(&parse(&spec)?)?,
         Part::Probe { spec } => overhead::probe(&parse(&spec)?)?,

@@ -145,8 +145,13 @@ impl Mapping {
 
     /// Fills half of a page of anonymous memory with noise, so that zram can halve it and no more.
     pub fn fill_page(&mut self, page: usize, random: &mut Random) {
-        assert!(page < self.pages());
-        for word in 0..PAGE / 16 {
+        self.fill_words(page, PAGE / 16, random);
+    }
+
+    /// Fills the first `words` words of a page of anonymous memory with noise; there are 512.
+    pub fn fill_words(&mut self, page: usize, words: usize, random: &mut Random) {
+        assert!(page < self.pages() && words <= PAGE / 8);
+        for word in 0..words {
             // SAFETY: as in `dirty_page`.
             unsafe {
                 ptr::write_volatile(

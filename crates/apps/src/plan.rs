@@ -37,16 +37,45 @@ pub struct Machine {
     /// when this does not decide. Absent leaves everything.
     #[serde(default)]
     pub free_mib: Option<u32>,
+    /// A flash disk for files and swap, which the plan's `data` and `swap` name by [`Flash::FILES`]
+    /// and [`Flash::SWAP`].
+    #[serde(default)]
+    pub flash: Option<Flash>,
     /// Disks that are read for their zeroes, e.g. `/dev/vdb` and `/dev/nvme0n1`.
     #[serde(default)]
     pub zero_disks: Vec<String>,
+}
+
+/// A modelled flash disk inside the guest (`null_blk`), with a part for files (ext4) and one for swap.
+/// It serves one request at a time, reads and writes alike, and each takes the same time. All of
+/// it is written once when the machine is set up, so that its contents take no memory later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flash {
+    /// Size of the part for files, in MiB.
+    pub files_mib: u32,
+    /// Size of the part for swap, in MiB; 0 for none.
+    pub swap_mib: u32,
+    /// Time that a request takes, in nanoseconds.
+    pub request_nsec: u32,
+    /// Largest request, in KiB: with the time of one, what the disk moves in a second.
+    pub request_kib: u32,
+}
+
+impl Flash {
+    /// The whole disk.
+    pub const DISK: &'static str = "limelight-flash";
+    /// Its part for files.
+    pub const FILES: &'static str = "/dev/limelight-flash1";
+    /// Its part for swap.
+    pub const SWAP: &'static str = "/dev/limelight-flash2";
 }
 
 /// Where the scenario's files live.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Data {
-    /// A virtio disk that the lab formatted with ext4 (fast mode), e.g. `/dev/vda`.
+    /// A disk with an ext4 file system: the lab's virtio disk (fast mode), e.g. `/dev/vda`, or a part of the
+    /// [`Flash`] disk.
     Disk(String),
     /// A `null_blk` disk inside the guest, used without a file system: every file is an extent of
     /// the device (exact mode). Extents that nobody writes cost no memory.
@@ -74,7 +103,7 @@ pub enum Data {
 pub enum Swap {
     /// None.
     None,
-    /// A virtio disk, e.g. `/dev/vdc`; the guest writes the swap header.
+    /// A disk, e.g. `/dev/vdc` or a part of the [`Flash`] disk; the guest writes the swap header.
     Disk(String),
     /// A `null_blk` disk inside the guest (exact mode). All of it is written once before it is used,
     /// so that what is swapped out later takes no memory that the guest had left: the machine has
@@ -105,6 +134,10 @@ pub enum Arm {
     BestStock,
     /// The kernel zeroes pages when they are freed (`init_on_free=1` on its command line).
     InitOnFree,
+    /// No swap, and a killer of least recently used apps, as on a phone.
+    KillOnly,
+    /// Swap for every app, and that killer when swap is full.
+    SwapAll,
     /// `limelightd` on the distribution's kernel.
     LimelightOnDebian,
     /// `limelightd` on our kernel.

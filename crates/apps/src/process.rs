@@ -6,6 +6,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -99,7 +100,17 @@ impl Start<'_> {
 
     /// As [`Start::part`], with pipes for commands and answers.
     pub fn conversation(&self, subcommand: &str, spec: &impl Serialize) -> Result<Conversation> {
-        let mut command = Command::new(SELF);
+        self.conversation_of(Path::new(SELF), subcommand, spec)
+    }
+
+    /// As [`Start::conversation`], with a copy of this program.
+    pub fn conversation_of(
+        &self,
+        program: &Path,
+        subcommand: &str,
+        spec: &impl Serialize,
+    ) -> Result<Conversation> {
+        let mut command = Command::new(program);
         command
             .arg(subcommand)
             .arg(serde_json::to_string(spec)?)

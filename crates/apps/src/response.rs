@@ -71,9 +71,25 @@ pub fn median(samples: &mut [f64]) -> f64 {
     }
 }
 
+/// The `q`-quantile (0..=1) of ascending samples, of which there is at least one: the sample that so
+/// many of them do not exceed.
+pub fn quantile(sorted: &[f64], q: f64) -> f64 {
+    let rank = (q * sorted.len() as f64).ceil() as usize;
+    sorted[rank.clamp(1, sorted.len()) - 1]
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{median, Responses};
+    use super::{median, quantile, Responses};
+
+    #[test]
+    fn a_quantile_is_a_sample() {
+        let sorted: Vec<f64> = (1..=20).map(f64::from).collect();
+        assert_eq!(quantile(&sorted, 0.95), 19.0);
+        assert_eq!(quantile(&sorted, 0.5), 10.0);
+        assert_eq!(quantile(&sorted, 1.0), 20.0);
+        assert_eq!(quantile(&[7.0], 0.0), 7.0);
+    }
 
     #[test]
     fn the_median_is_in_the_middle() {

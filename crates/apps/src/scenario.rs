@@ -67,6 +67,27 @@ pub enum Work {
     Prezero(Prezero),
     /// The pool filled by each engine in turn, and by engines that break.
     PrezeroEngines(PrezeroEngines),
+    /// SWAP's experiment: 24 apps launched in turn.
+    Rotation(Rotation),
+}
+
+/// Parameters of `rotation`.
+///
+/// Values, without a prefix over all apps and with `keep_`, `normal_` or `disposable_` of a class; the first round,
+/// in which every app is new, has only `first_mean_us` and counts in no other delay or fault: `launch_{mean,p50,p95}_us` from the
+/// user's touch until the app is ready, `cold_mean_us` of those from nothing and `warm_mean_us` of the others,
+/// `{cold,warm}_launches`, `launch_major_faults`, `kills` and `failed_launches` (apps that died, and those of them
+/// while the user waited, both in all rounds), `swapped_pages` (the most that each life of each app had in swap, summed
+/// up, in all rounds), `swapped_apps` (lives with any), `refaulted_{anon,file}_pages` (in all rounds).
+/// Without a class: `living_apps` at the end, `{files,swap}_{read,written}_kib` of the disks,
+/// `swap_blocks_used` and `swap_block_hottest` (accesses of the block with the most; all rounds), `vmstat_*`, `oom_kills`.
+/// Series: `launch_us`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Rotation {
+    /// How often each app is launched, the first time included.
+    pub rounds: u32,
+    /// How long the user looks at an app.
+    pub think_ms: u32,
 }
 
 /// The viewer's memory, by kind of page.

@@ -213,6 +213,8 @@ pub fn arm_name(arm: Arm) -> &'static str {
         Arm::MemoryMin => "memory-min",
         Arm::BestStock => "best-stock",
         Arm::InitOnFree => "init-on-free",
+        Arm::KillOnly => "kill-only",
+        Arm::SwapAll => "swap-all",
         Arm::LimelightOnDebian => "limelight-on-debian",
         Arm::Limelight => "limelight",
     }
@@ -259,6 +261,15 @@ impl ZeroDisk {
     }
 }
 
+/// How fast a modelled flash disk is: it serves one request at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlashSpeed {
+    /// Time that each request takes, in nanoseconds.
+    pub request_nsec: u32,
+    /// Largest request, in KiB.
+    pub request_kib: u32,
+}
+
 /// The machine a variant needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineSize {
@@ -279,6 +290,9 @@ pub struct MachineSize {
     /// Time that each request of the data disk takes, in nanoseconds, however many are under way:
     /// the disk is then in guest memory, with a file system in either mode. 0: as fast as the host.
     pub request_nsec: u32,
+    /// A flash disk in guest memory for the data disk's files and, where the variant swaps to a disk, for
+    /// its swap; sizes are those above.
+    pub flash: Option<FlashSpeed>,
     /// Requests a second that all virtio disks together serve. `None`: as many as the host does.
     pub disk_iops: Option<u32>,
     /// Disks that are read for their zeroes.
@@ -303,6 +317,7 @@ impl Default for MachineSize {
             swap_mib: 256,
             rootfs_packages: Vec::new(),
             request_nsec: 0,
+            flash: None,
             disk_iops: None,
             zero_disks: Vec::new(),
             bfq: false,

@@ -82,6 +82,7 @@ fn bare_machine(paths: &Paths, runner: &mut Runner, dir: &Path, mode: Mode) -> R
         swap: Swap::None,
         lru_gen: None,
         free_mib: None,
+        flash: None,
         zero_disks: Vec::new(),
     };
     let initial = dir.join("initramfs");

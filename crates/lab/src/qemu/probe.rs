@@ -84,6 +84,7 @@ fn boots(paths: &Paths, kernel: &Bootable) -> Result<()> {
             swap: Swap::None,
             lru_gen: None,
             free_mib: None,
+            flash: None,
             zero_disks: Vec::new(),
         },
         cells: Vec::new(),

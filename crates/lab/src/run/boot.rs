@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use limelight_apps::plan::{self, Data, Plan, Record, Swap};
+use limelight_apps::plan::{self, Data, Flash, Plan, Record, Swap};
 
 use super::schedule::{Boot, Scheduled};
 use crate::image::{disk, initramfs, rootfs};
@@ -201,15 +201,17 @@ impl Job<'_> {
             images,
             data,
             swap,
+            flash,
             rootfs,
         } = disks(self.paths, &boot.variant, size, boot.mode)?;
         let zero_disks: Vec<String> = (0..size.zero_disks.len())
             .map(|index| zero_disk(&size.zero_disks, index, images.len()))
             .collect();
-        let modules = self.modules(&data, &swap, !images.is_empty(), size.bfq)?;
-        let swap_in_memory_mib = match swap {
-            Swap::NullBlk { mib, .. } => mib,
-            Swap::None | Swap::Disk(_) | Swap::Zram(_) => 0,
+        let modules = self.modules(&data, &swap, flash, !images.is_empty(), size.bfq)?;
+        let swap_in_memory_mib = match (&swap, flash) {
+            (Swap::NullBlk { mib, .. }, _) => *mib,
+            (_, Some(flash)) => flash.swap_mib,
+            _ => 0,
         };
         let mut cells: Vec<plan::Cell> = boot
             .cells
@@ -227,6 +229,7 @@ impl Job<'_> {
                 swap,
                 lru_gen: Some(boot.variant.lru.lru_gen()),
                 free_mib: size.free_mib,
+                flash,
                 zero_disks,
             },
             cells,
@@ -267,7 +270,14 @@ impl Job<'_> {
         })
     }
 
-    fn modules(&self, data: &Data, swap: &Swap, disks: bool, bfq: bool) -> Result<Vec<Module>> {
+    fn modules(
+        &self,
+        data: &Data,
+        swap: &Swap,
+        flash: Option<Flash>,
+        disks: bool,
+        bfq: bool,
+    ) -> Result<Vec<Module>> {
         let Some(tree) = self.kernel.modules() else {
             return Ok(Vec::new());
         };
@@ -275,13 +285,16 @@ impl Job<'_> {
         if disks {
             wanted.extend(["virtio_pci", "virtio_blk", "ext4"]);
         }
-        let slow = matches!(data, Data::SlowDisk { .. });
+        let slow = matches!(data, Data::SlowDisk { .. }) || flash.is_some();
         if slow {
             wanted.push("ext4");
         }
         let in_memory = matches!(data, Data::NullBlk { .. }) || slow;
         if in_memory || matches!(swap, Swap::NullBlk { .. }) {
             wanted.push("null_blk");
+        }
+        if flash.is_some() {
+            wanted.push("mq_deadline");
         }
         if matches!(swap, Swap::Zram(_)) {
             wanted.push("zram");
@@ -317,6 +330,7 @@ struct Disks {
     images: Vec<PathBuf>,
     data: Data,
     swap: Swap,
+    flash: Option<Flash>,
     rootfs: Option<String>,
 }
 
@@ -328,8 +342,10 @@ fn disks(paths: &Paths, variant: &Variant, size: &MachineSize, mode: Mode) -> Re
         images.push(image);
         format!("/dev/vd{letter}")
     };
+    let on_flash = size.flash.is_some();
     let data = match (size.data_mib, mode) {
         (0, _) => Data::None,
+        _ if on_flash => Data::Disk(Flash::FILES.into()),
         (mib, _) if size.request_nsec > 0 => Data::SlowDisk {
             mib,
             request_nsec: size.request_nsec,
@@ -343,6 +359,7 @@ fn disks(paths: &Paths, variant: &Variant, size: &MachineSize, mode: Mode) -> Re
     let swap = match variant.swap {
         SwapKind::None => Swap::None,
         SwapKind::Zram => Swap::Zram(size.swap_mib),
+        SwapKind::Disk if on_flash => Swap::Disk(Flash::SWAP.into()),
         SwapKind::Disk if mode == Mode::Exact => Swap::NullBlk {
             mib: size.swap_mib,
             completion_nsec: EXACT_DISK_NSEC,
@@ -353,10 +370,20 @@ fn disks(paths: &Paths, variant: &Variant, size: &MachineSize, mode: Mode) -> Re
         [] => None,
         packages => Some(add(rootfs::get(paths, packages)?)),
     };
+    let flash = size.flash.map(|speed| Flash {
+        files_mib: size.data_mib,
+        swap_mib: match variant.swap {
+            SwapKind::Disk => size.swap_mib,
+            SwapKind::None | SwapKind::Zram => 0,
+        },
+        request_nsec: speed.request_nsec,
+        request_kib: speed.request_kib,
+    });
     Ok(Disks {
         images,
         data,
         swap,
+        flash,
         rootfs,
     })
 }

@@ -17,6 +17,7 @@ mod prezero_rules;
 mod protect;
 mod readahead;
 mod restore;
+mod rotation;
 mod soak;
 mod startup;
 mod terms;
@@ -59,6 +60,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &prezero::Exact,
         &prezero::BACKGROUND,
         &prezero::CACHE,
+        &rotation::Rotation,
         &overhead::Overhead,
         &soak::Soak,
     ]

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What is remembered of all launches, deaths and cgroups, and how it is reported.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::record::Reporter;
+use crate::response::quantile;
+
+use super::table::Class;
+
+/// Sums of one class.
+#[derive(Debug, Default, Clone)]
+struct Sums {
+    /// Delays of launches from nothing and of others, in microseconds.
+    cold_us: Vec<f64>,
+    warm_us: Vec<f64>,
+    kills: u64,
+    /// Launches that had to begin again because the app died meanwhile.
+    failed: u64,
+    major_faults: u64,
+    swapped_pages: u64,
+    swapped_apps: u64,
+    refaulted_anon: u64,
+    refaulted_file: u64,
+}
+
+/// What a cgroup has seen until now.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Charges {
+    /// The most pages that it had in swap.
+    pub swap_peak_pages: u64,
+    /// Pages of both kinds that came back after they had been reclaimed.
+    pub refaulted_anon: u64,
+    /// See `refaulted_anon`.
+    pub refaulted_file: u64,
+}
+
+impl Charges {
+    /// Of the cgroup in `directory`. A kernel without `memory.swap.peak` (before 6.5) has what is in swap now.
+    pub fn of(directory: &Path) -> Self {
+        let number = |file: &str| -> Option<u64> {
+            let text = fs::read_to_string(directory.join(file)).ok()?;
+            text.trim().parse().ok()
+        };
+        let stat = fs::read_to_string(directory.join("memory.stat")).unwrap_or_default();
+        let keyed = |name: &str| {
+            stat.lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+                .unwrap_or(0)
+        };
+        Charges {
+            swap_peak_pages: number("memory.swap.peak")
+                .or_else(|| number("memory.swap.current"))
+                .unwrap_or(0)
+                / crate::memory::PAGE as u64,
+            refaulted_anon: keyed("workingset_refault_anon"),
+            refaulted_file: keyed("workingset_refault_file"),
+        }
+    }
+}
+
+/// Everything that is remembered.
+#[derive(Debug, Default)]
+pub struct Tally {
+    classes: BTreeMap<Class, Sums>,
+    /// Delays of the round in which every app is launched for the first time.
+    first_us: Vec<f64>,
+}
+
+impl Tally {
+    fn of(&mut self, class: Class) -> &mut Sums {
+        self.classes.entry(class).or_default()
+    }
+
+    /// A launch took so long. In the first round every app is new.
+    pub fn launched(&mut self, class: Class, first: bool, cold: bool, delay_us: f64, faults: u64) {
+        if first {
+            self.first_us.push(delay_us);
+            return;
+        }
+        let sums = self.of(class);
+        let delays = if cold {
+            &mut sums.cold_us
+        } else {
+            &mut sums.warm_us
+        };
+        delays.push(delay_us);
+        sums.major_faults += faults;
+    }
+
+    /// An app died before it was told to.
+    pub fn killed(&mut self, class: Class) {
+        self.of(class).kills += 1;
+    }
+
+    /// It died while its user waited for it.
+    pub fn failed(&mut self, class: Class) {
+        self.of(class).failed += 1;
+    }
+
+    /// A cgroup is gone, or the experiment is over.
+    pub fn ended(&mut self, class: Class, charges: Charges) {
+        let sums = self.of(class);
+        sums.swapped_pages += charges.swap_peak_pages;
+        sums.swapped_apps += u64::from(charges.swap_peak_pages > 0);
+        sums.refaulted_anon += charges.refaulted_anon;
+        sums.refaulted_file += charges.refaulted_file;
+    }
+
+    /// Reports everything, by class and over all.
+    pub fn report(&self, reporter: &mut Reporter) {
+        let mut all = Sums::default();
+        for class in Class::ALL {
+            let sums = self.classes.get(&class).cloned().unwrap_or_default();
+            report(&sums, &format!("{}_", class.name()), reporter);
+            all.add(&sums);
+        }
+        report(&all, "", reporter);
+        for delay in all.cold_us.iter().chain(&all.warm_us) {
+            reporter.sample("launch_us", *delay);
+        }
+        reporter.value("first_mean_us", mean(&self.first_us));
+    }
+}
+
+impl Sums {
+    fn add(&mut self, other: &Sums) {
+        self.cold_us.extend(&other.cold_us);
+        self.warm_us.extend(&other.warm_us);
+        self.kills += other.kills;
+        self.failed += other.failed;
+        self.major_faults += other.major_faults;
+        self.swapped_pages += other.swapped_pages;
+        self.swapped_apps += other.swapped_apps;
+        self.refaulted_anon += other.refaulted_anon;
+        self.refaulted_file += other.refaulted_file;
+    }
+}
+
+fn report(sums: &Sums, prefix: &str, reporter: &mut Reporter) {
+    let mut every: Vec<f64> = sums.cold_us.iter().chain(&sums.warm_us).copied().collect();
+    every.sort_by(f64::total_cmp);
+    for (name, delays) in [
+        ("launch", &every),
+        ("cold", &sums.cold_us),
+        ("warm", &sums.warm_us),
+    ] {
+        if !delays.is_empty() {
+            reporter.value(format!("{prefix}{name}_mean_us"), mean(delays));
+        }
+    }
+    if !every.is_empty() {
+        reporter.value(format!("{prefix}launch_p50_us"), quantile(&every, 0.5));
+        reporter.value(format!("{prefix}launch_p95_us"), quantile(&every, 0.95));
+    }
+    for (name, value) in [
+        ("cold_launches", sums.cold_us.len() as u64),
+        ("warm_launches", sums.warm_us.len() as u64),
+        ("kills", sums.kills),
+        ("failed_launches", sums.failed),
+        ("launch_major_faults", sums.major_faults),
+        ("swapped_pages", sums.swapped_pages),
+        ("swapped_apps", sums.swapped_apps),
+        ("refaulted_anon_pages", sums.refaulted_anon),
+        ("refaulted_file_pages", sums.refaulted_file),
+    ] {
+        reporter.value(format!("{prefix}{name}"), value);
+    }
+}
+
+fn mean(samples: &[f64]) -> f64 {
+    match samples.len() {
+        0 => 0.0,
+        count => samples.iter().sum::<f64>() / count as f64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_add_up_and_the_first_round_is_kept_apart() {
+        let mut tally = Tally::default();
+        tally.launched(Class::Keep, true, true, 900.0, 5);
+        tally.launched(Class::Keep, false, false, 10.0, 1);
+        tally.launched(Class::Disposable, false, true, 30.0, 2);
+        tally.killed(Class::Disposable);
+        let charges = Charges {
+            swap_peak_pages: 7,
+            refaulted_anon: 2,
+            refaulted_file: 3,
+        };
+        tally.ended(Class::Keep, charges);
+        tally.ended(Class::Keep, Charges::default());
+        let mut reporter = Reporter::new("cell");
+        tally.report(&mut reporter);
+        let value = |name: &str| reporter.values[name];
+        assert_eq!(value("launch_mean_us"), 20.0);
+        assert_eq!(value("first_mean_us"), 900.0);
+        assert_eq!(value("keep_warm_mean_us"), 10.0);
+        assert_eq!(value("disposable_kills"), 1.0);
+        assert_eq!(
+            (value("keep_swapped_pages"), value("keep_swapped_apps")),
+            (7.0, 1.0)
+        );
+        assert_eq!(value("launch_major_faults"), 3.0);
+        assert_eq!(reporter.series["launch_us"], [30.0, 10.0]);
+    }
+}
