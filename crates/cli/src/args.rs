@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use limelight_core::control::Deed;
 use limelight_core::model::class::Class;
 
 /// Talk to limelightd, which keeps the app in front fast when memory is short.
@@ -63,11 +64,24 @@ pub enum Command {
     Status,
 
     /// Tell what was done to one process: each knob, from what to what, by which rule, and what
-    /// would change it back.
+    /// would change it back. Or tell a decision about memory: what was seen, who was chosen, and why
+    /// nobody else was.
+    #[command(group = ArgGroup::new("what").required(true))]
     Explain {
         /// The process.
-        #[arg(value_parser = clap::value_parser!(i32).range(1..))]
-        pid: i32,
+        #[arg(group = "what", value_parser = clap::value_parser!(i32).range(1..))]
+        pid: Option<i32>,
+
+        /// The last decision about memory, of all or of one kind: --last=kill.
+        #[arg(
+            long,
+            group = "what",
+            value_name = "KIND",
+            num_args = 0..=1,
+            require_equals = true,
+            default_missing_value = "any"
+        )]
+        last: Option<DecisionWord>,
     },
 
     /// Say which app is in front.
@@ -181,6 +195,31 @@ pub enum Command {
         /// The directory, which must exist.
         directory: PathBuf,
     },
+}
+
+/// A kind of decision about memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DecisionWord {
+    /// Whichever was taken last.
+    Any,
+    /// An app was to give up memory.
+    Squeeze,
+    /// An app was to be stopped.
+    Freeze,
+    /// An app was to be killed.
+    Kill,
+}
+
+impl DecisionWord {
+    /// What was decided; `None`: anything.
+    pub fn deed(self) -> Option<Deed> {
+        match self {
+            DecisionWord::Any => None,
+            DecisionWord::Squeeze => Some(Deed::Squeeze),
+            DecisionWord::Freeze => Some(Deed::Freeze),
+            DecisionWord::Kill => Some(Deed::Kill),
+        }
+    }
 }
 
 /// What happened to a response window.

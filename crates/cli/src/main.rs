@@ -4,6 +4,7 @@
 mod args;
 mod class;
 mod client;
+mod decision;
 mod doctor;
 mod exit;
 mod explain;
@@ -24,7 +25,7 @@ use clap::Parser;
 use limelight_core::control::{FocusTarget, Request, Response, WindowEvent};
 use limelight_daemon::config::{self, Origin};
 
-use args::{Args, Command, ConfigCommand, WindowWord};
+use args::{Args, Command, ConfigCommand, DecisionWord, WindowWord};
 use client::Client;
 use exit::Failure;
 
@@ -66,9 +67,20 @@ fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
             Response::Status(status) => status::print(&status, args.json, out)?,
             other => return Err(Failure::unexpected(&other)),
         },
-        Command::Explain { pid } => match ask(Request::Explain { pid: *pid })? {
-            Response::Explain(explain) => explain::print(&explain, args.json, out)?,
-            other => return Err(Failure::unexpected(&other)),
+        Command::Explain { pid, last } => match (pid, last) {
+            (Some(pid), _) => match ask(Request::Explain { pid: *pid })? {
+                Response::Explain(explain) => explain::print(&explain, args.json, out)?,
+                other => return Err(Failure::unexpected(&other)),
+            },
+            (None, last) => {
+                let deed = last.and_then(DecisionWord::deed);
+                match ask(Request::Decision { deed })? {
+                    Response::Decision { decision } => {
+                        decision::print(decision.as_deref(), args.json, out)?;
+                    }
+                    other => return Err(Failure::unexpected(&other)),
+                }
+            }
         },
         Command::Focus {
             pid,

@@ -25,6 +25,7 @@
 //! milliseconds, points in time since boot (`CLOCK_BOOTTIME`).
 
 mod apps;
+mod decision;
 mod history;
 mod window;
 
@@ -34,6 +35,7 @@ use crate::model::apps::Use;
 use crate::model::class::Class;
 
 pub use apps::{AppReport, Notice};
+pub use decision::{Decision, Weighed};
 pub use history::{Deed, HistoryEntry, MemoryThen, HISTORY_MAX};
 pub use window::{
     AppLatency, KernelWindows, LatencyReport, OpenWindow, WindowEvent, WindowStatus, WindowTallies,
@@ -135,6 +137,13 @@ pub enum Request {
         /// Whether it is, from now on.
         on: bool,
     },
+    /// The last decision about memory, with all that was weighed: answered by
+    /// [`Response::Decision`].
+    Decision {
+        /// The last one to do this; without it the last one of all.
+        #[serde(default)]
+        deed: Option<Deed>,
+    },
     /// From now on this connection gets a [`Response::Notice`] for everything that a shortage of
     /// memory leads to. Answered by [`Response::Ok`].
     Listen,
@@ -190,6 +199,11 @@ pub enum Response {
     Apps {
         /// They, the one that was used last first.
         apps: Vec<AppReport>,
+    },
+    /// Answer to [`Request::Decision`].
+    Decision {
+        /// It; `None`: none was taken since the daemon started.
+        decision: Option<Box<Decision>>,
     },
     /// To those who listen.
     Notice(Notice),
@@ -519,6 +533,12 @@ mod tests {
                 pid: 7,
                 what: Use::Unsaved,
                 on: true
+            }
+        );
+        assert_eq!(
+            request(r#"{"op":"decision","deed":"kill"}"#).unwrap(),
+            Request::Decision {
+                deed: Some(Deed::Kill)
             }
         );
         assert_eq!(request(r#"{"op":"listen"}"#).unwrap(), Request::Listen);

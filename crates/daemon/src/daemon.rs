@@ -24,6 +24,7 @@ use crate::actuators::{Actuators, Context};
 use crate::apps::Announced;
 use crate::boost::Surroundings;
 use crate::config::{self, Config, Origin};
+use crate::decisions::Decisions;
 use crate::doors::{now, Doors, Roots};
 use crate::exit::Failure;
 use crate::history::History;
@@ -103,6 +104,8 @@ pub struct Daemon {
     pub(crate) announced: Announced,
     /// What was done about shortages of memory.
     pub(crate) history: History,
+    /// Why, and why not something else.
+    pub(crate) decisions: Decisions,
     /// Apps that could not be moved into a cgroup of their own.
     pub(crate) not_adoptable: BTreeSet<AppKey>,
     /// A program that is being started and expected in front.
@@ -200,6 +203,7 @@ impl Daemon {
             app_source: AppsSource::new(&doors, config.classes.clone()),
             apps: Apps::default(),
             announced: Announced::default(),
+            decisions: Decisions::default(),
             history: History::open(
                 (!options.dry_run).then(|| config.state_directory()),
                 doors.boot_id(),

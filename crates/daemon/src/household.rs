@@ -170,6 +170,18 @@ impl Daemon {
             self.household.storage.read_back(bytes, took);
         }
         self.actuators.take_kills();
+        for said in &self.actuators.said {
+            if let Said::Did {
+                app,
+                reason,
+                gauge: Some((level, gauge)),
+                ..
+            } = said
+            {
+                self.decisions
+                    .note_kill(&self.last, *app, *level, gauge, reason);
+            }
+        }
         let at = now();
         let pause = self.household.next_look.is_none();
         if pause && self.actuators.shortage().level() > Level::Plenty {
@@ -193,8 +205,13 @@ impl Daemon {
                     bytes,
                     took,
                     reason,
+                    gauge,
                 } => {
                     let known = named(app);
+                    let memory = match &gauge {
+                        Some((_, gauge)) => MemoryThen::from(gauge),
+                        None => memory,
+                    };
                     self.history.note(Note {
                         at,
                         deed,

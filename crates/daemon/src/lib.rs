@@ -34,6 +34,7 @@ pub mod apps;
 mod boost;
 pub mod config;
 pub mod daemon;
+pub mod decisions;
 pub mod doors;
 pub mod exit;
 pub mod guard;

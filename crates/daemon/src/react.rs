@@ -129,6 +129,7 @@ impl Daemon {
             };
             let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.clone());
             self.readahead.observe(&snapshot, &self.doors, now());
+            self.decisions.note_plan(&snapshot, &actions);
             self.last = snapshot;
             if self.options.dry_run && front.is_none() {
                 self.actuators.changes.drop_where(|_, _| true);

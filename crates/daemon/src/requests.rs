@@ -42,7 +42,7 @@ impl Daemon {
                 return Response::Error {
                     code: ErrorCode::BadRequest,
                     message: format!("not a request: {error}"),
-                    cure: "send {\"op\":\"status\"}, {\"op\":\"explain\",\"pid\":N}, {\"op\":\"latency\"}, {\"op\":\"apps\"}, {\"op\":\"class\",\"pid\":N,\"class\":\"normal\"}, {\"op\":\"in-use\",\"pid\":N,\"use\":\"unsaved\",\"on\":true}, {\"op\":\"history\"}, {\"op\":\"listen\"}, {\"op\":\"focus\",\"target\":{\"pid\":N},\"source\":\"NAME\"} or {\"op\":\"window\",\"event\":\"open\",\"source\":\"NAME\"}, one a line".to_owned(),
+                    cure: "send {\"op\":\"status\"}, {\"op\":\"explain\",\"pid\":N}, {\"op\":\"latency\"}, {\"op\":\"apps\"}, {\"op\":\"class\",\"pid\":N,\"class\":\"normal\"}, {\"op\":\"in-use\",\"pid\":N,\"use\":\"unsaved\",\"on\":true}, {\"op\":\"history\"}, {\"op\":\"decision\"}, {\"op\":\"listen\"}, {\"op\":\"focus\",\"target\":{\"pid\":N},\"source\":\"NAME\"} or {\"op\":\"window\",\"event\":\"open\",\"source\":\"NAME\"}, one a line".to_owned(),
                 }
             }
         };
@@ -63,6 +63,9 @@ impl Daemon {
             Request::Apps { pid } => self.apps(pid),
             Request::Class { pid, class } => self.set_class(word, pid, class),
             Request::InUse { pid, what, on } => self.in_use(word, pid, what, on),
+            Request::Decision { deed } => Ok(Response::Decision {
+                decision: self.decisions.last(deed).cloned().map(Box::new),
+            }),
             Request::Listen => Ok(self.listen(word)),
             Request::History { last } => Ok(Response::History {
                 entries: self.history.last(last).cloned().collect(),

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use limelight_core::control::{Change, Deed, Outcome};
-use limelight_core::model::shortage::{Level, Shortage};
+use limelight_core::model::shortage::{Gauge, Level, Shortage};
 use limelight_core::model::{AppKey, Home};
 use limelight_core::policy::swap::order::Candidate;
 use limelight_core::policy::swap::Step;
@@ -38,6 +38,8 @@ pub enum Said {
         took: Option<Duration>,
         /// Why.
         reason: String,
+        /// The gauge at which it was decided; `None`: the present one.
+        gauge: Option<(Level, Gauge)>,
     },
     /// How short memory is.
     Level {
@@ -160,6 +162,7 @@ impl Actuators {
             bytes,
             took: None,
             reason,
+            gauge: None,
         });
     }
 
@@ -329,6 +332,7 @@ impl Actuators {
                 bytes: report.bytes,
                 took: Some(took.saturating_sub(report.crossed)),
                 reason: why_killed(&report),
+                gauge: Some((report.level, report.gauge)),
             });
         }
     }
@@ -368,6 +372,7 @@ impl Actuators {
                                 self.squeezing_for,
                                 swapped >> 20
                             ),
+                            gauge: None,
                         });
                     }
                 }
@@ -394,6 +399,7 @@ impl Actuators {
                                 "it is topmost; {} MiB of its files were asked for too",
                                 files >> 20
                             ),
+                            gauge: None,
                         });
                     }
                 }

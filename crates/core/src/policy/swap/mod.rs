@@ -17,6 +17,7 @@
 //! An app that comes to the front again is *returned*: thawed, and its memory read back ahead of
 //! its faults.
 
+pub mod account;
 mod eligible;
 pub mod order;
 
@@ -260,18 +261,10 @@ fn warn(snapshot: &Snapshot) -> Option<Step> {
 
 /// The cgroup of an app whose memory may be pushed into swap now.
 fn squeezable<'a>(known: &'a Known, snapshot: &Snapshot) -> Option<&'a Home> {
-    let key = known.key();
-    let in_force = &snapshot.in_force.swapping;
-    let front = snapshot
-        .topmost
-        .as_ref()
-        .is_some_and(|top| top.app.key == key);
-    let may = !front
-        && known.found.untouchable.is_none()
-        && known.found.class.class > Class::Disposable
-        && known.found.uses.is_empty()
-        && !in_force.exempt.contains(&key);
-    known.found.app.own_home().filter(|_| may)
+    match account::unsqueezed(known, snapshot) {
+        Some(_) => None,
+        None => known.found.app.own_home(),
+    }
 }
 
 fn squeeze(snapshot: &Snapshot) -> Option<Step> {

@@ -403,3 +403,33 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_decision_accounts_for_every_app_once() {
+    let mut specs = [
+        one(Class::Disposable, 10),
+        one(Class::Disposable, 20),
+        one(Class::Normal, 5),
+        one(Class::Keep, 1),
+        one(Class::Normal, 7),
+    ];
+    specs[4].untouchable = true;
+    let snapshot = snapshot(&specs, 5, 100);
+    let accounts = account::of_kill(&snapshot, key(0), Level::Kill, "because");
+    let order: Vec<AppKey> = accounts.iter().map(|one| one.app).collect();
+    assert_eq!(order[..3], [key(0), key(1), key(2)]);
+    assert_eq!(accounts.len(), specs.len());
+    let of = |number| accounts.iter().find(|one| one.app == key(number)).unwrap();
+    assert!(of(0).chosen && of(0).reason == "because");
+    assert!(of(1).reason.contains("later"), "{:?}", of(1));
+    assert!(of(2).reason.contains("nothing else is left"), "{:?}", of(2));
+    assert!(of(3).reason.contains("never killed"), "{:?}", of(3));
+    assert!(of(4).reason.contains("compositor"), "{:?}", of(4));
+
+    let accounts = account::of_squeeze(&snapshot, key(2), "because");
+    assert_eq!(accounts.len(), specs.len());
+    let of = |number| accounts.iter().find(|one| one.app == key(number)).unwrap();
+    assert!(of(2).chosen);
+    assert!(of(0).reason.contains("never swapped"), "{:?}", of(0));
+    assert!(of(4).reason.contains("compositor"), "{:?}", of(4));
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Why somebody was chosen, and why nobody else was: for people, after the fact.
+
+use std::fmt;
+
+use super::order::{self, Candidate};
+use crate::model::app::AppKey;
+use crate::model::apps::{Known, Use};
+use crate::model::class::Class;
+use crate::model::shortage::Level;
+use crate::model::snapshot::Snapshot;
+
+/// Why an app's memory is not pushed into swap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unsqueezed<'a> {
+    /// It is in front.
+    Topmost,
+    /// What it holds.
+    Untouchable(&'a str),
+    /// Its class.
+    Disposable,
+    /// It is in use.
+    InUse(Use),
+    /// Storage bears no more.
+    Exempt,
+    /// Its memory cannot be told from others'.
+    NoCgroup,
+}
+
+impl fmt::Display for Unsqueezed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unsqueezed::Topmost => f.write_str("it is topmost"),
+            Unsqueezed::Untouchable(why) => f.write_str(why),
+            Unsqueezed::Disposable => f.write_str("disposable apps are never swapped"),
+            Unsqueezed::InUse(what) => write!(f, "it {}", what.clause()),
+            Unsqueezed::Exempt => {
+                f.write_str("swap bears what apps used longer ago have, and no more")
+            }
+            Unsqueezed::NoCgroup => f.write_str("it has no cgroup of its own"),
+        }
+    }
+}
+
+/// Why this app's memory may not be pushed into swap now, if it may not.
+pub fn unsqueezed<'a>(known: &'a Known, snapshot: &Snapshot) -> Option<Unsqueezed<'a>> {
+    let key = known.key();
+    let front = snapshot.topmost.as_ref();
+    if front.is_some_and(|top| top.app.key == key) {
+        return Some(Unsqueezed::Topmost);
+    }
+    if let Some(why) = &known.found.untouchable {
+        return Some(Unsqueezed::Untouchable(why));
+    }
+    if known.found.class.class == Class::Disposable {
+        return Some(Unsqueezed::Disposable);
+    }
+    if let Some(what) = known.found.uses.first() {
+        return Some(Unsqueezed::InUse(*what));
+    }
+    if snapshot.in_force.swapping.exempt.contains(&key) {
+        return Some(Unsqueezed::Exempt);
+    }
+    known
+        .found
+        .app
+        .own_home()
+        .is_none()
+        .then_some(Unsqueezed::NoCgroup)
+}
+
+/// What was thought of one app.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    /// The app.
+    pub app: AppKey,
+    /// It was the one.
+    pub chosen: bool,
+    /// Why, or why not.
+    pub reason: String,
+}
+
+/// Why of all apps this one was killed at this level. First those that might have been, in the order
+/// in which they would have been, then those that were spared.
+pub fn of_kill(snapshot: &Snapshot, chosen: AppKey, level: Level, why: &str) -> Vec<Account> {
+    let order = order::candidates(snapshot);
+    let place = order.iter().position(|one| one.app == chosen);
+    let candidates = order.iter().enumerate().map(|(at, one)| Account {
+        app: one.app,
+        chosen: one.app == chosen,
+        reason: match place {
+            Some(place) if at == place => why.to_owned(),
+            Some(place) if at < place => {
+                "another one grew too fast to wait for this one".to_owned()
+            }
+            _ => after(one, level),
+        },
+    });
+    let spared = snapshot.apps.iter().filter_map(|known| {
+        let reason = order::spared(known, snapshot)?;
+        Some(Account {
+            app: known.key(),
+            chosen: false,
+            reason: reason.to_string(),
+        })
+    });
+    candidates.chain(spared).collect()
+}
+
+/// Why a candidate was not the one, or not yet.
+fn after(candidate: &Candidate, level: Level) -> String {
+    let cheap = candidate.class == Class::Disposable && !candidate.in_use;
+    if level < Level::Exhausted && !candidate.leaks && !cheap {
+        return format!(
+            "{}{}: not before nothing else is left",
+            candidate.class,
+            if candidate.in_use { " and in use" } else { "" }
+        );
+    }
+    "its turn would have come later: higher class, in use, or used later".to_owned()
+}
+
+/// Why of all apps this one was squeezed, or stopped: in the order of their use, the one used longest
+/// ago first.
+pub fn of_squeeze(snapshot: &Snapshot, chosen: AppKey, why: &str) -> Vec<Account> {
+    let mut seen = false;
+    let accounts = snapshot.apps.iter().map(|known| {
+        let app = known.key();
+        let reason = match unsqueezed(known, snapshot) {
+            _ if app == chosen => why.to_owned(),
+            Some(unsqueezed) => unsqueezed.to_string(),
+            None if seen => "it was used later".to_owned(),
+            None => {
+                "it was squeezed a moment ago, has too little, or is stopped already".to_owned()
+            }
+        };
+        seen |= app == chosen;
+        Account {
+            app,
+            chosen: app == chosen,
+            reason,
+        }
+    });
+    accounts.collect()
+}
