@@ -27,6 +27,9 @@ use crate::swapper::{Errand, Swapper};
 /// How long after another app came to the front the apps are looked at: it has the processor first.
 const SOON: Duration = Duration::from_millis(100);
 
+/// An app that has been in front for so long has answered, unless a response window is open.
+const SETTLED: Duration = Duration::from_millis(750);
+
 /// How often they are while memory is short.
 const SHORT: Duration = Duration::from_millis(500);
 
@@ -159,8 +162,16 @@ impl Daemon {
         self.household.next_look = match (fresh, short) {
             (true, _) => Some(at + SOON),
             (false, true) => Some(at + SHORT),
-            (false, false) => None,
+            // Then room is made for the next one.
+            (false, false) => (!self.is_settled(at)).then_some(at + SETTLED),
         };
+    }
+
+    /// Whether nobody waits for anything, as far as is known.
+    pub(crate) fn is_settled(&self, at: Duration) -> bool {
+        let front = self.topmost.front();
+        let long = front.is_some_and(|front| at.saturating_sub(front.since) >= SETTLED);
+        long && !self.windows.is_open()
     }
 
     /// The guard has something to say, or a squeeze or a return is done.

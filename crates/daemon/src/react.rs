@@ -277,6 +277,8 @@ impl Daemon {
             locked_bytes: self.actuators.locked_bytes(),
             in_force: self.actuators.in_force.clone(),
             apps: self.apps.by_use().into_iter().cloned().collect(),
+            kept_cache: cache.unwrap_or(0),
+            settled: self.is_settled(now()),
             previous: self.household.previous(),
             shortage: self.actuators.shortage(),
             storage: self.household.storage.look(&self.doors, now()),

@@ -183,11 +183,16 @@ pub struct Snapshot {
     pub protected_by_others: u64,
     /// Bytes that the daemon holds locked for the topmost app.
     pub locked_bytes: u64,
+    /// Page cache that is kept for the topmost app, in bytes: it counts as available and is not.
+    pub kept_cache: u64,
     /// The smallest limit (`memory.max`, `memory.high`) of the app's ancestors, in bytes. Inside
     /// it the app's reservation is as hard as in the machine as a whole.
     pub ceiling: Option<u64>,
     /// The apps that are known, the one used longest ago first.
     pub apps: Vec<Known>,
+    /// Nobody waits for anything, as far as is known: the app in front has been there for a while,
+    /// and no response window is open.
+    pub settled: bool,
     /// The app that was in front before this one, and when it left.
     pub previous: Option<(AppKey, Duration)>,
     /// How short memory is for all of them.

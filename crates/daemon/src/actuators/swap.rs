@@ -416,6 +416,7 @@ impl Actuators {
     pub fn left_front(&mut self, errand: Errand) {
         self.in_force.swapping.returned = None;
         if let Some(swapper) = &self.swapper {
+            swapper.interrupt();
             swapper.ask(errand);
         }
     }

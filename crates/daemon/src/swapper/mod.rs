@@ -8,7 +8,9 @@ mod bring_back;
 mod squeeze;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
+use std::sync::Arc;
 use std::time::Duration;
 
 use limelight_core::model::{AppKey, ProcessId};
@@ -101,6 +103,8 @@ pub struct Swapper {
     squeezes: SyncSender<Squeeze>,
     errands: SyncSender<Errand>,
     answers: Answers<Done>,
+    /// Goes up when somebody waits: what was begun before that ends with its piece.
+    waits: Arc<AtomicU64>,
 }
 
 impl Swapper {
@@ -110,8 +114,10 @@ impl Swapper {
         let (squeezes, queue) = sync_channel(JOBS);
         let mount: PathBuf = cgroups.to_owned();
         let squeezed = reply.clone();
+        let waits = Arc::new(AtomicU64::new(0));
+        let seen = Arc::clone(&waits);
         spawn("limelight-squeeze", move || {
-            squeeze::run(&mount, &queue, &squeezed);
+            squeeze::run(&mount, &queue, &squeezed, &seen);
         })?;
         let (errands, queue): (_, Receiver<Errand>) = sync_channel(JOBS);
         let proc = proc.to_owned();
@@ -123,12 +129,18 @@ impl Swapper {
             squeezes,
             errands,
             answers,
+            waits,
         })
     }
 
     /// Has an app squeezed; whether there was room for one more.
     pub fn squeeze(&self, job: Squeeze) -> bool {
         self.squeezes.try_send(job).is_ok()
+    }
+
+    /// Somebody waits from now on: the disk is theirs.
+    pub fn interrupt(&self) {
+        self.waits.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Has something brought back.

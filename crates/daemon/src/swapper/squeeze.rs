@@ -2,6 +2,7 @@
 //! Takes memory from one app at a time, at its own expense (`memory.reclaim`).
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
@@ -13,18 +14,19 @@ use crate::answers::Reply;
 use crate::daemon::stand_back;
 use crate::doors::now;
 
-/// Bytes that are asked for at once: between two requests the group may have ended.
-const PIECE: u64 = 8 << 20;
+/// Bytes that are asked for at once: between two requests the group may have ended, or somebody may
+/// wait for the disk.
+const PIECE: u64 = 2 << 20;
 
 /// How long a group that was told to stop is waited for: what runs would take its pages back.
 const FREEZE: Duration = Duration::from_millis(200);
 
-pub(super) fn run(mount: &Path, jobs: &Receiver<Squeeze>, reply: &Reply<Done>) {
+pub(super) fn run(mount: &Path, jobs: &Receiver<Squeeze>, reply: &Reply<Done>, waits: &AtomicU64) {
     // What it does is no hurry; the daemon's own priority is for what is.
     stand_back();
     for job in jobs {
         let at = now();
-        let result = squeeze(mount, &job);
+        let result = squeeze(mount, &job, waits);
         let took = now().saturating_sub(at);
         let (swapped, freed, failed) = match result {
             Ok((swapped, freed)) => (swapped, freed, None),
@@ -42,7 +44,7 @@ pub(super) fn run(mount: &Path, jobs: &Receiver<Squeeze>, reply: &Reply<Done>) {
 }
 
 /// Bytes that went to swap, and bytes of memory that the group has less.
-fn squeeze(mount: &Path, job: &Squeeze) -> limelight_sys::Result<(u64, u64)> {
+fn squeeze(mount: &Path, job: &Squeeze, waits: &AtomicU64) -> limelight_sys::Result<(u64, u64)> {
     let Some(path) = CgroupPath::parse(&job.place.path) else {
         return Ok((0, 0));
     };
@@ -55,7 +57,8 @@ fn squeeze(mount: &Path, job: &Squeeze) -> limelight_sys::Result<(u64, u64)> {
     }
     let before = usage(&group)?;
     let mut left = job.bytes;
-    while left > 0 {
+    let begun = waits.load(Ordering::Relaxed);
+    while left > 0 && waits.load(Ordering::Relaxed) == begun {
         let piece = left.min(PIECE);
         if group.reclaim(piece, None)? == Reclaimed::Less {
             break;
@@ -83,7 +86,7 @@ mod tests {
 
     #[test]
     fn the_group_is_asked_piece_by_piece_and_a_stranger_of_its_name_is_not() {
-        let temp = tempfile::tempdir().unwrap();
+        let (temp, waits) = (tempfile::tempdir().unwrap(), AtomicU64::new(0));
         let group = temp.path().join("app");
         std::fs::create_dir(&group).unwrap();
         for (file, text) in [
@@ -104,11 +107,16 @@ mod tests {
             bytes: PIECE + 4096,
         };
         let asked = || std::fs::read_to_string(group.join("memory.reclaim")).unwrap();
-        assert_eq!(squeeze(temp.path(), &job(inode + 1)).unwrap(), (0, 0));
+        assert_eq!(
+            squeeze(temp.path(), &job(inode + 1), &waits).unwrap(),
+            (0, 0)
+        );
         assert_eq!(asked(), "");
-        assert_eq!(squeeze(temp.path(), &job(inode)).unwrap(), (0, 0));
+        assert_eq!(squeeze(temp.path(), &job(inode), &waits).unwrap(), (0, 0));
         assert_eq!(asked(), "4096");
         std::fs::remove_dir_all(&group).unwrap();
-        assert!(squeeze(temp.path(), &job(inode)).unwrap_err().is_gone());
+        assert!(squeeze(temp.path(), &job(inode), &waits)
+            .unwrap_err()
+            .is_gone());
     }
 }

@@ -7,14 +7,6 @@ use crate::model::class::Class;
 use crate::model::shortage::Level;
 use crate::model::snapshot::Snapshot;
 
-/// Parts of what the storage bears that may go there, by level, in quarters.
-fn quarters(level: Level) -> u64 {
-    match level {
-        Level::Plenty | Level::Swap => 3,
-        Level::Kill | Level::Exhausted => 4,
-    }
-}
-
 /// Apps that may not go to swap, each with the reason.
 pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
     let settings = &snapshot.settings.swap;
@@ -22,7 +14,6 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
     let level = snapshot.shortage.level();
     let total = snapshot.shortage.thresholds().total;
     let bearable = snapshot.storage.bearable(total, settings.write_budget);
-    let bearable = bearable / 4 * quarters(level);
     let mut promised = 0u64;
     let own = |known: &&Known| known.found.app.own_home().is_some();
     let apps = snapshot.apps.iter().filter(move |_| there).filter(own);

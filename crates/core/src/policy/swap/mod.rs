@@ -8,7 +8,8 @@
 //!    there as the storage bears, those used longest ago first.
 //! 2. *Ask*: whoever listens is asked for memory.
 //! 3. *Squeeze*: the app used longest ago gives up pages, before the machine has to take them from
-//!    everybody.
+//!    everybody. While nobody waits for anything that is done ahead: the next app that is launched
+//!    shall find memory free, and the disk with nothing to write.
 //! 4. *Freeze*: when nothing disposable is left, the app used longest ago is stopped and squeezed
 //!    dry. It comes back when it is in front.
 //! 5. *Kill*: by `Shortage` and [`order`], carried out by whoever reads the gauge, since nothing
@@ -42,6 +43,10 @@ const CALM: Duration = Duration::from_secs(10);
 const SQUEEZE_LEAST: u64 = 1 << 20;
 /// More at once would keep the next app waiting.
 const SQUEEZE_MOST: u64 = 64 << 20;
+
+/// Most of memory that is kept free for the next launch: this part of it, and this many bytes.
+const LAUNCH_PART: u64 = 5;
+const LAUNCH_MOST: u64 = 1 << 30;
 
 /// One step of `swap`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -267,19 +272,43 @@ fn squeezable<'a>(known: &'a Known, snapshot: &Snapshot) -> Option<&'a Home> {
     }
 }
 
+/// Bytes that should be available: at the level `swap` the threshold and a quarter; while nobody
+/// waits as much as the largest app has, since it may be launched next.
+fn wanted(snapshot: &Snapshot) -> u64 {
+    let thresholds = snapshot.shortage.thresholds();
+    let least = thresholds.swap / 4 * 5;
+    if snapshot.shortage.level() >= Level::Swap {
+        return least;
+    }
+    if !snapshot.settled {
+        return 0;
+    }
+    let sizes = snapshot.apps.iter().map(|known| {
+        let memory = known.found.memory;
+        memory.resident.max(memory.allocated())
+    });
+    let most = (thresholds.total / LAUNCH_PART).min(LAUNCH_MOST);
+    sizes.max().unwrap_or(0).min(most).max(least)
+}
+
 fn squeeze(snapshot: &Snapshot) -> Option<Step> {
     let in_force = &snapshot.in_force.swapping;
     let shortage = &snapshot.shortage;
     let now = shortage.gauge().at;
-    if shortage.level() < Level::Swap || in_force.squeezing.is_some() {
+    let wanted = wanted(snapshot);
+    // The gauge may be a second old while there is plenty.
+    let available = snapshot
+        .memory
+        .available
+        .saturating_sub(snapshot.kept_cache);
+    let missing = wanted.saturating_sub(available);
+    if missing == 0 || in_force.squeezing.is_some() {
         return None;
     }
     let settings = &snapshot.settings.swap;
     let room = snapshot
         .storage
-        .room(snapshot.shortage.thresholds().total, settings.write_budget);
-    let wanted = shortage.thresholds().swap / 4 * 5;
-    let missing = wanted.saturating_sub(shortage.gauge().available);
+        .room(shortage.thresholds().total, settings.write_budget);
     let lately = |key: AppKey| {
         let mut all = in_force.squeezed.iter();
         all.any(|(app, at)| *app == key && now.saturating_sub(*at) < SQUEEZE_AGAIN)
@@ -289,16 +318,21 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
         Some((known, squeezable(known, snapshot).filter(|_| worth)?))
     })?;
     let bytes = missing
+        .max(SQUEEZE_LEAST)
         .min(known.found.memory.anonymous)
         .min(room)
         .min(SQUEEZE_MOST);
+    let purpose = match shortage.level() {
+        Level::Plenty => "for the next launch",
+        _ => "wanted",
+    };
     (bytes >= SQUEEZE_LEAST).then(|| Step::Squeeze {
         app: known.key(),
         home: home.clone(),
         bytes,
         rule: format!(
-            "{} MiB available, {} wanted; it was used longest ago",
-            shortage.gauge().available >> 20,
+            "{} MiB available, {} {purpose}; it was used longest ago",
+            available >> 20,
             wanted >> 20
         ),
     })

@@ -207,7 +207,7 @@ fn disposable_apps_are_exempt_and_the_others_as_far_as_swap_bears_them() {
         one(Class::Normal, 4),
     ];
     let mut machine = snapshot(&apps, 100, 128);
-    machine.storage.areas[0].size = 60 * MIB;
+    machine.storage.areas[0].size = 50 * MIB;
     let exempt: Vec<AppKey> = eligible::exempt(&machine)
         .map(|(known, _)| known.key())
         .collect();
@@ -243,6 +243,28 @@ fn the_oldest_is_squeezed_when_memory_gets_short_and_not_before() {
     assert_eq!(squeezed(&machine).unwrap().0, key(2));
     machine.in_force.swapping.squeezing = Some(key(1));
     assert_eq!(squeezed(&machine), None);
+}
+
+#[test]
+fn room_for_the_next_launch_is_made_while_nobody_waits() {
+    let mut apps = [one(Class::Normal, 1), one(Class::Keep, 2)];
+    apps[1].mib = 45;
+    let squeezed = |machine: &Snapshot| {
+        let mut steps = grant(&Event::Tick, machine).into_iter();
+        steps.find_map(|step| match step {
+            Step::Squeeze { bytes, .. } => Some(bytes),
+            _ => None,
+        })
+    };
+    let mut machine = snapshot(&apps, 40, 128);
+    assert_eq!(squeezed(&machine), None, "somebody waits");
+    machine.settled = true;
+    assert_eq!(squeezed(&machine), Some(5 * MIB));
+    machine.storage.areas.clear();
+    assert_eq!(squeezed(&machine), None, "there is no swap");
+    let mut plenty = snapshot(&apps, 60, 128);
+    plenty.settled = true;
+    assert_eq!(squeezed(&plenty), None);
 }
 
 #[test]
@@ -398,7 +420,8 @@ proptest! {
                 let spec = &specs[inode as usize];
                 prop_assert!(inode != front && spec.class != Class::Disposable);
                 prop_assert!(!spec.untouchable && !spec.in_use && spec.own);
-                prop_assert!(machine.shortage.level() >= Level::Swap);
+                let freezes = matches!(step, Step::Freeze { .. });
+                prop_assert!(!freezes || machine.shortage.level() >= Level::Kill);
             }
         }
     }
