@@ -8,12 +8,13 @@
 //! Input and frames do not wait for answers, but for the claim of the app that they belong to. What a
 //! daemon that is not there or does not listen misses is gone: the user waits no longer by then.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use limelight_core::control::{FocusTarget, Request, Response, WindowEvent};
+use limelight_core::model::apps::Use;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
@@ -44,6 +45,8 @@ struct Claim {
 pub struct Link {
     socket: PathBuf,
     wanted: Option<Claim>,
+    /// Processes that are in use, and why.
+    uses: BTreeSet<(i32, Use)>,
     news: VecDeque<Request>,
     state: State,
 }
@@ -63,6 +66,8 @@ struct Connection {
     fd: OwnedFd,
     /// The claim that the daemon was told last.
     told: Option<Claim>,
+    /// The uses that it was told.
+    told_uses: BTreeSet<(i32, Use)>,
     /// What it was asked and has not answered yet, oldest first, and until when it must have.
     asked: VecDeque<(Asked, Instant)>,
     /// It has refused input or frames before.
@@ -84,6 +89,7 @@ impl Link {
         Link {
             socket,
             wanted: None,
+            uses: BTreeSet::new(),
             news: VecDeque::new(),
             state: State::Down {
                 retry_at: None,
@@ -95,6 +101,11 @@ impl Link {
     /// Sets what the daemon is to be told, at the next [`Link::turn`] and after every reconnection.
     pub fn claim(&mut self, source: &'static str, target: FocusTarget) {
         self.wanted = Some(Claim { source, target });
+    }
+
+    /// Sets which processes are in use, at the next [`Link::turn`] and after every reconnection.
+    pub fn in_use(&mut self, uses: BTreeSet<(i32, Use)>) {
+        self.uses = uses;
     }
 
     /// Something happened to the app of a process: the daemon is told at the next [`Link::turn`], if
@@ -165,7 +176,8 @@ impl Link {
             }
         }
         if let State::Up(connection) = &mut self.state {
-            if let Err(why) = connection.turn(self.wanted.as_ref(), &mut self.news, now) {
+            if let Err(why) = connection.turn(self.wanted.as_ref(), &self.uses, &mut self.news, now)
+            {
                 tracing::warn!("lost limelightd: {why}; trying again until it is back");
                 self.state = State::Down {
                     retry_at: Some(now + RETRY_FIRST),
@@ -181,6 +193,7 @@ impl Connection {
         Connection {
             fd,
             told: None,
+            told_uses: BTreeSet::new(),
             asked: VecDeque::new(),
             refused: false,
             outgoing: Vec::new(),
@@ -191,6 +204,7 @@ impl Connection {
     fn turn(
         &mut self,
         wanted: Option<&Claim>,
+        uses: &BTreeSet<(i32, Use)>,
         news: &mut VecDeque<Request>,
         now: Instant,
     ) -> Result<(), String> {
@@ -213,7 +227,30 @@ impl Connection {
                 self.ask(&request, Asked::News, now)?;
             }
         }
+        self.tell_uses(uses, now)?;
         self.send()
+    }
+
+    /// Tells what has changed of the processes that are in use. They can wait for all else.
+    fn tell_uses(&mut self, uses: &BTreeSet<(i32, Use)>, now: Instant) -> Result<(), String> {
+        while self.asked.len() < NEWS_MAX {
+            let ended = self.told_uses.difference(uses).next().copied();
+            let begun = || uses.difference(&self.told_uses).next().copied();
+            let (one, on) = match ended {
+                Some(one) => (one, false),
+                None => match begun() {
+                    Some(one) => (one, true),
+                    None => return Ok(()),
+                },
+            };
+            let (pid, what) = one;
+            self.ask(&Request::InUse { pid, what, on }, Asked::News, now)?;
+            match on {
+                true => self.told_uses.insert(one),
+                false => self.told_uses.remove(&one),
+            };
+        }
+        Ok(())
     }
 
     fn ask(&mut self, request: &Request, asked: Asked, now: Instant) -> Result<(), String> {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! limelight-agent: tells limelightd which app of this session is in front, and when the user waits
-//! for it.
+//! limelight-agent: tells limelightd which app of this session is in front, when the user waits for
+//! it, and which others are seen or heard.
 //!
 //! One thread, one `poll()`. A [`sources::Source`] knows what the session's display server shows;
 //! [`link::Link`] keeps a connection to the daemon and says it there. The claim lives as long as
@@ -10,6 +10,7 @@
 mod link;
 mod session;
 mod sources;
+mod uses;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -24,10 +25,12 @@ use sources::Source;
 /// No display server, or it went away and did not come back.
 const NO_DISPLAY: u8 = 3;
 
-/// Tell limelightd which app of this session is in front, and when the user waits for it.
+/// Tell limelightd which app of this session is in front, when the user waits for it, and which
+/// others are seen or heard.
 ///
-/// Watches an X11 display and keeps a connection to the daemon. Runs until the display is gone. Of
-/// input it tells that there was some and when, never what.
+/// Watches an X11 display, and the sound server through pactl, and keeps a connection to the
+/// daemon. Runs until the display is gone. Of input it tells that there was some and when, never
+/// what.
 #[derive(Debug, Parser)]
 #[command(
     name = "limelight-agent",
@@ -55,7 +58,8 @@ struct Args {
     #[arg(long, value_name = "DIR", hide = true)]
     man: Option<PathBuf>,
 
-    /// Tell the daemon of the focus only, not of input and frames: it then knows no response times.
+    /// Tell the daemon of the focus only, not of input and frames, by which it knows response times,
+    /// nor of apps that can be seen or heard beside the one in front.
     #[arg(long)]
     focus_only: bool,
 
@@ -98,6 +102,10 @@ fn main() -> ExitCode {
     match session::run(
         source,
         || X11::connect(&display, responses),
+        match args.focus_only {
+            true => uses::Uses::default(),
+            false => uses::Uses::watch(&display),
+        },
         link::Link::new(args.socket),
     ) {
         session::End::DisplayGone(error) => {

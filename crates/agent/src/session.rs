@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use crate::link::Link;
 use crate::sources::{DisplayGone, Seen, Source};
+use crate::uses::Uses;
 
 /// How long a display that went away may take to come back.
 const DISPLAY_PATIENCE: Duration = Duration::from_secs(10);
@@ -30,6 +31,7 @@ pub enum End {
 pub fn run<S: Source>(
     mut source: S,
     mut reconnect: impl FnMut() -> Result<S, DisplayGone>,
+    mut uses: Uses,
     mut link: Link,
 ) -> End {
     let mut last = None;
@@ -51,17 +53,24 @@ pub fn run<S: Source>(
                     Err(end) => return end,
                 };
                 tracing::info!("the display is back");
+                uses.reconnect();
                 continue;
             }
         }
         link.turn(Instant::now());
-        let due = source.responses_deadline().map(|due| {
+        uses.turn(clock::monotonic());
+        link.in_use(uses.processes());
+        link.turn(Instant::now());
+        let due = [source.responses_deadline(), uses.deadline()];
+        let due = due.into_iter().flatten().map(|due| {
             let left = due.saturating_sub(clock::monotonic());
             Instant::now() + left
         });
         let deadline = link.deadline().into_iter().chain(due).min();
-        let display = [Some(source.fd()), source.responses_fd()];
-        if let Err(errno) = wait(display, &link, deadline) {
+        let mut fds = uses.fds();
+        fds.push(source.fd());
+        fds.extend(source.responses_fd());
+        if let Err(errno) = wait(&fds, &link, deadline) {
             return End::Failed(errno);
         }
     }
@@ -95,20 +104,15 @@ fn wait_for_display<S>(
             let deadline = link
                 .deadline()
                 .map_or(retry, |deadline| deadline.min(retry));
-            wait([None, None], link, Some(deadline)).map_err(End::Failed)?;
+            wait(&[], link, Some(deadline)).map_err(End::Failed)?;
         }
     }
 }
 
-/// Waits for the display, the daemon, or the deadline.
-fn wait(
-    display: [Option<BorrowedFd<'_>>; 2],
-    link: &Link,
-    deadline: Option<Instant>,
-) -> Result<(), Errno> {
-    let mut fds = Vec::with_capacity(3);
-    let display = display.iter().flatten();
-    fds.extend(display.map(|fd| PollFd::new(fd, PollFlags::IN)));
+/// Waits for the display and whatever else is watched, the daemon, or the deadline.
+fn wait(sources: &[BorrowedFd<'_>], link: &Link, deadline: Option<Instant>) -> Result<(), Errno> {
+    let sources = sources.iter();
+    let mut fds: Vec<PollFd<'_>> = sources.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     let daemon = link.interest();
     fds.extend(daemon.as_ref().map(|(fd, events)| PollFd::new(fd, *events)));
     let timeout = deadline.map(|deadline| {

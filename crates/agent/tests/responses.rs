@@ -86,7 +86,12 @@ fn serve(socket: &Path) -> Receiver<Request> {
         for line in BufReader::new(stream).lines() {
             let Ok(line) = line else { return };
             let request = serde_json::from_str(&line).unwrap();
-            if send.send(request).is_err() || answers.write_all(ok.as_bytes()).is_err() {
+            // What can be seen besides is another test's.
+            let sent = match request {
+                Request::InUse { .. } => Ok(()),
+                request => send.send(request),
+            };
+            if sent.is_err() || answers.write_all(ok.as_bytes()).is_err() {
                 return;
             }
         }

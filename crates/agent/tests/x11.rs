@@ -4,20 +4,24 @@
 //!
 //! Without Xvfb or openbox everything is skipped, and says so.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 mod desktop;
 
-use desktop::{agent, is_installed, wait_for, Server, Session, PATIENCE};
+use desktop::{agent, is_installed, wait_for, Client, Server, Session, PATIENCE};
 use limelight_core::control::{FocusTarget, Request, Response};
+use limelight_core::model::apps::Use;
 use x11rb::connection::Connection;
 use x11rb::protocol::xproto::{
-    AtomEnum, ConnectionExt as _, CreateWindowAux, EventMask, InputFocus, WindowClass,
+    AtomEnum, ClientMessageEvent, ConfigureWindowAux, ConnectionExt as _, CreateWindowAux,
+    EventMask, InputFocus, WindowClass,
 };
 use x11rb::rust_connection::RustConnection;
 use x11rb::wrapper::ConnectionExt as _;
@@ -33,7 +37,11 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
     }
-    let tests: [(&str, fn()); 9] = [
+    let tests: [(&str, fn()); 10] = [
+        (
+            "windows_that_can_be_seen_are_in_use",
+            windows_that_can_be_seen_are_in_use,
+        ),
         (
             "the_window_manager_tells_the_focus",
             the_window_manager_tells_the_focus,
@@ -130,6 +138,8 @@ fn client() -> ! {
 /// A daemon that agrees to everything and passes on what it was told.
 struct Daemon {
     claims: Receiver<FocusTarget>,
+    /// Processes that it was told can be seen.
+    visible: Arc<Mutex<BTreeSet<i32>>>,
 }
 
 impl Daemon {
@@ -138,6 +148,8 @@ impl Daemon {
         let _ = std::fs::remove_file(socket);
         let listener = UnixListener::bind(socket).unwrap();
         let (send, claims) = channel();
+        let visible = Arc::new(Mutex::new(BTreeSet::new()));
+        let seen = Arc::clone(&visible);
         std::thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
             drop(listener);
@@ -145,18 +157,31 @@ impl Daemon {
             for line in BufReader::new(stream).lines() {
                 let Ok(line) = line else { return };
                 let request = serde_json::from_str(&line).unwrap();
-                let Request::Focus {
-                    target,
-                    source,
-                    hold,
-                } = request
-                else {
-                    panic!("unexpected {request:?}");
-                };
-                assert_eq!((source.as_str(), hold), ("x11", true));
-                if send.send(target).is_err() {
-                    // The test wants this daemon dead.
-                    return;
+                match request {
+                    Request::Focus {
+                        target,
+                        source,
+                        hold,
+                    } => {
+                        assert_eq!((source.as_str(), hold), ("x11", true));
+                        if send.send(target).is_err() {
+                            // The test wants this daemon dead.
+                            return;
+                        }
+                    }
+                    Request::InUse {
+                        pid,
+                        what: Use::Visible,
+                        on,
+                    } => {
+                        let mut seen = seen.lock().unwrap();
+                        let changed = match on {
+                            true => seen.insert(pid),
+                            false => seen.remove(&pid),
+                        };
+                        assert!(changed, "{pid} was told twice");
+                    }
+                    other => panic!("unexpected {other:?}"),
                 }
                 let ok = Response::Ok {
                     message: "so be it".into(),
@@ -167,7 +192,16 @@ impl Daemon {
                 }
             }
         });
-        Daemon { claims }
+        Daemon { claims, visible }
+    }
+
+    /// Waits until it knows that the windows of these can be seen, and of nobody else.
+    fn expect_visible(&self, mut action: impl FnMut(), wanted: &[&Client]) {
+        let wanted: BTreeSet<i32> = wanted.iter().map(|client| client.pid()).collect();
+        wait_for("the right windows to be seen", || {
+            action();
+            *self.visible.lock().unwrap() == wanted
+        });
     }
 
     /// Waits until it is told this. Other claims before it are passed over: windows that open take
@@ -212,6 +246,57 @@ fn the_window_manager_tells_the_focus() {
     daemon.expect(FocusTarget::Pid(first.pid()));
     drop(first);
     daemon.expect(FocusTarget::None);
+}
+
+fn windows_that_can_be_seen_are_in_use() {
+    let server = Server::start();
+    let _openbox = server.start_openbox();
+    let session = Session::new();
+    let daemon = Daemon::serve(&session.socket());
+    let _agent = session.start_agent(&server);
+    let (below, above) = (server.open_client(), server.open_client());
+    let place = |client: &Client, x: i32, side: u32| {
+        let place = ConfigureWindowAux::new().x(x).y(0).width(side).height(side);
+        server.conn.configure_window(client.window, &place).unwrap();
+        server.conn.flush().unwrap();
+    };
+    let front = || server.activate(above.window);
+    // Apart, then one over the other, then half of it.
+    daemon.expect_visible(
+        || {
+            place(&below, 0, 60);
+            place(&above, 200, 100);
+        },
+        &[&below, &above],
+    );
+    daemon.expect_visible(
+        || {
+            front();
+            place(&above, 0, 220);
+        },
+        &[&above],
+    );
+    daemon.expect_visible(
+        || {
+            place(&below, 0, 60);
+            place(&above, 40, 220);
+        },
+        &[&below, &above],
+    );
+    // Away without being covered.
+    let state = server.atom("WM_CHANGE_STATE");
+    let iconify = ClientMessageEvent::new(32, below.window, state, [3u32, 0, 0, 0, 0]);
+    let mask = EventMask::SUBSTRUCTURE_REDIRECT | EventMask::SUBSTRUCTURE_NOTIFY;
+    daemon.expect_visible(
+        || {
+            let sent = server.conn.send_event(false, server.root, mask, iconify);
+            sent.unwrap();
+            server.conn.flush().unwrap();
+        },
+        &[&above],
+    );
+    drop(above);
+    daemon.expect_visible(|| {}, &[]);
 }
 
 fn the_server_tells_the_focus_without_one() {

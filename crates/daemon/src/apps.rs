@@ -38,9 +38,15 @@ impl Announced {
         true
     }
 
-    /// A connection takes it back.
-    pub fn remove(&mut self, client: u64, id: ProcessId, what: Use) {
-        self.all.retain(|one| *one != (client, id, what));
+    /// A connection takes it back, whether the process lives or not.
+    pub fn remove(&mut self, client: u64, pid: i32, what: Use) {
+        self.all
+            .retain(|(by, id, said)| (*by, id.pid, *said) != (client, pid, what));
+    }
+
+    /// Processes that have ended are in use no longer.
+    fn forget(&mut self, lives: impl Fn(ProcessId) -> bool) {
+        self.all.retain(|(_, id, _)| lives(*id));
     }
 
     /// A connection was closed.
@@ -66,6 +72,8 @@ impl Daemon {
         if !self.app_source.is_due(at) {
             return;
         }
+        let doors = &self.doors;
+        self.announced.forget(|id| doors.same_process(id).is_some());
         let helpers = &self.config.settings.boost.helpers;
         let announced = self.announced.processes();
         let found = self.app_source.look(&self.doors, helpers, &announced, at);
@@ -126,10 +134,12 @@ mod tests {
         assert!(announced.add(1, APP, Use::Unsaved));
         assert!(announced.add(2, APP, Use::Audio));
         assert_eq!(announced.processes().len(), 2);
-        announced.remove(2, APP, Use::Unsaved);
+        announced.remove(2, APP.pid, Use::Unsaved);
         announced.release(1);
         assert_eq!(announced.processes(), [(APP, Use::Audio)]);
         assert!(announced.says(2) && !announced.says(1));
+        announced.forget(|id| id != APP);
+        assert!(!announced.says(2));
     }
 
     #[test]

@@ -153,19 +153,20 @@ impl Daemon {
         what: Use,
         on: bool,
     ) -> Result<Response, Refusal> {
-        self.may_speak_of(word.peer, pid)?;
-        let process = self.doors.process(pid);
-        let (id, _) = process.map_err(|error| crate::identify::no_process(pid, error))?;
-        match on {
-            true if !self.announced.add(word.client, id, what) => {
+        if on {
+            self.may_speak_of(word.peer, pid)?;
+            let process = self.doors.process(pid);
+            let (id, _) = process.map_err(|error| crate::identify::no_process(pid, error))?;
+            if !self.announced.add(word.client, id, what) {
                 return Err(Refusal::new(
                     ErrorCode::Busy,
                     "this connection said of too many processes that they are in use",
                     "take back what has ended",
-                ))
+                ));
             }
-            true => {}
-            false => self.announced.remove(word.client, id, what),
+        } else {
+            // It takes back no more than it has said.
+            self.announced.remove(word.client, pid, what);
         }
         let holds = self.announced.says(word.client);
         self.control.set_announcing(word.client, holds);

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Apps of this session that are in use although they are not in front: those that can be seen, and
+//! those that play or record sound. When memory runs short they are taken after those that are not.
+
+mod covered;
+mod sound;
+mod visible;
+
+use std::collections::BTreeSet;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use limelight_core::model::apps::Use;
+
+use self::sound::Sound;
+use self::visible::Visible;
+
+/// What is watched of the session.
+#[derive(Default)]
+pub struct Uses {
+    display: String,
+    visible: Option<Visible>,
+    sound: Option<Sound>,
+}
+
+impl Uses {
+    /// Watches a display's windows and the session's sound server. What cannot be watched is said
+    /// and done without.
+    pub fn watch(display: &str) -> Uses {
+        let mut uses = Uses {
+            display: display.to_owned(),
+            visible: None,
+            sound: Some(Sound::new()),
+        };
+        uses.reconnect();
+        uses
+    }
+
+    /// The display is there again.
+    pub fn reconnect(&mut self) {
+        if self.display.is_empty() {
+            return;
+        }
+        self.visible = match Visible::connect(&self.display) {
+            Ok(visible) => Some(visible),
+            Err(why) => {
+                tracing::warn!("which windows can be seen is not known: {why}");
+                None
+            }
+        };
+    }
+
+    /// Takes in what has happened. Never waits for events.
+    pub fn turn(&mut self, now: Duration) {
+        if let Some(Err(error)) = self.visible.as_mut().map(|visible| visible.turn(now)) {
+            tracing::debug!("which windows can be seen is not known any more: {error}");
+            self.visible = None;
+        }
+        if let Some(sound) = &mut self.sound {
+            sound.turn(now);
+        }
+    }
+
+    /// Processes that are in use now, and why.
+    pub fn processes(&self) -> BTreeSet<(i32, Use)> {
+        let visible = self.visible.iter().flat_map(Visible::pids);
+        let sounding = self.sound.iter().flat_map(Sound::pids);
+        let visible = visible.map(|pid| (*pid, Use::Visible));
+        visible
+            .chain(sounding.map(|pid| (*pid, Use::Audio)))
+            .collect()
+    }
+
+    /// Descriptors that become readable when something may have changed.
+    pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        let visible = self.visible.as_ref().map(Visible::fd);
+        let sound = self.sound.as_ref().map(Sound::fds).unwrap_or_default();
+        visible.into_iter().chain(sound).collect()
+    }
+
+    /// When [`Uses::turn`] has something to do whatever the descriptors say, on `CLOCK_MONOTONIC`.
+    pub fn deadline(&self) -> Option<Duration> {
+        let visible = self.visible.as_ref().and_then(Visible::deadline);
+        let sound = self.sound.as_ref().and_then(Sound::deadline);
+        visible.into_iter().chain(sound).min()
+    }
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! PulseAudio, or PipeWire in its place: whose streams play or record.
+//!
+//! Its own program is asked, run as a child: it speaks to either server and links to none of their
+//! libraries. One child says when something changes and costs nothing while nothing does; then
+//! another one lists the streams. A server that does not run is not started by this: only a socket
+//! that is there already is spoken to.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+use serde_json::Value;
+
+/// The program.
+const PROGRAM: &str = "pactl";
+
+/// Lists come at most this often: who plays a game makes a stream a second.
+const LIST_EVERY: Duration = Duration::from_secs(1);
+
+/// How often a server that is not there is looked for.
+const RETRY: Duration = Duration::from_secs(30);
+
+/// No list of streams is longer.
+const LIST_MAX_BYTES: usize = 4 << 20;
+
+/// A child and what it has said so far.
+struct Running {
+    child: Child,
+    output: ChildStdout,
+    said: Vec<u8>,
+}
+
+impl Running {
+    fn start(server: &str, arguments: &[&str]) -> std::io::Result<Running> {
+        let mut child = Command::new(PROGRAM)
+            .args(arguments)
+            // Named explicitly, so that none is started.
+            .env("PULSE_SERVER", server)
+            // Messages are read by us, not by a person.
+            .env("LC_ALL", "C")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let output = child.stdout.take();
+        let output = output.ok_or_else(|| std::io::Error::other("no pipe"))?;
+        let flags = rustix::fs::fcntl_getfl(&output)?;
+        rustix::fs::fcntl_setfl(&output, flags | OFlags::NONBLOCK)?;
+        Ok(Running {
+            child,
+            output,
+            said: Vec::new(),
+        })
+    }
+
+    /// Reads what there is. `false`: it has ended, or says more than it should.
+    fn read(&mut self) -> bool {
+        let mut buffer = [0u8; 16 * 1024];
+        loop {
+            match self.output.read(&mut buffer) {
+                Ok(0) => return false,
+                Ok(count) => self.said.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+            if self.said.len() > LIST_MAX_BYTES {
+                return false;
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The session's sound server.
+pub struct Sound {
+    subscriber: Option<Running>,
+    lists: Vec<Running>,
+    /// Streams that the present lists have shown so far.
+    found: BTreeSet<i32>,
+    pids: BTreeSet<i32>,
+    listed_at: Option<Duration>,
+    changed: bool,
+    retry_at: Option<Duration>,
+}
+
+impl Sound {
+    /// A server that has not been looked for yet.
+    pub fn new() -> Sound {
+        Sound {
+            subscriber: None,
+            lists: Vec::new(),
+            found: BTreeSet::new(),
+            pids: BTreeSet::new(),
+            listed_at: None,
+            changed: false,
+            retry_at: Some(Duration::ZERO),
+        }
+    }
+
+    /// Processes whose streams play or record.
+    pub fn pids(&self) -> &BTreeSet<i32> {
+        &self.pids
+    }
+
+    /// Readable when there may be something to do.
+    pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        let all = self.subscriber.iter().chain(&self.lists);
+        all.map(|running| running.output.as_fd()).collect()
+    }
+
+    /// When there is something to do whatever the descriptors say.
+    pub fn deadline(&self) -> Option<Duration> {
+        let list = (self.changed && self.lists.is_empty())
+            .then(|| self.listed_at.map_or(Duration::ZERO, |at| at + LIST_EVERY));
+        list.into_iter().chain(self.retry_at).min()
+    }
+
+    /// Takes in what the children say, and starts those that are due.
+    pub fn turn(&mut self, now: Duration) {
+        if self.retry_at.is_some_and(|at| at <= now) {
+            self.subscribe(now);
+        }
+        if let Some(subscriber) = &mut self.subscriber {
+            let lives = subscriber.read();
+            self.changed |= concerns_streams(&mut subscriber.said);
+            if !lives {
+                tracing::debug!("the sound server went away");
+                *self = Sound {
+                    retry_at: Some(now + RETRY),
+                    ..Sound::new()
+                };
+            }
+        }
+        self.take_lists();
+        let due = self.listed_at.is_none_or(|at| at + LIST_EVERY <= now);
+        if self.changed && due && self.lists.is_empty() && self.subscriber.is_some() {
+            self.list(now);
+        }
+    }
+
+    fn subscribe(&mut self, now: Duration) {
+        self.retry_at = Some(now + RETRY);
+        let Some(server) = server() else {
+            return;
+        };
+        match Running::start(&server, &["subscribe"]) {
+            Ok(subscriber) => {
+                self.subscriber = Some(subscriber);
+                self.changed = true;
+                self.retry_at = None;
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                tracing::info!("{PROGRAM} is not installed: which apps play sound is not known");
+                self.retry_at = None;
+            }
+            Err(error) => tracing::warn!("{PROGRAM} cannot be run: {error}"),
+        }
+    }
+
+    fn list(&mut self, now: Duration) {
+        let Some(server) = server() else {
+            return;
+        };
+        self.changed = false;
+        self.listed_at = Some(now);
+        self.found.clear();
+        for what in ["sink-inputs", "source-outputs"] {
+            match Running::start(&server, &["-f", "json", "list", what]) {
+                Ok(list) => self.lists.push(list),
+                Err(error) => tracing::warn!("{PROGRAM} cannot be run: {error}"),
+            }
+        }
+    }
+
+    /// Lists that are complete count when all are.
+    fn take_lists(&mut self) {
+        if self.lists.is_empty() {
+            return;
+        }
+        let mut open = Vec::new();
+        for mut list in std::mem::take(&mut self.lists) {
+            match list.read() {
+                true => open.push(list),
+                false => self.found.extend(streams(&list.said)),
+            }
+        }
+        self.lists = open;
+        if self.lists.is_empty() {
+            self.pids = std::mem::take(&mut self.found);
+        }
+    }
+}
+
+/// The server's address, if its socket is there.
+fn server() -> Option<String> {
+    if let Some(named) = std::env::var("PULSE_SERVER").ok().filter(|s| !s.is_empty()) {
+        return Some(named);
+    }
+    let runtime = PathBuf::from(std::env::var_os("XDG_RUNTIME_DIR")?);
+    let socket: &Path = &runtime.join("pulse/native");
+    socket
+        .exists()
+        .then(|| format!("unix:{}", socket.display()))
+}
+
+/// Takes whole lines from what the subscriber said. Whether one of them is about a stream.
+fn concerns_streams(said: &mut Vec<u8>) -> bool {
+    let Some(end) = said.iter().rposition(|&byte| byte == b'\n') else {
+        return false;
+    };
+    let lines: Vec<u8> = said.drain(..=end).collect();
+    let lines = String::from_utf8_lossy(&lines);
+    let mut lines = lines.lines();
+    lines.any(|line| line.contains(" on sink-input ") || line.contains(" on source-output "))
+}
+
+/// Processes of the streams in a list that are not paused.
+fn streams(list: &[u8]) -> BTreeSet<i32> {
+    let Ok(Value::Array(streams)) = serde_json::from_slice(list) else {
+        return BTreeSet::new();
+    };
+    let streams = streams.iter().filter(|stream| stream["corked"] == false);
+    streams
+        .filter_map(|stream| {
+            let pid = stream["properties"]["application.process.id"].as_str()?;
+            pid.parse().ok().filter(|pid| *pid > 0)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+#[path = "sound_tests.rs"]
+mod tests;

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! X11: whose windows can be seen.
+//!
+//! The window manager's list of windows says which there are and which is above which; without one
+//! the server's own does. A window that is not hidden, on the desktop that is shown, and not all but
+//! covered by those above it can be seen. What a compositor makes transparent is not known here and
+//! counts as covering.
+//!
+//! This is a connection of its own, because events are selected on windows where the other one
+//! selects others. Windows that are moved about lead to two looks a second.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use x11rb::connection::{Connection, RequestConnection};
+use x11rb::errors::{ConnectionError, ReplyError};
+use x11rb::protocol::res::{self, ClientIdMask, ClientIdSpec, ConnectionExt as _};
+use x11rb::protocol::xproto::{
+    AtomEnum, ChangeWindowAttributesAux, ConnectionExt as _, EventMask, MapState, Window,
+};
+use x11rb::protocol::Event;
+use x11rb::rust_connection::RustConnection;
+
+use super::covered::{uncovered, Rect};
+
+x11rb::atom_manager! {
+    /// Properties that are read.
+    Atoms: AtomsCookie {
+        _NET_CLIENT_LIST_STACKING,
+        _NET_CURRENT_DESKTOP,
+        _NET_WM_DESKTOP,
+        _NET_WM_STATE,
+        _NET_WM_STATE_HIDDEN,
+    }
+}
+
+/// At most one look in this time.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Most windows that are looked at, those on top.
+const WINDOWS_MAX: usize = 256;
+
+/// Percent of a window that must be left for it to be seen.
+const SEEN_PERCENT: u64 = 5;
+
+/// The desktop of windows that are on all.
+const ALL_DESKTOPS: u32 = u32::MAX;
+
+/// An X server's windows, watched.
+pub struct Visible {
+    conn: RustConnection,
+    root: Window,
+    screen: Rect,
+    atoms: Atoms,
+    pids: BTreeSet<i32>,
+    looked_at: Option<Duration>,
+    /// Something may have changed since.
+    changed: bool,
+}
+
+impl Visible {
+    /// Connects, and asks to be told of changes. An error says what the server lacks.
+    pub fn connect(display: &str) -> Result<Visible, String> {
+        let (conn, screen) =
+            RustConnection::connect(Some(display)).map_err(|error| error.to_string())?;
+        let screen = conn.setup().roots.get(screen);
+        let screen = screen.ok_or_else(|| "it has no such screen".to_owned())?;
+        let root = screen.root;
+        let screen = Rect {
+            left: 0,
+            top: 0,
+            right: i32::from(screen.width_in_pixels),
+            bottom: i32::from(screen.height_in_pixels),
+        };
+        let begin = || -> Result<Option<Atoms>, ReplyError> {
+            let found = conn.extension_information(res::X11_EXTENSION_NAME)?;
+            let version = match found {
+                Some(_) => conn.res_query_version(1, 2)?.reply()?,
+                None => return Ok(None),
+            };
+            if (version.server_major, version.server_minor) < (1, 2) {
+                return Ok(None);
+            }
+            let events = EventMask::SUBSTRUCTURE_NOTIFY
+                | EventMask::PROPERTY_CHANGE
+                | EventMask::STRUCTURE_NOTIFY;
+            let change = ChangeWindowAttributesAux::new().event_mask(events);
+            conn.change_window_attributes(root, &change)?.check()?;
+            Ok(Some(Atoms::new(&conn)?.reply()?))
+        };
+        let atoms = begin().map_err(|error| error.to_string())?;
+        let atoms = atoms.ok_or("it has no XRes 1.2, which tells whose a window is")?;
+        Ok(Visible {
+            conn,
+            root,
+            screen,
+            atoms,
+            pids: BTreeSet::new(),
+            looked_at: None,
+            changed: true,
+        })
+    }
+
+    /// Readable when something may have changed.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.conn.stream().as_fd()
+    }
+
+    /// When to look, if something has changed.
+    pub fn deadline(&self) -> Option<Duration> {
+        self.changed
+            .then(|| self.looked_at.map_or(Duration::ZERO, |at| at + LOOK_EVERY))
+    }
+
+    /// Processes whose windows could be seen at the last look.
+    pub fn pids(&self) -> &BTreeSet<i32> {
+        &self.pids
+    }
+
+    /// Takes events, and looks when it is time.
+    pub fn turn(&mut self, now: Duration) -> Result<(), ConnectionError> {
+        while let Some(event) = self.conn.poll_for_event()? {
+            self.take(&event);
+        }
+        if self.deadline().is_some_and(|due| due <= now) {
+            self.changed = false;
+            self.looked_at = Some(now);
+            self.pids = self.look()?;
+            // Answers were waited for; what came in between waits for the next look.
+            while let Some(event) = self.conn.poll_for_event()? {
+                self.take(&event);
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, event: &Event) {
+        let atoms = &self.atoms;
+        match event {
+            Event::PropertyNotify(event) => {
+                let wanted = [atoms._NET_CLIENT_LIST_STACKING, atoms._NET_CURRENT_DESKTOP];
+                self.changed |= wanted.contains(&event.atom);
+            }
+            Event::ConfigureNotify(event) if event.window == self.root => {
+                self.screen.right = i32::from(event.width);
+                self.screen.bottom = i32::from(event.height);
+                self.changed = true;
+            }
+            Event::ConfigureNotify(_)
+            | Event::CirculateNotify(_)
+            | Event::MapNotify(_)
+            | Event::UnmapNotify(_)
+            | Event::DestroyNotify(_)
+            | Event::ReparentNotify(_) => self.changed = true,
+            _ => {}
+        }
+    }
+
+    fn look(&self) -> Result<BTreeSet<i32>, ConnectionError> {
+        let stack = self.stack()?;
+        let places = self.places(&stack)?;
+        let mut above: Vec<Rect> = Vec::new();
+        let mut seen = Vec::new();
+        for (window, place) in stack.iter().zip(places).rev() {
+            let Some(place) = place else {
+                continue;
+            };
+            let area = place.area();
+            if area > 0 && uncovered(place, &above) * 100 >= area * SEEN_PERCENT {
+                seen.push(*window);
+            }
+            above.push(place);
+        }
+        self.owners(&seen)
+    }
+
+    /// Windows of programs, the one below all others first.
+    fn stack(&self) -> Result<Vec<Window>, ConnectionError> {
+        let listed = self.words(self.root, self.atoms._NET_CLIENT_LIST_STACKING)?;
+        let mut stack = match listed {
+            Some(listed) => listed,
+            None => answer(self.conn.query_tree(self.root)?.reply())?
+                .map(|tree| tree.children)
+                .unwrap_or_default(),
+        };
+        stack.drain(..stack.len().saturating_sub(WINDOWS_MAX));
+        Ok(stack)
+    }
+
+    /// Where each of these windows is on the screen, if it is shown. All are asked before the first
+    /// answer is waited for.
+    fn places(&self, windows: &[Window]) -> Result<Vec<Option<Rect>>, ConnectionError> {
+        let conn = &self.conn;
+        let atoms = &self.atoms;
+        let current = self.words(self.root, atoms._NET_CURRENT_DESKTOP)?;
+        let current = current.and_then(|words| words.first().copied());
+        let cardinal = AtomEnum::CARDINAL;
+        let mut asked = Vec::with_capacity(windows.len());
+        for &window in windows {
+            asked.push((
+                conn.get_window_attributes(window)?,
+                conn.get_geometry(window)?,
+                conn.translate_coordinates(window, self.root, 0, 0)?,
+                conn.get_property(false, window, atoms._NET_WM_DESKTOP, cardinal, 0, 1)?,
+                conn.get_property(false, window, atoms._NET_WM_STATE, AtomEnum::ATOM, 0, 64)?,
+            ));
+        }
+        let mut places = Vec::with_capacity(windows.len());
+        for (attributes, geometry, origin, desktop, state) in asked {
+            // Each answer is taken, whatever the others say.
+            let attributes = answer(attributes.reply())?;
+            let geometry = answer(geometry.reply())?;
+            let origin = answer(origin.reply())?;
+            let desktop = answer(desktop.reply())?;
+            let state = answer(state.reply())?;
+            let viewable = attributes.is_some_and(|got| got.map_state == MapState::VIEWABLE);
+            let hidden = state.as_ref().is_some_and(|state| {
+                let mut words = state.value32().into_iter().flatten();
+                words.any(|word| word == atoms._NET_WM_STATE_HIDDEN)
+            });
+            let desktop = desktop.and_then(|desktop| desktop.value32()?.next());
+            let elsewhere = desktop
+                .zip(current)
+                .is_some_and(|(on, shown)| on != shown && on != ALL_DESKTOPS);
+            let place = geometry.zip(origin).map(|(geometry, origin)| {
+                let (left, top) = (i32::from(origin.dst_x), i32::from(origin.dst_y));
+                let rect = Rect {
+                    left,
+                    top,
+                    right: left + i32::from(geometry.width),
+                    bottom: top + i32::from(geometry.height),
+                };
+                rect.common(&self.screen)
+            });
+            places.push(place.filter(|_| viewable && !hidden && !elsewhere));
+        }
+        Ok(places)
+    }
+
+    /// The processes of these windows, as the server has them from the kernel.
+    fn owners(&self, windows: &[Window]) -> Result<BTreeSet<i32>, ConnectionError> {
+        let mut asked = Vec::with_capacity(windows.len());
+        for &client in windows {
+            let mask = ClientIdMask::LOCAL_CLIENT_PID;
+            asked.push(
+                self.conn
+                    .res_query_client_ids(&[ClientIdSpec { client, mask }])?,
+            );
+        }
+        let mut pids = BTreeSet::new();
+        for one in asked {
+            let ids = answer(one.reply())?.map(|reply| reply.ids);
+            let values = ids.unwrap_or_default().into_iter().flat_map(|id| id.value);
+            pids.extend(
+                values
+                    .filter_map(|value| i32::try_from(value).ok())
+                    .filter(|pid| *pid > 0),
+            );
+        }
+        Ok(pids)
+    }
+
+    /// A property that is a list of numbers; `None` when there is none of the name.
+    fn words(&self, window: Window, name: u32) -> Result<Option<Vec<u32>>, ConnectionError> {
+        /// In units of 4 bytes.
+        const LENGTH: u32 = 4096;
+        let asked = self
+            .conn
+            .get_property(false, window, name, AtomEnum::ANY, 0, LENGTH)?;
+        let reply = answer(asked.reply())?;
+        Ok(reply.and_then(|reply| Some(reply.value32()?.collect())))
+    }
+}
+
+/// An answer, or nothing when the server refused the question: as a rule because the window was
+/// destroyed meanwhile, of which an event will tell.
+fn answer<T>(reply: Result<T, ReplyError>) -> Result<Option<T>, ConnectionError> {
+    match reply {
+        Ok(value) => Ok(Some(value)),
+        Err(ReplyError::X11Error(_)) => Ok(None),
+        Err(ReplyError::ConnectionError(error)) => Err(error),
+    }
+}
