@@ -10,7 +10,7 @@ packages="
 gcc libc6-dev binutils
 flex bison bc libelf-dev libssl-dev patch xz-utils ccache
 qemu-system-x86 busybox-static e2fsprogs mmdebstrap uidmap zstd cpio
-xvfb openbox pulseaudio pulseaudio-utils
+xvfb openbox
 make git ca-certificates
 "
 # A bare Debian 12 has no Rust that is new enough under its ordinary name; these are Debian's own
