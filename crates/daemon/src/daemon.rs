@@ -40,6 +40,7 @@ use crate::sources::control::ControlSource;
 use crate::sources::oom_score_adj::OomScoreAdj;
 use crate::sources::pressure::PressureSource;
 use crate::starting::Starting;
+use crate::swap_report::Rivals;
 use crate::undo::undo_all;
 use crate::windows::ResponseWindows;
 
@@ -104,6 +105,8 @@ pub struct Daemon {
     pub(crate) announced: Announced,
     /// What was done about shortages of memory.
     pub(crate) history: History,
+    /// Who else kills.
+    pub(crate) rivals: Rivals,
     /// Why, and why not something else.
     pub(crate) decisions: Decisions,
     /// Apps that could not be moved into a cgroup of their own.
@@ -203,6 +206,7 @@ impl Daemon {
             app_source: AppsSource::new(&doors, config.classes.clone()),
             apps: Apps::default(),
             announced: Announced::default(),
+            rivals: Rivals::default(),
             decisions: Decisions::default(),
             history: History::open(
                 (!options.dry_run).then(|| config.state_directory()),

@@ -61,6 +61,7 @@ impl Daemon {
                 self.premap_status(),
                 self.readahead_status(),
                 self.prezero_status(),
+                self.swap_status(),
             ],
             window: self.window_status(),
             memory: self.memory_status(),

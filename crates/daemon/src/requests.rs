@@ -59,7 +59,10 @@ impl Daemon {
                 source,
             } => self.window(word, event, at_us, pid, &source),
             Request::Latency { app } => self.latency(app.as_deref()),
-            Request::Status => Ok(Response::Status(Box::new(self.status()))),
+            Request::Status => {
+                self.look_for_rivals();
+                Ok(Response::Status(Box::new(self.status())))
+            }
             Request::Apps { pid } => self.apps(pid),
             Request::Class { pid, class } => self.set_class(word, pid, class),
             Request::InUse { pid, what, on } => self.in_use(word, pid, what, on),

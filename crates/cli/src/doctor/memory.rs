@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Page replacement, memory pressure and swap.
+//! Page replacement and memory pressure.
 
 use std::path::Path;
 
 use limelight_sys::dir::Dir;
 use limelight_sys::lru_gen::Reclaim;
-use limelight_sys::meminfo::SwapArea;
 use limelight_sys::proc::Proc;
 use limelight_sys::psi::Pressure;
 
 use super::Findings;
-use crate::format;
 
 /// Which page replacement is in charge, and which knob it honours.
 pub fn reclaim(sys: &Path, findings: &mut Findings) {
@@ -72,34 +70,4 @@ pub fn pressure(proc: &Proc, findings: &mut Findings) {
         ),
         Err(error) => findings.inert("PSI", error, "read it as root"),
     }
-}
-
-/// Where anonymous memory can go.
-pub fn swap(proc: &Proc, sys: &Path, findings: &mut Findings) {
-    let areas = match proc.swaps() {
-        Ok(areas) => areas,
-        Err(error) => return findings.inert("swap", error, "read it as root"),
-    };
-    let zswap = Dir::open(sys)
-        .and_then(|sys| sys.read_text("module/zswap/parameters/enabled"))
-        .is_ok_and(|text| text.trim() == "Y");
-    if areas.is_empty() {
-        return findings.note(
-            "swap",
-            "none: only files can be evicted, and an app that grows without end is left to the \
-             OOM killer",
-        );
-    }
-    let zswap = if zswap { ", in front of it zswap" } else { "" };
-    let areas: Vec<String> = areas.iter().map(describe_area).collect();
-    findings.acts("swap", format!("{}{zswap}", areas.join(", ")));
-}
-
-fn describe_area(area: &SwapArea) -> String {
-    let kind = if area.is_zram() {
-        "compressed memory"
-    } else {
-        &area.kind
-    };
-    format!("{} ({kind}, {})", area.path, format::bytes(area.size_bytes))
 }

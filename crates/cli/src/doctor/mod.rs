@@ -12,6 +12,7 @@ mod kernel;
 mod memory;
 mod premap;
 mod prezero;
+mod swap;
 mod windows;
 
 use std::path::{Path, PathBuf};
@@ -34,6 +35,8 @@ pub struct Machine {
     sys: PathBuf,
     device: PathBuf,
     input: PathBuf,
+    /// Where `/etc` is.
+    root: PathBuf,
     socket: PathBuf,
     patience: Duration,
     pid: Option<i32>,
@@ -49,6 +52,7 @@ impl Machine {
             sys: "/sys".into(),
             device: DEVICE_PATH.into(),
             input: "/dev/input".into(),
+            root: "/".into(),
             socket: socket.to_owned(),
             patience,
             pid,
@@ -71,7 +75,10 @@ pub fn examine(machine: &Machine) -> Vec<Finding> {
             memory::reclaim(&machine.sys, &mut findings);
             memory::shared_pages(&proc, &mut findings);
             memory::pressure(&proc, &mut findings);
-            memory::swap(&proc, &machine.sys, &mut findings);
+            swap::areas(&proc, &machine.sys, &mut findings);
+            swap::steps(&proc, &app, &mut findings);
+            swap::apps(machine, &mut findings);
+            swap::killers(&proc, &machine.root, status, &mut findings);
             files::examine(&proc, &mut findings);
             windows::examine(&proc, &machine.input, &mut findings);
         }

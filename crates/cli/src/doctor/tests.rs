@@ -39,6 +39,14 @@ impl Fake {
             fake.write(&format!("cgroup/{group}cgroup.procs"), "");
             fake.write(&format!("cgroup/{group}cgroup.controllers"), "cpu memory\n");
             if !group.is_empty() {
+                for file in [
+                    "memory.swap.max",
+                    "memory.reclaim",
+                    "cgroup.freeze",
+                    "cgroup.kill",
+                ] {
+                    fake.write(&format!("cgroup/{group}{file}"), "");
+                }
                 fake.write(&format!("cgroup/{group}memory.min"), "0\n");
                 fake.write(&format!("cgroup/{group}cpu.weight"), "100\n");
                 fake.write(&format!("cgroup/{group}io.bfq.weight"), "default 100\n");
@@ -63,6 +71,7 @@ impl Fake {
             sys: self.path("sys"),
             device: self.path("limelight"),
             input: self.path("input"),
+            root: self.path(""),
             socket: self.path("control.sock"),
             patience: std::time::Duration::from_secs(5),
             pid: Some(pid),
@@ -91,6 +100,38 @@ fn a_sound_machine_lacks_only_the_daemon_and_the_device() {
     assert!(findings
         .iter()
         .all(|f| f.cure.is_some() == f.state.is_trouble()));
+}
+
+#[test]
+fn what_cannot_be_done_to_an_app_is_named() {
+    let fake = Fake::sound();
+    assert_eq!(fake.finding("swap steps").state, Verdict::Acts);
+    fs::remove_file(fake.path("cgroup/user.slice/app.scope/memory.reclaim")).unwrap();
+    let finding = fake.finding("swap steps");
+    assert_eq!(finding.state, Verdict::Inert);
+    assert!(finding.detail.contains("cannot be squeezed"), "{finding:?}");
+}
+
+#[test]
+fn other_killers_are_named_with_what_they_do() {
+    let fake = Fake::sound();
+    let nobody = fake.finding("killers");
+    assert!(nobody.detail.contains("OOM killer"), "{nobody:?}");
+    fake.write(
+        "proc/9/stat",
+        "9 (earlyoom) S 1 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 70 0 0\n",
+    );
+    fake.write("proc/9/cmdline", "earlyoom\x00-m\x004\x00");
+    let finding = fake.finding("killer earlyoom");
+    assert_eq!(finding.state, Verdict::Note);
+    assert!(
+        finding.detail.contains("less than 4 % of memory"),
+        "{finding:?}"
+    );
+    assert!(
+        finding.detail.contains("limelightd does not kill"),
+        "{finding:?}"
+    );
 }
 
 #[test]

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What becomes of apps when memory runs short: where they can be swapped to, what can be done to
+//! them, which they are, and who else kills.
+
+use std::path::Path;
+
+use limelight_core::control::{AppReport, Request, Response, State, Status};
+use limelight_core::model::class::Class;
+use limelight_daemon::killers;
+use limelight_sys::cgroup::{Cgroup, CgroupPath, Hierarchy};
+use limelight_sys::dir::Dir;
+use limelight_sys::meminfo::SwapArea;
+use limelight_sys::proc::Proc;
+use limelight_sys::swap::{Spin, SwapMedium, Zram, Zswap};
+
+use super::cgroups::AppCgroup;
+use super::{Findings, Machine};
+use crate::client::Client;
+use crate::format::{self, printable};
+
+/// Where anonymous memory can go.
+pub fn areas(proc: &Proc, sys: &Path, findings: &mut Findings) {
+    let areas = match proc.swaps() {
+        Ok(areas) => areas,
+        Err(error) => return findings.inert("swap", error, "read it as root"),
+    };
+    if areas.is_empty() {
+        return findings.note(
+            "swap",
+            "none: only files can be evicted, and apps can only be killed",
+        );
+    }
+    let sys = Dir::open(sys);
+    let described: Vec<String> = areas
+        .iter()
+        .map(|area| describe(area, sys.as_ref().ok()))
+        .collect();
+    let zswap = sys
+        .as_ref()
+        .ok()
+        .and_then(|sys| Zswap::read(sys, proc).ok());
+    let zswap = zswap
+        .filter(|zswap| zswap.enabled)
+        .map_or_else(String::new, |zswap| {
+            format!(
+                "; in front of it zswap, which may take {} % of memory",
+                zswap.most_percent
+            )
+        });
+    findings.acts("swap", format!("{}{zswap}", described.join(", ")));
+}
+
+fn describe(area: &SwapArea, sys: Option<&Dir>) -> String {
+    let medium = sys.and_then(|sys| area.medium(sys).ok());
+    let kind = match medium {
+        Some(SwapMedium::Zram(zram)) => compressed(&zram),
+        Some(SwapMedium::Disk(spin)) => format!("{}, {} of it used", disk(spin), used(area)),
+        Some(SwapMedium::File(spin)) => {
+            format!("a file on {}, {} of it used", disk(spin), used(area))
+        }
+        None if area.is_zram() => "compressed memory".to_owned(),
+        None => format!("{}, {} of it used", area.kind, used(area)),
+    };
+    format!(
+        "{} ({}, {kind})",
+        printable(&area.path),
+        format::bytes(area.size_bytes)
+    )
+}
+
+fn used(area: &SwapArea) -> String {
+    format::bytes(area.used_bytes)
+}
+
+fn disk(spin: Spin) -> &'static str {
+    match spin {
+        Spin::Solid => {
+            "flash: how much is written to it a day is bounded ([swap] write_budget_mib)"
+        }
+        Spin::Rotational => "a disk that turns",
+        Spin::Unknown => "a disk of unknown kind, taken for flash",
+    }
+}
+
+/// What it takes counts, not what it is called.
+fn compressed(zram: &Zram) -> String {
+    match zram.taken_bytes {
+        0 => "compressed memory, empty".to_owned(),
+        taken => format!(
+            "compressed memory, {} stored in {}",
+            format::bytes(zram.stored_bytes),
+            format::bytes(taken)
+        ),
+    }
+}
+
+/// Which steps can be taken with an app that has a cgroup of its own.
+pub fn steps(proc: &Proc, app: &AppCgroup, findings: &mut Findings) {
+    const CHECK: &str = "swap steps";
+    // The app's own group may be the root, which has none of these files.
+    let group = || -> Option<Cgroup> {
+        let hierarchy = Hierarchy::find(proc).ok()?;
+        let path: &CgroupPath = &app.as_ref().ok()?.1;
+        hierarchy.open(path).ok().filter(|_| !path.is_root())
+    };
+    let Some(group) = group() else {
+        return findings.note(
+            CHECK,
+            "no app with a cgroup of its own to look at: see `limelight doctor --pid`",
+        );
+    };
+    let files = [
+        (
+            "memory.swap.max",
+            "apps cannot be kept out of swap (CONFIG_SWAP, swapaccount=1)",
+        ),
+        ("memory.reclaim", "apps cannot be squeezed (Linux 5.19)"),
+        ("cgroup.freeze", "apps cannot be stopped (Linux 5.2)"),
+        (
+            "cgroup.kill",
+            "apps are killed process by process (Linux 5.14)",
+        ),
+    ];
+    let lacks: Vec<String> = files
+        .iter()
+        .filter(|(file, _)| !group.dir().contains(file))
+        .map(|(file, lost)| format!("no {file}: {lost}"))
+        .collect();
+    match lacks.is_empty() {
+        true => findings.acts(
+            CHECK,
+            "an app can be kept out of swap, squeezed, stopped and killed as a whole",
+        ),
+        false => findings.inert(
+            CHECK,
+            lacks.join("; "),
+            "run a kernel that has it, with the memory controller handed down to the app",
+        ),
+    }
+}
+
+/// The apps that the daemon knows, and those with which little can be done.
+pub fn apps(machine: &Machine, findings: &mut Findings) {
+    const CHECK: &str = "app classes";
+    let client = Client::connect(&machine.socket, machine.patience);
+    let answer = client.and_then(|mut client| client.ask(&Request::Apps { pid: None }));
+    let apps = match answer {
+        Ok(Response::Apps { apps }) => apps,
+        // That there is no daemon is said elsewhere.
+        Ok(_) | Err(_) => return,
+    };
+    let of = |class: Class| apps.iter().filter(|app| app.class == class).count();
+    let untouchable = apps.iter().filter(|app| app.untouchable.is_some()).count();
+    findings.note(
+        CHECK,
+        format!(
+            "{} apps: {} keep, {} normal, {} disposable; {untouchable} of them are never touched. \
+             limelight class list shows them, limelight class why APP where a class comes from",
+            apps.len(),
+            of(Class::Keep),
+            of(Class::Normal),
+            of(Class::Disposable),
+        ),
+    );
+    without_cgroup(&apps, findings);
+}
+
+fn without_cgroup(apps: &[AppReport], findings: &mut Findings) {
+    /// More are counted, not named.
+    const NAMED: usize = 5;
+    let without: Vec<String> = apps
+        .iter()
+        .filter(|app| !app.app.own_cgroup)
+        .map(|app| format::app(&app.app).replace('\n', " "))
+        .collect();
+    if without.is_empty() {
+        return;
+    }
+    let more = match without.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let named: Vec<&str> = without.iter().take(NAMED).map(String::as_str).collect();
+    findings.inert(
+        "apps without cgroup",
+        format!(
+            "{}{more}: no cgroup of their own, so that they can be killed, but not kept out of \
+             swap, squeezed or stopped, and no memory is reserved for them in front",
+            named.join(", ")
+        ),
+        "start apps in units of their own: systemd-run --user --scope PROGRAM, uwsm app, or a \
+         desktop that does so",
+    );
+}
+
+/// Who else kills, and who comes first.
+pub fn killers(proc: &Proc, root: &Path, daemon: Option<&Status>, findings: &mut Findings) {
+    let found = killers::find(proc, root);
+    let ours = daemon
+        .and_then(|status| status.mechanisms.iter().find(|one| one.name == "swap"))
+        .is_some_and(|swap| matches!(swap.state, State::Active | State::Idle));
+    for killer in &found {
+        let then = match ours {
+            true => {
+                "limelightd kills in the order of classes before that comes, and never for \
+                     memory that another kill is about to free"
+            }
+            false => "limelightd does not kill: this is the one that does",
+        };
+        findings.note(
+            &format!("killer {}", killer.name),
+            format!("{killer}; {then}"),
+        );
+    }
+    if found.is_empty() {
+        let detail = match ours {
+            true => "nobody but limelightd, and the kernel's OOM killer after it",
+            false => "nobody but the kernel's OOM killer",
+        };
+        findings.note("killers", detail);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::findings::Verdict;
+    use limelight_core::control::{AppStatus, Role};
+
+    fn report(name: &str, own_cgroup: bool) -> AppReport {
+        AppReport {
+            app: AppStatus {
+                name: name.to_owned(),
+                pid: Some(7),
+                cgroup: None,
+                own_cgroup,
+            },
+            uid: 1000,
+            role: Role::Background,
+            class: Class::Normal,
+            why: String::new(),
+            set_by: None,
+            last_topmost_ms: None,
+            started_ms: 0,
+            uses: Vec::new(),
+            untouchable: None,
+            processes: 1,
+            resident: 0,
+            anonymous: 0,
+            swapped: 0,
+            frozen: false,
+            exempt: false,
+            desktop_id: None,
+            executable: None,
+            package: None,
+            categories: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn apps_without_a_cgroup_are_named_with_what_it_costs_them() {
+        let mut findings = Findings::default();
+        without_cgroup(&[report("own", true)], &mut findings);
+        assert!(findings.0.is_empty());
+        let many: Vec<AppReport> = (0..7).map(|at| report(&format!("a{at}"), false)).collect();
+        without_cgroup(&many, &mut findings);
+        let finding = &findings.0[0];
+        assert_eq!(finding.state, Verdict::Inert);
+        assert!(
+            finding.detail.starts_with("a0 (pid 7), "),
+            "{}",
+            finding.detail
+        );
+        assert!(finding.detail.contains("and 2 more"), "{}", finding.detail);
+    }
+}
