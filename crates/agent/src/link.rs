@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use limelight_core::control::{FocusTarget, Request, Response, WindowEvent};
+use limelight_core::control::{FocusTarget, Notice, Request, Response, WindowEvent};
 use limelight_core::model::apps::Use;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -47,6 +47,10 @@ pub struct Link {
     wanted: Option<Claim>,
     /// Processes that are in use, and why.
     uses: BTreeSet<(i32, Use)>,
+    /// The daemon is asked to tell of shortages of memory.
+    listens: bool,
+    /// What it told of them.
+    heard: Vec<Notice>,
     news: VecDeque<Request>,
     state: State,
 }
@@ -68,6 +72,9 @@ struct Connection {
     told: Option<Claim>,
     /// The uses that it was told.
     told_uses: BTreeSet<(i32, Use)>,
+    /// It is still to be asked to tell of shortages of memory.
+    to_listen: bool,
+    heard: Vec<Notice>,
     /// What it was asked and has not answered yet, oldest first, and until when it must have.
     asked: VecDeque<(Asked, Instant)>,
     /// It has refused input or frames before.
@@ -90,6 +97,8 @@ impl Link {
             socket,
             wanted: None,
             uses: BTreeSet::new(),
+            listens: false,
+            heard: Vec::new(),
             news: VecDeque::new(),
             state: State::Down {
                 retry_at: None,
@@ -101,6 +110,16 @@ impl Link {
     /// Sets what the daemon is to be told, at the next [`Link::turn`] and after every reconnection.
     pub fn claim(&mut self, source: &'static str, target: FocusTarget) {
         self.wanted = Some(Claim { source, target });
+    }
+
+    /// From now on the daemon is asked to tell of shortages of memory.
+    pub fn listen(&mut self) {
+        self.listens = true;
+    }
+
+    /// What it has told since this was asked last.
+    pub fn take_heard(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.heard)
     }
 
     /// Sets which processes are in use, at the next [`Link::turn`] and after every reconnection.
@@ -156,7 +175,7 @@ impl Link {
             match connect(&self.socket) {
                 Ok(fd) => {
                     tracing::info!("connected to limelightd on {}", self.socket.display());
-                    self.state = State::Up(Connection::new(fd));
+                    self.state = State::Up(Connection::new(fd, self.listens));
                 }
                 Err(errno) => {
                     // Once is enough: a machine without the daemon is no reason to fill a log.
@@ -176,8 +195,9 @@ impl Link {
             }
         }
         if let State::Up(connection) = &mut self.state {
-            if let Err(why) = connection.turn(self.wanted.as_ref(), &self.uses, &mut self.news, now)
-            {
+            let turned = connection.turn(self.wanted.as_ref(), &self.uses, &mut self.news, now);
+            self.heard.append(&mut connection.heard);
+            if let Err(why) = turned {
                 tracing::warn!("lost limelightd: {why}; trying again until it is back");
                 self.state = State::Down {
                     retry_at: Some(now + RETRY_FIRST),
@@ -189,11 +209,13 @@ impl Link {
 }
 
 impl Connection {
-    fn new(fd: OwnedFd) -> Self {
+    fn new(fd: OwnedFd, to_listen: bool) -> Self {
         Connection {
             fd,
             told: None,
             told_uses: BTreeSet::new(),
+            to_listen,
+            heard: Vec::new(),
             asked: VecDeque::new(),
             refused: false,
             outgoing: Vec::new(),
@@ -228,6 +250,9 @@ impl Connection {
             }
         }
         self.tell_uses(uses, now)?;
+        if std::mem::take(&mut self.to_listen) {
+            self.ask(&Request::Listen, Asked::News, now)?;
+        }
         self.send()
     }
 
@@ -289,10 +314,16 @@ impl Connection {
         }
         while let Some(end) = self.incoming.iter().position(|&byte| byte == b'\n') {
             let line: Vec<u8> = self.incoming.drain(..=end).collect();
+            let said = serde_json::from_slice::<Response>(&line).map_err(|error| error.to_string());
+            // Nobody asked for it, so it answers nothing.
+            if let Ok(Response::Notice(notice)) = said {
+                self.heard.push(notice);
+                continue;
+            }
             let asked = self.asked.pop_front().map(|(asked, _)| asked);
             // Once is enough: a user who types would fill a log with it.
             let loud = asked != Some(Asked::News) || !self.refused;
-            let taken = report(&line, loud);
+            let taken = report(said, loud);
             self.refused |= asked == Some(Asked::News) && !taken;
         }
         Ok(())
@@ -301,8 +332,8 @@ impl Connection {
 
 /// Logs what the daemon answered. A refusal is no failure of ours: the app may have ended, or the
 /// session is not the active one. Whether it was agreed.
-fn report(line: &[u8], loud: bool) -> bool {
-    let refusal = match serde_json::from_slice::<Response>(line) {
+fn report(said: Result<Response, String>, loud: bool) -> bool {
+    let refusal = match said {
         Ok(Response::Ok { message }) => {
             tracing::debug!("limelightd: {message}");
             return true;

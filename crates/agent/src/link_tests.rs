@@ -229,3 +229,70 @@ fn refusals_and_nonsense_are_survived() {
         "an answer without end is not kept"
     );
 }
+
+#[test]
+fn notices_come_between_answers_and_answer_nothing() {
+    use limelight_core::control::MemoryThen;
+    use limelight_core::model::shortage::Level;
+    let daemon = Daemon::new();
+    let now = Instant::now();
+    let mut link = Link::new(daemon.socket());
+    link.listen();
+    link.claim("x11", FocusTarget::Pid(1));
+    link.turn(now);
+    let mut client = daemon.accept();
+    assert_eq!(told(&mut client), FocusTarget::Pid(1));
+    assert_eq!(request(&mut client), Request::Listen);
+    let notice = Notice::Memory {
+        level: Level::Kill,
+        memory: MemoryThen::default(),
+        next: None,
+    };
+    let line = serde_json::to_string(&Response::Notice(notice.clone())).unwrap();
+    writeln!(client.get_ref(), "{line}").unwrap();
+    link.turn(now);
+    assert_eq!(link.take_heard(), [notice]);
+    // The claim is not answered yet, so the next one waits.
+    link.claim("x11", FocusTarget::Pid(2));
+    link.turn(now);
+    assert!(is_silent(&mut client));
+    answer(&client);
+    link.turn(now);
+    assert_eq!(told(&mut client), FocusTarget::Pid(2));
+    assert_eq!(link.take_heard(), []);
+}
+
+#[test]
+fn uses_are_told_as_they_change_and_all_of_them_to_a_new_daemon() {
+    let daemon = Daemon::new();
+    let now = Instant::now();
+    let (mut link, mut client) = daemon.claimed(1, now);
+    let uses = |pids: &[i32]| pids.iter().map(|pid| (*pid, Use::Visible)).collect();
+    let said = |client: &mut BufReader<UnixStream>| match request(client) {
+        Request::InUse { pid, on, .. } => (pid, on),
+        other => panic!("{other:?}"),
+    };
+    link.in_use(uses(&[5, 6]));
+    link.turn(now);
+    assert_eq!(
+        [said(&mut client), said(&mut client)],
+        [(5, true), (6, true)]
+    );
+    link.in_use(uses(&[6, 7]));
+    link.turn(now);
+    assert_eq!(
+        [said(&mut client), said(&mut client)],
+        [(5, false), (7, true)]
+    );
+    link.turn(now);
+    assert!(is_silent(&mut client));
+    drop(client);
+    link.turn(now);
+    link.turn(now + RETRY_FIRST);
+    let mut client = daemon.accept();
+    assert_eq!(told(&mut client), FocusTarget::Pid(1));
+    assert_eq!(
+        [said(&mut client), said(&mut client)],
+        [(6, true), (7, true)]
+    );
+}

@@ -8,6 +8,7 @@
 //! The agent needs no privilege: the daemon takes a claim only for the caller's own processes.
 
 mod link;
+mod notify;
 mod session;
 mod sources;
 mod uses;
@@ -63,6 +64,10 @@ struct Args {
     #[arg(long)]
     focus_only: bool,
 
+    /// Show nothing on the desktop when an app is killed because memory ran short, or will be.
+    #[arg(long)]
+    no_notifications: bool,
+
     /// Log every change of focus.
     #[arg(long, short)]
     verbose: bool,
@@ -106,6 +111,7 @@ fn main() -> ExitCode {
             true => uses::Uses::default(),
             false => uses::Uses::watch(&display),
         },
+        (!args.no_notifications).then(notify::Notifier::default),
         link::Link::new(args.socket),
     ) {
         session::End::DisplayGone(error) => {

@@ -11,6 +11,7 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
 use crate::link::Link;
+use crate::notify::Notifier;
 use crate::sources::{DisplayGone, Seen, Source};
 use crate::uses::Uses;
 
@@ -32,9 +33,13 @@ pub fn run<S: Source>(
     mut source: S,
     mut reconnect: impl FnMut() -> Result<S, DisplayGone>,
     mut uses: Uses,
+    mut notifier: Option<Notifier>,
     mut link: Link,
 ) -> End {
     let mut last = None;
+    if notifier.is_some() {
+        link.listen();
+    }
     loop {
         let seen = source.responses().and_then(|news| {
             for (pid, news) in news {
@@ -61,6 +66,11 @@ pub fn run<S: Source>(
         uses.turn(clock::monotonic());
         link.in_use(uses.processes());
         link.turn(Instant::now());
+        for notice in link.take_heard() {
+            if let Some(notifier) = &mut notifier {
+                notifier.tell(&notice, Instant::now());
+            }
+        }
         let due = [source.responses_deadline(), uses.deadline()];
         let due = due.into_iter().flatten().map(|due| {
             let left = due.saturating_sub(clock::monotonic());

@@ -181,6 +181,7 @@ impl Daemon {
                         };
                         assert!(changed, "{pid} was told twice");
                     }
+                    Request::Listen => {}
                     other => panic!("unexpected {other:?}"),
                 }
                 let ok = Response::Ok {

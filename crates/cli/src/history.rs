@@ -86,6 +86,7 @@ mod tests {
                 cgroup: None,
                 own_cgroup: false,
             }),
+            uid: None,
             class: Some(Class::Disposable),
             bytes: 34 << 20,
             took_us: Some(12_400),

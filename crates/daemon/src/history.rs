@@ -35,6 +35,8 @@ pub struct Note<'a> {
     pub deed: Deed,
     /// To whom.
     pub app: Option<&'a App>,
+    /// Its owner.
+    pub uid: Option<u32>,
     /// The app's class.
     pub class: Option<Class>,
     /// What it came to, in bytes.
@@ -111,6 +113,7 @@ impl History {
             boot: self.boot.clone(),
             deed: note.deed,
             app: note.app.map(app_status),
+            uid: note.uid,
             class: note.class,
             bytes: note.bytes,
             took_us: note.took.map(|took| took.as_micros() as u64),
@@ -147,6 +150,7 @@ impl History {
             at: now(),
             deed: Deed::ForeignKill,
             app: None,
+            uid: None,
             class: None,
             bytes: 0,
             took: None,
@@ -160,8 +164,19 @@ impl History {
         std::mem::take(&mut self.fresh)
     }
 
+    /// The last entries that this user may see, oldest first: root all, others what was done to
+    /// their own apps or to none.
+    pub fn of(&self, uid: u32, count: u16) -> Vec<HistoryEntry> {
+        let may = |entry: &&HistoryEntry| uid == 0 || entry.uid.is_none_or(|own| own == uid);
+        let newest = self.entries.iter().rev().filter(may).take(count.into());
+        let mut entries: Vec<HistoryEntry> = newest.cloned().collect();
+        entries.reverse();
+        entries
+    }
+
     /// The last entries, oldest first.
-    pub fn last(&self, count: u16) -> impl Iterator<Item = &HistoryEntry> {
+    #[cfg(test)]
+    fn last(&self, count: u16) -> impl Iterator<Item = &HistoryEntry> {
         let skipped = self.entries.len().saturating_sub(count.into());
         self.entries.iter().skip(skipped)
     }
@@ -328,6 +343,7 @@ mod tests {
             at: now(),
             deed: Deed::Kill,
             app: None,
+            uid: None,
             class: Some(Class::Normal),
             bytes: 1 << 20,
             took: Some(Duration::from_millis(3)),
@@ -376,6 +392,18 @@ mod tests {
         assert!(all[0].reason.contains("2 processes"));
         assert_eq!(history.take_fresh().len(), 1);
         assert_eq!(history.take_fresh(), []);
+    }
+
+    #[test]
+    fn nobody_sees_what_was_done_to_somebody_else() {
+        let mut history = History::open(None, String::new());
+        for uid in [None, Some(1000), Some(1001)] {
+            history.note(Note { uid, ..note("why") });
+        }
+        assert_eq!(history.of(0, 9).len(), 3);
+        let own: Vec<_> = history.of(1000, 9).iter().map(|entry| entry.uid).collect();
+        assert_eq!(own, [None, Some(1000)]);
+        assert_eq!(history.of(1000, 1).len(), 1);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use limelight_core::control::{Deed, MemoryThen, Notice};
+use limelight_core::model::apps::Known;
 use limelight_core::model::shortage::{Level, Thresholds};
 use limelight_core::model::{App, AppKey};
 use limelight_core::policy::Event;
@@ -227,6 +228,7 @@ impl Daemon {
                         at,
                         deed,
                         app: known.map(|known| &known.found.app),
+                        uid: known.map(|known| known.found.uid),
                         class: known.map(|known| known.found.class.class),
                         bytes,
                         took,
@@ -236,14 +238,14 @@ impl Daemon {
                 }
                 Said::Level { level, next } => {
                     let next = next.and_then(named);
-                    self.control.tell(
-                        &Notice::Memory {
-                            level,
-                            memory,
-                            next: next.map(|next| app_status(&next.found.app)),
-                        },
-                        now(),
-                    );
+                    let notice = |next: Option<&Known>| Notice::Memory {
+                        level,
+                        memory,
+                        next: next.map(|next| app_status(&next.found.app)),
+                    };
+                    let owner = next.map(|next| next.found.uid);
+                    self.control
+                        .tell(owner, &notice(next), Some(&notice(None)), now());
                     let reason = match next {
                         Some(next) => format!(
                             "memory is short ({}); {} is closed next if it stays so",
@@ -258,6 +260,7 @@ impl Daemon {
                             at: gauge.at,
                             deed: Deed::Ask,
                             app: None,
+                            uid: None,
                             class: None,
                             bytes: wanted.saturating_sub(gauge.available),
                             took: None,
@@ -269,7 +272,9 @@ impl Daemon {
                 Said::Grows { app, grown } => {
                     if let Some(known) = named(app) {
                         let app = app_status(&known.found.app);
-                        self.control.tell(&Notice::Growing { app, grown }, now());
+                        let notice = Notice::Growing { app, grown };
+                        self.control
+                            .tell(Some(known.found.uid), &notice, None, now());
                         let name = &known.found.app.name;
                         warn!(
                             "{name} is topmost and grew by {} MiB lately while memory is short: save your work, or close it",

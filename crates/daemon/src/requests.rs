@@ -71,7 +71,7 @@ impl Daemon {
             }),
             Request::Listen => Ok(self.listen(word)),
             Request::History { last } => Ok(Response::History {
-                entries: self.history.last(last).cloned().collect(),
+                entries: self.history.of(word.peer.uid, last),
             }),
             Request::Explain { pid } => self
                 .explain(pid)

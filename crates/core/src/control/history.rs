@@ -96,6 +96,9 @@ pub struct HistoryEntry {
     pub deed: Deed,
     /// To whom; `None` when no app was meant.
     pub app: Option<AppStatus>,
+    /// Its owner. Others hear of it only when they are root.
+    #[serde(default)]
+    pub uid: Option<u32>,
     /// The app's class.
     pub class: Option<Class>,
     /// What it came to, in bytes: freed, put into swap, brought back, or shown to be missing.
@@ -125,6 +128,7 @@ mod tests {
                 cgroup: Some("/app.slice/app-news-1.scope".to_owned()),
                 own_cgroup: true,
             }),
+            uid: Some(1000),
             class: Some(Class::Disposable),
             bytes: 34 << 20,
             took_us: None,

@@ -188,7 +188,9 @@ impl Daemon {
     /// Tells those who listen what was done since the last time.
     pub(crate) fn tell_deeds(&mut self) {
         for entry in self.history.take_fresh() {
-            self.control.tell(&Notice::Done(entry), crate::doors::now());
+            let owner = entry.uid;
+            let notice = Notice::Done(entry);
+            self.control.tell(owner, &notice, None, crate::doors::now());
         }
     }
 }

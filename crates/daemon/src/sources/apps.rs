@@ -88,9 +88,11 @@ impl AppsSource {
         self.looked_at = None;
     }
 
-    /// An app is in front: it stays known for as long as it lives.
+    /// An app is in front: it stays known for as long as it lives, and is no mere service.
     pub fn was_topmost(&mut self, app: &App) {
-        self.fronts.insert(app.key, app.clone());
+        if self.fronts.insert(app.key, app.clone()).is_none() {
+            self.details.remove(&app.key);
+        }
     }
 
     /// Sets a class for as long as the app lives, or takes that back.

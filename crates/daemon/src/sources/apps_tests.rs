@@ -346,7 +346,8 @@ fn what_the_session_started_by_itself_is_an_app_only_when_it_is_in_a_menu() {
     system.unit("/app.slice/app-chat@autostart.service", &[501]);
     system.unit("/app.slice/app-keyring@autostart.service", &[502]);
     system.unit("/app.slice/dbus-:1.2-org.x.Settings@0.service", &[503]);
-    let found = system.look_anew();
+    let mut source = system.source(Classes::default());
+    let found = system.look(&mut source);
     assert_eq!(why(&found, "chat"), None);
     assert!(why(&found, "keyring")
         .unwrap()
@@ -354,6 +355,11 @@ fn what_the_session_started_by_itself_is_an_app_only_when_it_is_in_a_menu() {
     assert!(why(&found, "org.x.Settings")
         .unwrap()
         .contains("message bus"));
+    // A window in front is proof enough.
+    let settings = found.iter().find(|found| pids(found) == [503]).unwrap();
+    source.was_topmost(&settings.app);
+    let found = system.look(&mut source);
+    assert_eq!(why(&found, "org.x.Settings"), None);
 }
 
 #[test]

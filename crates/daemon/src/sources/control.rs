@@ -240,16 +240,27 @@ impl ControlSource {
         }
     }
 
-    /// Tells everybody who listens; whoever does not take what it was told misses the rest.
-    pub fn tell(&mut self, notice: &Notice, now: Duration) {
+    /// Tells those who listen: `notice` to root and to the `owner` of the app that it names, or to
+    /// everybody where that is `None`, and `others` to the rest. Whoever does not take what it was
+    /// told misses what comes next.
+    pub fn tell(
+        &mut self,
+        owner: Option<u32>,
+        notice: &Notice,
+        others: Option<&Notice>,
+        now: Duration,
+    ) {
         let listeners = self.clients.values_mut().filter(|client| client.listens);
-        let heard = listeners.filter(|client| client.unsent.len() < WAITING_MAX);
-        let mut line = Vec::new();
-        for client in heard {
-            if line.is_empty() {
-                line = encode(&Response::Notice(notice.clone()));
-            }
-            client.unsent.extend_from_slice(&line);
+        for client in listeners.filter(|client| client.unsent.len() < WAITING_MAX) {
+            let uid = client.peer.uid;
+            let own = uid == 0 || owner.is_none_or(|owner| owner == uid);
+            let told = if own { Some(notice) } else { others };
+            let Some(told) = told else {
+                continue;
+            };
+            client
+                .unsent
+                .extend_from_slice(&encode(&Response::Notice(told.clone())));
             client.last_word = now;
             client.send(now);
         }

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Desktop notifications of what a shortage of memory leads to: who kills must say so.
+//!
+//! They are shown by `notify-send`, run as a child, so that the agent speaks no D-Bus.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use limelight_core::control::{Deed, HistoryEntry, Notice};
+use limelight_core::model::shortage::Level;
+
+const PROGRAM: &str = "notify-send";
+
+/// A warning is repeated at most this often.
+const WARN_EVERY: Duration = Duration::from_secs(30);
+
+/// Most children at a time: a notification daemon that hangs must not collect them.
+const CHILDREN_MAX: usize = 4;
+
+/// What a person reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Text {
+    title: String,
+    body: String,
+    urgent: bool,
+}
+
+/// Shows notifications.
+#[derive(Debug, Default)]
+pub struct Notifier {
+    children: Vec<Child>,
+    warned: Option<Instant>,
+    missing: bool,
+}
+
+impl Notifier {
+    /// Shows what is worth it.
+    pub fn tell(&mut self, notice: &Notice, now: Instant) {
+        self.children
+            .retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_)) | Err(_)));
+        if matches!(notice, Notice::Memory { .. } | Notice::Growing { .. }) {
+            let lately = |then: Instant| now.saturating_duration_since(then) < WARN_EVERY;
+            if self.warned.is_some_and(lately) {
+                return;
+            }
+        }
+        let Some(text) = text(notice) else {
+            return;
+        };
+        if !matches!(notice, Notice::Done(_)) {
+            self.warned = Some(now);
+        }
+        self.show(&text);
+    }
+
+    fn show(&mut self, text: &Text) {
+        if self.missing || self.children.len() >= CHILDREN_MAX {
+            return;
+        }
+        let urgency = match text.urgent {
+            true => "--urgency=critical",
+            false => "--urgency=normal",
+        };
+        let shown = Command::new(PROGRAM)
+            .args([
+                "--app-name=Limelight",
+                "--icon=dialog-warning",
+                urgency,
+                "--",
+            ])
+            .args([&text.title, &text.body])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        match shown {
+            Ok(child) => self.children.push(child),
+            Err(error) => {
+                // Once is enough.
+                self.missing = true;
+                tracing::info!("{PROGRAM} cannot be run, nothing is shown on the desktop: {error}");
+            }
+        }
+    }
+}
+
+/// What a notice comes to; `None`: nothing that a person has to be told.
+fn text(notice: &Notice) -> Option<Text> {
+    match notice {
+        Notice::Memory {
+            level,
+            next: Some(next),
+            ..
+        } if *level >= Level::Kill => Some(Text {
+            title: "Memory is short".to_owned(),
+            body: format!("{} is closed next if it stays so.", plain(&next.name)),
+            urgent: false,
+        }),
+        Notice::Memory { .. } => None,
+        Notice::Growing { app, grown } => Some(Text {
+            title: format!("{} takes more and more memory", plain(&app.name)),
+            body: format!(
+                "{} MiB lately. Save your work, or close it: other apps give way to it.",
+                grown >> 20
+            ),
+            urgent: true,
+        }),
+        Notice::Done(entry) => done(entry),
+    }
+}
+
+fn done(entry: &HistoryEntry) -> Option<Text> {
+    let name = entry.app.as_ref().map(|app| plain(&app.name));
+    match (entry.deed, name) {
+        (Deed::Kill, name) => Some(Text {
+            title: format!("{} was closed", name.unwrap_or("An app".to_owned())),
+            body: format!(
+                "Memory ran short: {} MiB were freed. limelight explain --last=kill tells more.",
+                entry.bytes >> 20
+            ),
+            urgent: false,
+        }),
+        (Deed::ForeignKill, _) => Some(Text {
+            title: "Memory ran out".to_owned(),
+            body: plain(&entry.reason),
+            urgent: true,
+        }),
+        _ => None,
+    }
+}
+
+/// Text that came from an app, without what a notification would take for markup.
+fn plain(text: &str) -> String {
+    let mut plain = String::new();
+    for c in text.chars().take(200) {
+        match c {
+            '&' => plain.push_str("&amp;"),
+            '<' => plain.push_str("&lt;"),
+            '>' => plain.push_str("&gt;"),
+            c if c.is_control() => plain.push(' '),
+            c => plain.push(c),
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use limelight_core::control::{AppStatus, MemoryThen};
+
+    fn app(name: &str) -> AppStatus {
+        AppStatus {
+            name: name.to_owned(),
+            pid: Some(7),
+            cgroup: None,
+            own_cgroup: true,
+        }
+    }
+
+    fn entry(deed: Deed) -> Notice {
+        Notice::Done(HistoryEntry {
+            unix_ms: 0,
+            at_ms: 0,
+            boot: String::new(),
+            deed,
+            app: Some(app("<b>news</b>\n")),
+            uid: Some(1000),
+            class: None,
+            bytes: 34 << 20,
+            took_us: None,
+            reason: "why".to_owned(),
+            memory: MemoryThen::default(),
+        })
+    }
+
+    fn memory(level: Level, next: Option<AppStatus>) -> Notice {
+        Notice::Memory {
+            level,
+            memory: MemoryThen::default(),
+            next,
+        }
+    }
+
+    #[test]
+    fn kills_are_told_and_housekeeping_is_not() {
+        let killed = text(&entry(Deed::Kill)).unwrap();
+        assert_eq!(killed.title, "&lt;b&gt;news&lt;/b&gt;  was closed");
+        assert!(killed.body.contains("34 MiB"), "{}", killed.body);
+        assert!(text(&entry(Deed::ForeignKill)).unwrap().urgent);
+        for deed in [
+            Deed::Squeeze,
+            Deed::Freeze,
+            Deed::Thaw,
+            Deed::Return,
+            Deed::Ask,
+        ] {
+            assert_eq!(text(&entry(deed)), None, "{deed}");
+        }
+        assert_eq!(text(&memory(Level::Swap, Some(app("x")))), None);
+        assert_eq!(text(&memory(Level::Kill, None)), None);
+        let warned = text(&memory(Level::Kill, Some(app("x")))).unwrap();
+        assert!(
+            warned.body.starts_with("x is closed next"),
+            "{}",
+            warned.body
+        );
+    }
+
+    #[test]
+    fn warnings_do_not_come_without_end() {
+        // Nothing is run.
+        let mut notifier = Notifier {
+            missing: true,
+            ..Notifier::default()
+        };
+        let start = Instant::now();
+        notifier.tell(&memory(Level::Kill, Some(app("x"))), start);
+        assert_eq!(notifier.warned, Some(start));
+        notifier.tell(&memory(Level::Kill, Some(app("x"))), start + WARN_EVERY / 2);
+        assert_eq!(notifier.warned, Some(start));
+        notifier.tell(&memory(Level::Kill, Some(app("x"))), start + WARN_EVERY);
+        assert_eq!(notifier.warned, Some(start + WARN_EVERY));
+    }
+}
