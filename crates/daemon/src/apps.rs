@@ -83,7 +83,7 @@ impl Daemon {
         }
         if !gone.is_empty() {
             let gone = gone.iter().map(Known::key).collect();
-            self.actuators.forget_apps(gone);
+            self.actuators.forget_apps(&self.doors, gone);
         }
     }
 

@@ -40,6 +40,8 @@ pub struct Household {
     /// Where their memory goes.
     pub storage: StorageSource,
     front: Option<App>,
+    /// The app in front was settled at the last look.
+    settled: bool,
     previous: Option<(AppKey, Duration)>,
     next_look: Option<Duration>,
 }
@@ -128,6 +130,7 @@ impl Daemon {
         let before = self.household.front.take();
         let key = |app: &Option<App>| app.as_ref().map(|app| app.key);
         if key(&before) != key(&front) {
+            self.household.settled = false;
             if let Some(before) = before {
                 self.household.previous = Some((before.key, at));
                 let last = self.last.topmost.as_ref();
@@ -138,8 +141,15 @@ impl Daemon {
                 });
             }
         }
+        // Whether it may go to swap at all must be known before it takes memory.
+        let unknown = front
+            .as_ref()
+            .is_some_and(|app| self.apps.get(app.key).is_none());
+        if unknown {
+            self.app_source.forget_look();
+        }
+        self.household.next_look = Some(if unknown { at } else { at + SOON });
         self.household.front = front;
-        self.household.next_look = Some(at + SOON);
     }
 
     /// Looks at the apps if that is due. Returns whether it was.
@@ -156,6 +166,12 @@ impl Daemon {
             self.household.next_look = None;
             return;
         }
+        let settled = self.is_settled(at);
+        if settled && !std::mem::replace(&mut self.household.settled, settled) {
+            if let Some(front) = self.topmost.front() {
+                self.actuators.answered(front.app.key);
+            }
+        }
         // Somebody's request may have had them looked at a moment ago.
         let fresh = !self.app_source.is_due(at);
         self.look_at_apps();
@@ -164,7 +180,7 @@ impl Daemon {
             (true, _) => Some(at + SOON),
             (false, true) => Some(at + SHORT),
             // Then room is made for the next one.
-            (false, false) => (!self.is_settled(at)).then_some(at + SETTLED),
+            (false, false) => (!settled).then_some(at + SETTLED),
         };
     }
 

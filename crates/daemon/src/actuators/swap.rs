@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use limelight_core::control::{Change, Deed, Outcome};
+use limelight_core::model::apps::Known;
 use limelight_core::model::shortage::{Gauge, Level, Shortage};
 use limelight_core::model::{AppKey, Home};
 use limelight_core::policy::swap::order::Candidate;
@@ -16,6 +17,7 @@ use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob};
 
 use super::changes::Reach;
 use super::{Actuators, Context};
+use crate::doors::Doors;
 use crate::guard::{Guard, Report, Victim};
 use crate::restore::{Entry, Place};
 use crate::swapper::{Done, Errand, Squeeze};
@@ -262,10 +264,8 @@ impl Actuators {
     /// Puts one knob of an app back, if it is turned.
     fn put_back(&mut self, app: AppKey, file: &str, context: Context<'_>) {
         let known = context.apps.iter().find(|known| known.key() == app);
-        let inode = match app {
-            AppKey::Cgroup { inode } => Some(inode),
-            AppKey::Tree(_) => known.and_then(|known| Some(known.found.app.home.as_ref()?.inode)),
-        };
+        let home = |known: &Known| Some(known.found.app.home.as_ref()?.inode);
+        let inode = own_group(&app).or_else(|| known.and_then(home));
         let results = undo(&mut self.ledger, context.doors, |entry| {
             inode.is_some_and(|inode| is_about(entry, file, inode))
         });
@@ -421,24 +421,25 @@ impl Actuators {
         }
     }
 
+    /// Notes that the app in front has answered.
+    pub fn answered(&mut self, app: AppKey) {
+        if let Some(swapper) = &self.swapper {
+            swapper.ask(Errand::Learn { app });
+        }
+    }
+
     /// Forgets apps that are gone.
-    pub fn forget_apps(&mut self, gone: Vec<AppKey>) {
+    pub fn forget_apps(&mut self, doors: &Doors, gone: Vec<AppKey>) {
         let swapping = &mut self.in_force.swapping;
         swapping.exempt.retain(|app| !gone.contains(app));
         swapping.frozen.retain(|(app, _)| !gone.contains(app));
         swapping.squeezed.retain(|(app, _)| !gone.contains(app));
-        let inodes = gone.iter().filter_map(|app| match app {
-            AppKey::Cgroup { inode } => Some(*inode),
-            AppKey::Tree(_) => None,
-        });
-        let inodes: Vec<u64> = inodes.collect();
-        let entries = self.ledger.entries().iter();
-        let dead = entries.filter(|entry| {
+        // An app may be gone while its cgroup is still there, and gets another process.
+        let inodes: Vec<u64> = gone.iter().filter_map(own_group).collect();
+        undo(&mut self.ledger, doors, |entry| {
             let about = |file| inodes.iter().any(|inode| is_about(entry, file, *inode));
             about(SWAP_MAX) || about(FREEZE)
         });
-        let dead: Vec<Entry> = dead.cloned().collect();
-        self.ledger.forget_all(&dead);
         self.changes
             .drop_where(|reach, _| matches!(reach, Reach::App(app) if gone.contains(&app)));
         if let Some(swapper) = &self.swapper {
@@ -471,6 +472,14 @@ fn why_killed(report: &Report) -> String {
         gauge.swap_free >> 20,
         report.level.name()
     )
+}
+
+/// The cgroup of an app that is one.
+fn own_group(app: &AppKey) -> Option<u64> {
+    match app {
+        AppKey::Cgroup { inode } => Some(*inode),
+        AppKey::Tree(_) => None,
+    }
 }
 
 /// Whether the limit really holds now.

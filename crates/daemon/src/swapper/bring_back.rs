@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Reads back what an app that is in front again misses, ahead of its faults: the pages of files
-//! that it had mapped when it left, and what of its memory is in swap. A fault reads a page and
-//! its neighbours and the app waits for each; here the disk has all of them to do at once.
+//! Reads back what an app that is in front again misses, ahead of its faults. A fault reads a page
+//! and its neighbours and the app waits for each; here the disk has all of them to do at once.
+//!
+//! Only what it will need: to read all that is in swap takes as long as several launches and
+//! pushes out somebody else's pages. Of files that is what it had mapped when it left. Of its
+//! memory it is what it touched the last time: advice reads pages but maps none, so what is in no
+//! page table a moment after a return was not needed. Switch footprints stay the same from one
+//! launch to the next (ASAP, USENIX ATC 2021).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,6 +17,7 @@ use limelight_sys::pidfd::Pidfd;
 use limelight_sys::proc::Proc;
 use limelight_sys::remote_memory::{AddressRange, RemoteAdvice};
 
+use super::ranges::{both, either, joined, without};
 use super::{failure, Done, Errand};
 use crate::answers::Reply;
 use crate::doors::{now, same_process};
@@ -20,31 +26,38 @@ use crate::doors::{now, same_process};
 const RANGES: usize = 1024;
 const APPS: usize = 64;
 
-/// Pages of files closer to each other than this are remembered as one range, in bytes.
+/// Pages closer to each other than this are remembered as one range, in bytes.
 const GAP: u64 = 32 << 10;
 
-/// Most pages of files that are remembered of one process, in bytes.
-const FILES_MOST: u64 = 256 << 20;
+/// Most that is looked at of one process, in bytes.
+const LOOK_MOST: u64 = 1 << 30;
 
-type Remembered = BTreeMap<AppKey, Vec<(ProcessId, Vec<AddressRange>)>>;
+/// What is known of one process.
+#[derive(Debug, Default)]
+struct Footprint {
+    /// Pages of files that it had mapped when it left the front.
+    files: Vec<AddressRange>,
+    /// Memory that it touched after it came to the front.
+    hot: Vec<AddressRange>,
+    /// What was in swap when it came to the front last.
+    missed: Vec<AddressRange>,
+}
+
+#[derive(Debug, Default)]
+struct Memory(BTreeMap<AppKey, BTreeMap<ProcessId, Footprint>>);
 
 pub(super) fn run(proc: &Path, errands: &Receiver<Errand>, reply: &Reply<Done>) {
     let Ok(proc) = Proc::open(&proc.to_string_lossy()) else {
         return;
     };
-    let mut remembered = Remembered::new();
+    let mut memory = Memory::default();
     for errand in errands {
         match errand {
-            Errand::Remember { app, members } => {
-                if remembered.len() < APPS || remembered.contains_key(&app) {
-                    let files = members.iter().map(|&member| (member, files(&proc, member)));
-                    remembered.insert(app, files.collect());
-                }
-            }
+            Errand::Remember { app, members } => memory.remember(&proc, app, &members),
+            Errand::Learn { app } => memory.learn(&proc, app),
             Errand::Return { app, members, most } => {
                 let at = now();
-                let files = remembered.remove(&app).unwrap_or_default();
-                let brought = bring_back(&proc, &files, &members, most);
+                let brought = memory.bring_back(&proc, app, &members, most);
                 reply.send(Done::Returned {
                     app,
                     at,
@@ -54,30 +67,9 @@ pub(super) fn run(proc: &Path, errands: &Receiver<Errand>, reply: &Reply<Done>) 
                     failed: brought.failed,
                 });
             }
-            Errand::Forget { apps } => remembered.retain(|app, _| !apps.contains(app)),
+            Errand::Forget { apps } => memory.0.retain(|app, _| !apps.contains(app)),
         }
     }
-}
-
-/// The pages of files that a process has mapped; none of one that ended.
-fn files(proc: &Proc, member: ProcessId) -> Vec<AddressRange> {
-    let process = same_process(proc, member);
-    let ranges = process.and_then(|process| process.file_pages(FILES_MOST).ok());
-    let mut ranges = joined(ranges.unwrap_or_default());
-    ranges.truncate(RANGES);
-    ranges
-}
-
-/// Ranges whose gaps are not worth a request of their own are one.
-fn joined(ranges: Vec<AddressRange>) -> Vec<AddressRange> {
-    let mut joined: Vec<AddressRange> = Vec::new();
-    for range in ranges {
-        match joined.last_mut() {
-            Some(last) if range.start.saturating_sub(last.end) <= GAP => last.end = range.end,
-            _ => joined.push(range),
-        }
-    }
-    joined
 }
 
 #[derive(Debug, Default)]
@@ -87,32 +79,72 @@ struct Brought {
     failed: Option<String>,
 }
 
-fn bring_back(
-    proc: &Proc,
-    files: &[(ProcessId, Vec<AddressRange>)],
-    members: &[ProcessId],
-    most: u64,
-) -> Brought {
-    let mut brought = Brought::default();
-    // Code first: nothing runs without it.
-    for (member, ranges) in files {
-        let room = most.saturating_sub(brought.files);
-        match advise(proc, *member, &within(ranges, room)) {
-            Ok(bytes) => brought.files = brought.files.saturating_add(bytes),
-            Err(error) => brought.failed = failure(error).or(brought.failed),
+impl Memory {
+    /// The app has left the front.
+    fn remember(&mut self, proc: &Proc, app: AppKey, members: &[ProcessId]) {
+        if self.0.len() >= APPS && !self.0.contains_key(&app) {
+            return;
+        }
+        let known = self.0.entry(app).or_default();
+        known.retain(|member, _| members.contains(member));
+        for &member in members {
+            let process = same_process(proc, member);
+            let ranges = process.and_then(|process| process.file_pages(LOOK_MOST).ok());
+            let mut files = joined(ranges.unwrap_or_default(), GAP);
+            files.truncate(RANGES);
+            known.entry(member).or_default().files = files;
         }
     }
-    for member in members {
-        let room = most.saturating_sub(brought.swapped);
-        let swapped = same_process(proc, *member)
-            .map_or(Ok(Vec::new()), |process| process.swapped(room))
-            .and_then(|ranges| advise(proc, *member, &ranges));
-        match swapped {
-            Ok(bytes) => brought.swapped = brought.swapped.saturating_add(bytes),
-            Err(error) => brought.failed = failure(error).or(brought.failed),
+
+    /// The app has been in front for a moment: what of the missing has it touched?
+    fn learn(&mut self, proc: &Proc, app: AppKey) {
+        for (&member, known) in self.0.get_mut(&app).into_iter().flatten() {
+            let missed = std::mem::take(&mut known.missed);
+            let process = same_process(proc, member).filter(|_| !missed.is_empty());
+            let Some(still) = process.and_then(|process| process.swapped(LOOK_MOST).ok()) else {
+                continue;
+            };
+            let touched = without(&missed, &still);
+            // Of what was not missing nothing new is known.
+            let before = without(&known.hot, &missed);
+            known.hot = either(&touched, &before, GAP);
+            known.hot.truncate(RANGES);
         }
     }
-    brought
+
+    fn bring_back(
+        &mut self,
+        proc: &Proc,
+        app: AppKey,
+        members: &[ProcessId],
+        most: u64,
+    ) -> Brought {
+        let mut brought = Brought::default();
+        if self.0.len() >= APPS && !self.0.contains_key(&app) {
+            return brought;
+        }
+        let known = self.0.entry(app).or_default();
+        for &member in members {
+            let Some(process) = same_process(proc, member) else {
+                continue;
+            };
+            let known = known.entry(member).or_default();
+            // Code first: nothing runs without it.
+            let files = within(&known.files, most.saturating_sub(brought.files));
+            let advised = advise(proc, member, &files).and_then(|bytes| {
+                brought.files = brought.files.saturating_add(bytes);
+                known.missed = process.swapped(LOOK_MOST)?;
+                let room = most.saturating_sub(brought.swapped);
+                let swapped = within(&both(&known.missed, &known.hot), room);
+                advise(proc, member, &swapped)
+            });
+            match advised {
+                Ok(bytes) => brought.swapped = brought.swapped.saturating_add(bytes),
+                Err(error) => brought.failed = failure(error).or(brought.failed),
+            }
+        }
+        brought
+    }
 }
 
 /// As many of the first ranges as have `most` bytes together.
@@ -142,15 +174,21 @@ fn advise(proc: &Proc, member: ProcessId, ranges: &[AddressRange]) -> limelight_
 mod tests {
     use super::*;
 
-    fn range(start: u64, end: u64) -> AddressRange {
-        AddressRange { start, end }
+    const APP: AppKey = AppKey::Cgroup { inode: 7 };
+
+    fn own(proc: &Proc) -> ProcessId {
+        let pid = std::process::id() as i32;
+        let stat = proc.process(pid).and_then(|process| process.stat());
+        ProcessId {
+            pid,
+            starttime: stat.unwrap().start_ticks,
+        }
     }
 
     #[test]
-    fn near_ranges_are_one_and_only_as_many_as_fit_are_taken() {
-        let far = 100 + 2 * GAP;
-        let all = joined(vec![range(0, 10), range(20, 100), range(far, far + 50)]);
-        assert_eq!(all, [range(0, 100), range(far, far + 50)]);
+    fn only_as_many_ranges_as_fit_are_taken() {
+        let range = |start, end| AddressRange { start, end };
+        let all = [range(0, 100), range(200, 250)];
         assert_eq!(within(&all, 149), [range(0, 100)]);
         assert_eq!(within(&all, 150), all);
         assert_eq!(within(&all, 0), []);
@@ -159,22 +197,40 @@ mod tests {
     #[test]
     fn the_files_of_a_process_are_remembered_and_asked_for() {
         let proc = Proc::open("/proc").unwrap();
-        let own = std::process::id() as i32;
-        let process = proc.process(own).unwrap();
-        let member = ProcessId {
-            pid: own,
-            starttime: process.stat().unwrap().start_ticks,
-        };
-        let remembered = files(&proc, member);
-        assert!(!remembered.is_empty(), "this program is mapped");
-        let brought = bring_back(&proc, &[(member, remembered)], &[member], u64::MAX);
+        let member = own(&proc);
+        let mut memory = Memory::default();
+        memory.remember(&proc, APP, &[member]);
+        assert!(!memory.0[&APP][&member].files.is_empty(), "this program");
+        let brought = memory.bring_back(&proc, APP, &[member], u64::MAX);
         // Without the privilege the reason is told.
         assert!(brought.files > 0 || brought.failed.is_some(), "{brought:?}");
         let stranger = ProcessId {
             starttime: member.starttime + 1,
             ..member
         };
-        assert_eq!(files(&proc, stranger), []);
-        assert_eq!(advise(&proc, stranger, &[range(0, 4096)]).unwrap(), 0);
+        memory.remember(&proc, APP, &[stranger]);
+        assert_eq!(memory.0[&APP].len(), 1);
+        assert!(memory.0[&APP][&stranger].files.is_empty());
+    }
+
+    #[test]
+    fn what_was_touched_is_hot_and_what_was_not_missing_stays_as_it_was() {
+        let proc = Proc::open("/proc").unwrap();
+        let member = own(&proc);
+        let range = |start, end| AddressRange { start, end };
+        let mut memory = Memory::default();
+        // Far from anything that this process has, so that nothing of it is in swap now.
+        let (low, high) = (range(0, 0x1000), range(0x10_0000, 0x20_0000));
+        let footprint = Footprint {
+            hot: vec![high],
+            missed: vec![low],
+            ..Footprint::default()
+        };
+        memory.0.entry(APP).or_default().insert(member, footprint);
+        memory.learn(&proc, APP);
+        assert_eq!(memory.0[&APP][&member].hot, [low, high]);
+        assert_eq!(memory.0[&APP][&member].missed, []);
+        memory.learn(&proc, APP);
+        assert_eq!(memory.0[&APP][&member].hot, [low, high]);
     }
 }

@@ -5,6 +5,7 @@
 //! waits for. They share nothing with the loop but their queues and the list of answers.
 
 mod bring_back;
+mod ranges;
 mod squeeze;
 
 use std::path::{Path, PathBuf};
@@ -54,6 +55,11 @@ pub enum Errand {
         members: Vec<ProcessId>,
         /// Most of it, in bytes.
         most: u64,
+    },
+    /// The app has been in front for a moment: note what it needed.
+    Learn {
+        /// The app.
+        app: AppKey,
     },
     /// These apps are gone.
     Forget {
