@@ -60,7 +60,10 @@ impl Household {
 
 /// The thresholds that the administrator wants, or that the machine needs.
 pub fn thresholds(doors: &Doors, settings: &SwapSettings, total: u64) -> Thresholds {
-    let high = Watermarks::read(&doors.proc).map_or(0, |marks| marks.high_bytes);
+    // With fragmented memory the kernel gives up above its watermarks.
+    let high = Watermarks::read(&doors.proc).map_or(0, |marks| {
+        marks.high_bytes.saturating_add(marks.most_boost_bytes)
+    });
     let needed = Thresholds::derive(total, high);
     let percent = |percent: u8, otherwise: u64| match percent {
         0 => otherwise,

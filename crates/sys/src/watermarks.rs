@@ -7,9 +7,9 @@ use crate::proc::Proc;
 
 /// The watermarks of all zones together, in bytes.
 ///
-/// What a short burst of fragmentation adds for a while (`boost`) is left out, and so is what zones
-/// keep back from requests that could be served elsewhere (`protection`): both come on top for some
-/// requests at some times.
+/// What fragmentation adds to all three for a while (`boost`) is left out, for it comes and goes; how
+/// much that may be is [`Watermarks::most_boost_bytes`]. What zones keep back from requests that could
+/// be served elsewhere (`protection`) is left out, too.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Watermarks {
     /// Below this, whoever wants memory reclaims it himself.
@@ -18,6 +18,8 @@ pub struct Watermarks {
     pub low_bytes: u64,
     /// Up to this it works.
     pub high_bytes: u64,
+    /// Most that fragmentation may add to each of them (`vm.watermark_boost_factor`).
+    pub most_boost_bytes: u64,
 }
 
 impl Watermarks {
@@ -25,8 +27,17 @@ impl Watermarks {
     pub fn read(proc: &Proc) -> Result<Watermarks> {
         const FILE: &str = "zoneinfo";
         let text = proc.dir().read_text(FILE)?;
-        Watermarks::parse(&text, page_bytes())
-            .ok_or_else(|| Error::malformed(proc.dir().path().join(FILE), "no zone has watermarks"))
+        let marks = Watermarks::parse(&text, page_bytes()).ok_or_else(|| {
+            Error::malformed(proc.dir().path().join(FILE), "no zone has watermarks")
+        })?;
+        // Ten-thousandths of the high watermark.
+        let factor = proc.dir().read_text("sys/vm/watermark_boost_factor").ok();
+        let factor = factor.and_then(|text| text.trim().parse::<u64>().ok());
+        let boost = marks.high_bytes / 10_000;
+        Ok(Watermarks {
+            most_boost_bytes: boost.saturating_mul(factor.unwrap_or(0)),
+            ..marks
+        })
     }
 
     /// Parses `zoneinfo`; `None` when no zone has any.
@@ -110,9 +121,22 @@ Node 0, zone  Movable
             min_bytes: 110 * 4096,
             low_bytes: 138 * 4096,
             high_bytes: 166 * 4096,
+            most_boost_bytes: 0,
         };
         assert_eq!(marks, expected);
         assert_eq!(Watermarks::parse("Node 0, zone DMA\n", 4096), None);
+    }
+
+    #[test]
+    fn what_fragmentation_may_add_is_a_part_of_the_high_watermark() {
+        let temp = tempfile::tempdir().unwrap();
+        std::fs::write(temp.path().join("zoneinfo"), TWO).unwrap();
+        let proc = Proc::open(temp.path().to_str().unwrap()).unwrap();
+        assert_eq!(Watermarks::read(&proc).unwrap().most_boost_bytes, 0);
+        std::fs::create_dir_all(temp.path().join("sys/vm")).unwrap();
+        std::fs::write(temp.path().join("sys/vm/watermark_boost_factor"), "15000\n").unwrap();
+        let marks = Watermarks::read(&proc).unwrap();
+        assert_eq!(marks.most_boost_bytes, marks.high_bytes / 10_000 * 15_000);
     }
 
     #[test]

@@ -40,6 +40,9 @@ const LEAVE_QUARTERS: u64 = 5;
 
 /// Nothing is killed for this long after an app died: its memory is on the way.
 const SETTLE: Duration = Duration::from_millis(250);
+/// The same where nothing is left at all and the dead one's memory is known to be free: whoever takes it
+/// all the same would have the machine's last page before it has settled.
+const BREATH: Duration = Duration::from_millis(40);
 /// A kill whose memory does not arrive is waited for so long.
 const ARRIVAL: Duration = Duration::from_secs(1);
 
@@ -148,6 +151,8 @@ struct Death {
     /// Bytes that it should bring, and what was available before it.
     expected: u64,
     available: u64,
+    /// When its memory was seen to be free.
+    freed: Option<Duration>,
 }
 
 /// Follows the gauge.
@@ -226,7 +231,15 @@ impl Shortage {
             at,
             expected,
             available: self.gauge().available,
+            freed: None,
         });
+    }
+
+    /// The memory of the app that was killed last is free, whoever has it now.
+    pub fn freed(&mut self, at: Duration) {
+        if let Some(death) = &mut self.death {
+            death.freed = Some(at);
+        }
     }
 
     /// An app died without our doing: what it had is on the way too.
@@ -241,7 +254,10 @@ impl Shortage {
             let passed = at.saturating_sub(death.at);
             let arrived =
                 self.gauge().available >= death.available.saturating_add(death.expected / 2);
-            passed >= ARRIVAL || (passed >= SETTLE && arrived)
+            let freed = death.freed.is_some_and(|freed| at >= freed + BREATH);
+            passed >= ARRIVAL
+                || (passed >= SETTLE && (arrived || freed))
+                || (freed && self.level == Level::Exhausted)
         });
         self.level >= Level::Kill && settled
     }
@@ -440,6 +456,26 @@ mod tests {
         shortage.observe(gauge(1100, 5 * MIB, 0));
         assert!(!shortage.may_kill(MS(1100)), "somebody else killed");
         assert!(shortage.may_kill(MS(1300)));
+    }
+
+    #[test]
+    fn with_nothing_left_the_next_one_follows_as_soon_as_the_memory_was_free() {
+        let mut shortage = Shortage::new(thresholds());
+        let mut none = gauge(0, MIB, 0);
+        shortage.observe(none);
+        shortage.killed(MS(0), 20 * MIB);
+        none.at = MS(20);
+        shortage.observe(none);
+        shortage.freed(MS(20));
+        assert!(!shortage.may_kill(MS(40)));
+        assert!(shortage.may_kill(MS(60)));
+        // With swap left it settles first.
+        let mut some = gauge(60, MIB, 100 * MIB);
+        assert_eq!(shortage.observe(some), Level::Kill);
+        assert!(!shortage.may_kill(MS(60)));
+        some.at = MS(260);
+        shortage.observe(some);
+        assert!(shortage.may_kill(MS(260)));
     }
 
     fn readings() -> impl Strategy<Value = Vec<(u64, u64, u64, u64, u64)>> {

@@ -20,7 +20,7 @@ const OFTEN: Duration = Duration::from_millis(20);
 const SELDOM: Duration = Duration::from_secs(1);
 
 /// No machine fills all of its memory in less time.
-const FILLED: Duration = Duration::from_secs(1);
+const FILLED: Duration = Duration::from_millis(400);
 
 /// How often is looked whether somebody who is armed has died, while memory is short.
 const LOOK: Duration = Duration::from_millis(100);
@@ -170,9 +170,7 @@ impl Watch {
         }
         self.looked = at;
         let mut state = self.shared.state();
-        if remove_dead(&mut state) {
-            state.shortage.died(at);
-        }
+        remove_dead(&mut state, at);
     }
 
     /// Who has to die now, if anybody has to. He is not armed any more.
@@ -182,8 +180,7 @@ impl Watch {
             if !state.shortage.may_kill(now()) {
                 return None;
             }
-            if remove_dead(&mut state) {
-                state.shortage.died(now());
+            if remove_dead(&mut state, now()) {
                 return None;
             }
             let armed = &mut state.armed;
@@ -231,6 +228,9 @@ impl Watch {
             left = target.charged();
         }
         let mut state = self.shared.state();
+        if let Some(at) = freed {
+            state.shortage.freed(at);
+        }
         let level = state.shortage.level();
         state.reports.push(Report {
             candidate,
@@ -250,8 +250,9 @@ impl Watch {
     }
 }
 
-/// Takes those who have ended off the list; whether there were any.
-fn remove_dead(state: &mut State) -> bool {
+/// Takes those who have ended off the list; whether there were any. What they had is free by now,
+/// though the gauge may not have seen it yet.
+fn remove_dead(state: &mut State, at: Duration) -> bool {
     let mut found = false;
     let mut place = 0;
     while let Some(target) = state.armed.targets.get(place) {
@@ -262,6 +263,10 @@ fn remove_dead(state: &mut State) -> bool {
             }
             false => place += 1,
         }
+    }
+    if found {
+        state.shortage.died(at);
+        state.shortage.freed(at);
     }
     found
 }
@@ -293,8 +298,8 @@ mod tests {
     fn the_nearer_the_threshold_the_oftener() {
         const MIB: u64 = 1 << 20;
         assert_eq!(patience(0, 256 * MIB), OFTEN);
-        assert_eq!(patience(128 * MIB, 256 * MIB), Duration::from_millis(500));
-        assert_eq!(patience(256 * MIB, 256 * MIB), SELDOM);
+        assert_eq!(patience(128 * MIB, 256 * MIB), FILLED / 2);
+        assert_eq!(patience(1024 * MIB, 256 * MIB), SELDOM);
         assert_eq!(patience(u64::MAX, 1), SELDOM);
         assert_eq!(patience(0, 0), OFTEN);
     }
