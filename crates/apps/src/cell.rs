@@ -9,9 +9,9 @@ use crate::record::{write, Reporter};
 use crate::scenario::Work;
 use crate::{
     boost, boost_rules, cache_model, cgroup, cold_start, daemon_killed, focus_move, gallery,
-    gallery_real, machine, overhead, premap, premap_rules, prezero, prezero_engines, prezero_rules,
-    process, readahead_rules, reading, rotation, self_hog, soak, startup, window_cost,
-    window_oracle, window_sources, windows,
+    gallery_real, kill_latency, leak, machine, overhead, premap, premap_rules, prezero,
+    prezero_engines, prezero_rules, process, readahead_rules, reading, rotation, self_hog, soak,
+    startup, storm, swap_soak, window_cost, window_oracle, window_sources, windows,
 };
 
 /// What every scenario gets.
@@ -76,6 +76,10 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::Overhead(work) => overhead::run(stage, &work),
         Work::Prezero(work) => prezero::run(stage, &work),
         Work::PrezeroEngines(work) => prezero_engines::run(stage, &work),
+        Work::Leak(work) => leak::run(stage, &work),
+        Work::Storm(work) => storm::run(stage, &work),
+        Work::KillLatency(work) => kill_latency::run(stage, &work),
+        Work::SwapSoak(work) => swap_soak::run(stage, &work),
         Work::CacheModel(pattern) => cache_model::run(stage, pattern),
         Work::Rotation(work) => rotation::run(stage, &work),
         Work::WindowRules => windows::rules(stage),

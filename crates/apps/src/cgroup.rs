@@ -11,13 +11,14 @@ use anyhow::{Context, Result};
 pub const ROOT: &str = "/sys/fs/cgroup";
 
 /// Files whose values Limelight may touch, and must put back.
-const TUNABLES: [&str; 9] = [
+const TUNABLES: [&str; 10] = [
     "memory.min",
     "memory.low",
     "memory.high",
     "memory.max",
     "memory.swap.max",
     "memory.oom.group",
+    "cgroup.freeze",
     "cpu.weight",
     "io.weight",
     "cgroup.subtree_control",
@@ -69,6 +70,11 @@ impl Cgroup {
         text.trim()
             .parse()
             .with_context(|| format!("{} holds {text:?}", path.display()))
+    }
+
+    /// Removes it; it must be empty.
+    pub fn remove(&self) -> Result<()> {
+        fs::remove_dir(&self.0).with_context(|| format!("cannot remove {}", self.0.display()))
     }
 
     /// Writes a control file here and in every ancestor but the root, which has none: memory.low

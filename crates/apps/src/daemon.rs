@@ -3,13 +3,15 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::thread::sleep;
+use std::thread::{sleep, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, Context, Result};
+use anyhow::{anyhow, bail, Context, Result};
+use limelight_core::control::{HistoryEntry, Response};
 
 use crate::cgroup::{self, Snapshot};
 use crate::process::{run, Process, Start};
@@ -151,6 +153,34 @@ impl Daemon {
         Ok(sum)
     }
 
+    /// What it takes now.
+    pub fn footprint(&self) -> Result<Footprint> {
+        let pid = self.process.pid();
+        let status = format!("/proc/{pid}/status");
+        let text = fs::read_to_string(&status).with_context(|| format!("cannot read {status}"))?;
+        let value = |name: &str| -> Result<u64> {
+            text.lines()
+                .find_map(|line| {
+                    line.strip_prefix(name)?
+                        .split_whitespace()
+                        .next()?
+                        .parse()
+                        .ok()
+                })
+                .with_context(|| format!("{status} has no {name}"))
+        };
+        Ok(Footprint {
+            rss_kib: value("VmRSS:")?,
+            threads: value("Threads:")?,
+            descriptors: fs::read_dir(format!("/proc/{pid}/fd"))?.count() as u64,
+        })
+    }
+
+    /// Whether it runs.
+    pub fn alive(&mut self) -> bool {
+        self.process.alive()
+    }
+
     /// Its process.
     pub fn pid(&self) -> i32 {
         self.process.pid()
@@ -258,6 +288,53 @@ impl Line {
         }
         Ok(())
     }
+}
+
+/// What the daemon did about shortages of memory, oldest first.
+pub fn history() -> Result<Vec<HistoryEntry>> {
+    let mut line = Line::connect()?;
+    line.stream.write_all(b"{\"op\":\"history\"}\n")?;
+    let mut answer = String::new();
+    line.answers.read_line(&mut answer)?;
+    match serde_json::from_str(&answer) {
+        Ok(Response::History { entries }) => Ok(entries),
+        _ => bail!("limelightd answered {answer:?} to a request for its history"),
+    }
+}
+
+/// Somebody who has himself told of shortages of memory.
+pub struct Listener {
+    stream: UnixStream,
+    heard: JoinHandle<Vec<String>>,
+}
+
+impl Listener {
+    /// Begins to listen.
+    pub fn start() -> Result<Listener> {
+        let mut line = Line::connect()?;
+        line.tell("{\"op\":\"listen\"}")?;
+        let Line { stream, answers } = line;
+        let heard = std::thread::spawn(move || answers.lines().map_while(Result::ok).collect());
+        Ok(Listener { stream, heard })
+    }
+
+    /// Stops, and returns what was said, a line each.
+    pub fn stop(self) -> Result<Vec<String>> {
+        self.stream.shutdown(Shutdown::Both)?;
+        let heard = self.heard.join();
+        heard.map_err(|_| anyhow!("the listener's thread has panicked"))
+    }
+}
+
+/// What a running daemon takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Footprint {
+    /// Resident memory, in KiB.
+    pub rss_kib: u64,
+    /// Open descriptors.
+    pub descriptors: u64,
+    /// Threads.
+    pub threads: u64,
 }
 
 /// The last lines that the daemon wrote.

@@ -8,7 +8,8 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use limelight_apps::{
     background, cell, churn, fragment, heap, init, kms, load, overhead, premap_rules, presenter,
-    prezero_rules, readahead_rules, reading, rotation, self_hog, soak, spin, viewer,
+    prezero_rules, readahead_rules, reading, rotation, self_hog, soak, spin, storm, swap_app,
+    viewer,
 };
 use serde::de::DeserializeOwned;
 
@@ -109,6 +110,16 @@ enum Part {
         /// Its specification in JSON.
         spec: String,
     },
+    /// One of the killing scenarios' apps.
+    SwapApp {
+        /// Its specification in JSON.
+        spec: String,
+    },
+    /// Makes short-lived processes and cgroups.
+    Stormer {
+        /// Its specification in JSON.
+        spec: String,
+    },
     /// An app that answers a keyboard on the kernel's display.
     Kms {
         /// Its specification in JSON.
@@ -165,6 +176,8 @@ fn run(part: Part) -> Result<u8> {
         Part::Starter { spec } => readahead_rules::starter(&parse(&spec)?)?,
         Part::SoakApp { spec } => soak::app(&parse(&spec)?)?,
         Part::RotationApp { spec } => rotation::app(&parse(&spec)?)?,
+        Part::SwapApp { spec } => swap_app::app(&parse(&spec)?)?,
+        Part::Stormer { spec } => storm::stormer(&parse(&spec)?)?,
         Part::Kms { spec } => kms::run(&parse(&spec)?)?,
         Part::Presenter { spec } => presenter::run(&parse(&spec)?)?,
         Part::Probe { spec } => overhead::probe(&parse(&spec)?)?,

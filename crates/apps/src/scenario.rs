@@ -69,6 +69,82 @@ pub enum Work {
     PrezeroEngines(PrezeroEngines),
     /// SWAP's experiment: 24 apps launched in turn.
     Rotation(Rotation),
+    /// An app takes memory without end.
+    Leak(Leak),
+    /// Processes, cgroups and apps come and go while memory is short.
+    Storm(Storm),
+    /// How long it takes from the kill threshold to freed memory.
+    KillLatency(KillLatency),
+    /// An hour of a user's, faster: apps in turn, leaks, storms.
+    SwapSoak(SwapSoak),
+}
+
+/// Who leaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Leaker {
+    /// An app of the class normal in the background: it dies, all others live.
+    Background,
+    /// The app in front: people are told, and it is nobody's victim.
+    Front,
+}
+
+/// Parameters of `leak`.
+///
+/// Values: `leaker_dead`, `front_dead`, `innocent_dead`, `leaked_us` (from the beginning of the leak
+/// to the app's end), `freed_kib` and `kill_us` of the kill as history has them, `oom_kills`,
+/// `vmstat_*`, `psi_*`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Leak {
+    /// Who.
+    pub leaker: Leaker,
+    /// How fast; 0: as fast as it can.
+    pub mib_per_s: u32,
+}
+
+/// Parameters of `storm`.
+///
+/// Values: `processes`, `processes_per_s`, `cgroups`, `bursts` (apps that took memory until they
+/// died), `kills` (those of them that the daemon killed), `innocent_dead`, `daemon_fds_before`,
+/// `daemon_fds_after`, `oom_kills`, `vmstat_*`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Storm {
+    /// How long it lasts.
+    pub seconds: u32,
+    /// Processes a second that are made and end at once.
+    pub processes_per_s: u32,
+}
+
+/// Parameters of `kill-latency`.
+///
+/// Values: `kills`, `kill_p50_us`, `kill_p99_us`, `kill_max_us`: from the last reading of the gauge
+/// at which nothing was due to the moment at which the memory was free, as the daemon's history has
+/// it; `freed_p50_kib`, `innocent_dead`, `oom_kills`, `daemon_cpu_us`. Series: `kill_us`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct KillLatency {
+    /// Number of apps that take memory until they are killed, one after the other.
+    pub kills: u32,
+    /// What keeps processors and disk busy meanwhile.
+    pub loads: Vec<Load>,
+}
+
+/// Parameters of `swap-soak`.
+///
+/// Values: `switches`, `leaks`, `storms`, `restarted` (apps that had been killed and were started
+/// anew), `kills`, `measured_us`, `daemon_cpu_percent`, `daemon_rss_kib` (the largest),
+/// `daemon_fds_first`, `daemon_fds_last` (the fewest in the first and in the last of ten equal parts),
+/// `keep_lost` (apps of the class keep that died),
+/// `oom_kills`, `vmstat_*`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SwapSoak {
+    /// Apps that come to the front, one after the other.
+    pub switches: u32,
+    /// Time that each is in front.
+    pub pause_ms: u32,
+    /// Every so many of them somebody leaks.
+    pub leak_every: u32,
+    /// Every so many of them there is a storm.
+    pub storm_every: u32,
 }
 
 /// Parameters of `rotation`.

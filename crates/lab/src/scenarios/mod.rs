@@ -9,6 +9,8 @@ mod focus;
 mod gallery;
 mod gallery_real;
 mod gallery_synthetic;
+mod kill_latency;
+mod leak;
 mod overhead;
 mod premap;
 mod prezero;
@@ -20,6 +22,8 @@ mod restore;
 mod rotation;
 mod soak;
 mod startup;
+mod storm;
+mod swap_soak;
 mod terms;
 mod windows;
 
@@ -43,6 +47,8 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &cache_model::CacheModel,
         &prezero_engines::Prezero,
         &windows::Rules,
+        &leak::Leak,
+        &storm::Storm,
         &soak::ShortSoak,
         &gallery_synthetic::FAST,
         &gallery_synthetic::THINKING,
@@ -61,7 +67,9 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &prezero::BACKGROUND,
         &prezero::CACHE,
         &rotation::Rotation,
+        &kill_latency::KillLatency,
         &overhead::Overhead,
         &soak::Soak,
+        &swap_soak::SwapSoak,
     ]
 }

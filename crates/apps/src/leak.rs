@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! One app takes memory without end, in the background or in front, beside others of every class.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+use limelight_core::control::{Deed, HistoryEntry};
+use limelight_core::model::class::Class;
+
+use crate::cell::Stage;
+use crate::counters::Counters;
+use crate::daemon::{self, focus, history, Daemon};
+use crate::plan::Arm;
+use crate::scenario::{Leak, Leaker};
+use crate::swap_app::{App, Spec, CLASSES, DISPOSABLE, KEEP, NORMAL};
+
+/// The innocent: class, name and memory in MiB. The disposable ones are smaller than what a kill must
+/// bring: whoever kills them instead of the leaking app has won nothing.
+const INNOCENT: [(&str, &str, u32); 6] = [
+    (KEEP, "office", 16),
+    (KEEP, "bank", 12),
+    (NORMAL, "chat", 16),
+    (NORMAL, "mail", 16),
+    (DISPOSABLE, "news", 8),
+    (DISPOSABLE, "feed", 8),
+];
+const FRONT_MIB: u32 = 24;
+const LEAKING_MIB: u32 = 8;
+
+/// A leak comes to an end within this time, whoever ends it.
+const END: Duration = Duration::from_secs(120);
+/// What else dies does so within this time.
+const AFTERMATH: Duration = Duration::from_secs(3);
+/// The daemon has to have seen all apps.
+const LOOK: Duration = Duration::from_secs(3);
+
+struct Scene {
+    front: App,
+    leaking: Option<App>,
+    innocent: Vec<App>,
+}
+
+impl Scene {
+    fn start(work: &Leak, seed: u64) -> Result<Scene> {
+        let spec = |mib, leak_mib_per_s| Spec {
+            mib,
+            leak_mib_per_s,
+            seed: seed ^ u64::from(mib),
+        };
+        let innocent = INNOCENT
+            .iter()
+            .map(|(class, name, mib)| App::start(class, name, &spec(*mib, 0)));
+        let innocent = innocent.collect::<Result<_>>()?;
+        let leaking = match work.leaker {
+            Leaker::Background => {
+                let spec = spec(LEAKING_MIB, work.mib_per_s);
+                Some(App::start(NORMAL, "leak", &spec)?)
+            }
+            Leaker::Front => None,
+        };
+        let front = App::start(NORMAL, "front", &spec(FRONT_MIB, work.mib_per_s))?;
+        Ok(Scene {
+            front,
+            leaking,
+            innocent,
+        })
+    }
+
+    /// Each is in front once, so that there is an order of use: the disposable ones first, then the
+    /// leaking one, which is not the one used longest ago, then those that are worth more.
+    fn use_all(&self) -> Result<()> {
+        let (cheap, dear): (Vec<&App>, Vec<&App>) = self
+            .innocent
+            .iter()
+            .rev()
+            .partition(|app| app.name.starts_with(DISPOSABLE));
+        let all = cheap.into_iter().chain(&self.leaking).chain(dear);
+        for app in all.chain([&self.front]) {
+            focus(app.pid())?;
+        }
+        Ok(())
+    }
+
+    fn leaker(&mut self) -> &mut App {
+        self.leaking.as_mut().unwrap_or(&mut self.front)
+    }
+
+    /// Names of the innocent, and of the app in front, that have died.
+    fn dead(&mut self) -> Vec<String> {
+        let front = self.leaking.is_some().then_some(&mut self.front);
+        let all = self.innocent.iter_mut().chain(front);
+        let dead = all.filter_map(|app| (!app.alive()).then(|| app.name.clone()));
+        dead.collect()
+    }
+}
+
+/// Runs the scenario.
+pub fn run(stage: Stage, work: &Leak) -> Result<()> {
+    let daemon_wanted = match stage.arm {
+        Arm::Stock => false,
+        Arm::LimelightOnDebian | Arm::Limelight => true,
+        arm => bail!("leak knows no arm {arm:?}"),
+    };
+    let scene = Scene::start(work, u64::from(stage.repetition))?;
+    let daemon = match daemon_wanted {
+        true => {
+            daemon::write_config(CLASSES)?;
+            // No pids: some of them will be gone.
+            let daemon = Daemon::start(&[])?;
+            scene.use_all()?;
+            sleep(LOOK);
+            Some(daemon)
+        }
+        false => None,
+    };
+    match work.leaker {
+        Leaker::Background => background(stage, scene, daemon),
+        Leaker::Front => front(stage, scene, daemon),
+    }
+}
+
+/// It dies, and nobody else.
+fn background(mut stage: Stage, mut scene: Scene, daemon: Option<Daemon>) -> Result<()> {
+    let counters = Counters::now()?;
+    let leaked = Instant::now();
+    scene.leaker().talk.say("leak")?;
+    let ended = loop {
+        if !scene.leaker().alive() || leaked.elapsed() > END {
+            break !scene.leaker().alive();
+        }
+        sleep(Duration::from_millis(20));
+    };
+    let elapsed = leaked.elapsed();
+    sleep(AFTERMATH);
+    let dead = scene.dead();
+    let reporter = &mut stage.reporter;
+    counters.report(&mut reporter.values)?;
+    reporter.value("leaker_dead", ended);
+    reporter.value("innocent_dead", dead.len());
+    reporter.value("leaked_us", elapsed.as_micros() as f64);
+    let Some(daemon) = daemon else {
+        return stage.reporter.finish();
+    };
+    let entries = history()?;
+    let kills = kills(&entries);
+    reporter.check("the leaking app dies", ended, daemon::log_tail())?;
+    reporter.check(
+        "every other app lives",
+        dead.is_empty(),
+        format!("dead: {dead:?}"),
+    )?;
+    reporter.check(
+        "the kernel's OOM killer did nothing",
+        reporter.values["oom_kills"] == 0.0,
+        format!("{} OOM kills", reporter.values["oom_kills"]),
+    )?;
+    reporter.check(
+        "history names the leaking app, what it had, and why it died; nobody else was killed",
+        matches!(&kills[..], [kill] if is_of(kill, "leak") && kill.bytes > 0 && !kill.reason.is_empty()),
+        format!("{kills:?}"),
+    )?;
+    if let Some(kill) = kills.first() {
+        reporter.value("freed_kib", kill.bytes >> 10);
+        reporter.value("kill_us", kill.took_us.unwrap_or(0));
+    }
+    drop(scene);
+    daemon.stop(&stage.reporter)?;
+    stage.reporter.finish()
+}
+
+/// It lives; people are told, and the others go in the order of their classes. When somebody has
+/// died for it the leak is stopped.
+fn front(mut stage: Stage, mut scene: Scene, daemon: Option<Daemon>) -> Result<()> {
+    let counters = Counters::now()?;
+    let started = Instant::now();
+    let listener = daemon.as_ref().map(|_| daemon::Listener::start());
+    let listener = listener.transpose()?;
+    scene.leaker().talk.say("leak")?;
+    while scene.dead().is_empty() && scene.front.alive() && started.elapsed() < END {
+        sleep(Duration::from_millis(5));
+    }
+    let front_lives = scene.front.alive();
+    if front_lives {
+        scene.front.talk.process.signal(libc::SIGSTOP)?;
+    }
+    sleep(AFTERMATH);
+    let dead = scene.dead();
+    let reporter = &mut stage.reporter;
+    counters.report(&mut reporter.values)?;
+    reporter.value("front_dead", !front_lives);
+    reporter.value("innocent_dead", dead.len());
+    let Some(daemon) = daemon else {
+        return stage.reporter.finish();
+    };
+    let entries = history()?;
+    let kills = kills(&entries);
+    reporter.check(
+        "the app in front lives",
+        front_lives,
+        format!("dead: {dead:?}"),
+    )?;
+    let disposable = |kill: &&HistoryEntry| kill.class == Some(Class::Disposable);
+    reporter.check(
+        "whoever was killed for it was disposable",
+        !kills.is_empty() && kills.iter().all(disposable) && dead.len() == kills.len(),
+        format!("dead: {dead:?}; history: {kills:?}"),
+    )?;
+    reporter.check(
+        "the kernel's OOM killer did nothing before",
+        reporter.values["oom_kills"] == 0.0,
+        format!("{} OOM kills", reporter.values["oom_kills"]),
+    )?;
+    let lines = listener.map(daemon::Listener::stop).transpose()?;
+    let lines = lines.unwrap_or_default();
+    let about_front = lines.iter().any(|line| line.contains("front"));
+    reporter.check(
+        "listeners are told that the app in front takes memory without end",
+        about_front,
+        lines.join("\n"),
+    )?;
+    if stage.machine.swap != crate::plan::Swap::None {
+        let first = entries.iter().find(|entry| entry.deed != Deed::Ask);
+        let first = first.context("the history is empty")?;
+        reporter.check(
+            "the others are squeezed before anybody is killed",
+            first.deed == Deed::Squeeze,
+            format!("{entries:?}"),
+        )?;
+    }
+    drop(scene);
+    daemon.stop(&stage.reporter)?;
+    stage.reporter.finish()
+}
+
+fn kills(entries: &[HistoryEntry]) -> Vec<&HistoryEntry> {
+    let kills = |entry: &&HistoryEntry| matches!(entry.deed, Deed::Kill | Deed::ForeignKill);
+    entries.iter().filter(kills).collect()
+}
+
+fn is_of(entry: &HistoryEntry, name: &str) -> bool {
+    let cgroup = entry.app.as_ref().and_then(|app| app.cgroup.as_deref());
+    cgroup.is_some_and(|cgroup| cgroup.contains(&format!(".{name}-")))
+}

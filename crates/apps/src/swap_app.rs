@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! An app of the killing scenarios: some memory that it looks at when it is told, and a leak.
+
+use std::io::{self, BufRead};
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{bail, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::cgroup::Cgroup;
+use crate::memory::{major_faults, now_ns, Mapping, MIB};
+use crate::process::{Conversation, Start};
+use crate::random::Random;
+
+/// What an app's class is called in the name of its cgroup, and in the daemon's configuration.
+pub const KEEP: &str = "keep";
+/// As [`KEEP`].
+pub const NORMAL: &str = "normal";
+/// As [`KEEP`].
+pub const DISPOSABLE: &str = "disposable";
+
+/// Classes by the cgroups' names, for the daemon's configuration.
+pub const CLASSES: &str =
+    "[class]\nkeep = [\"*/app-keep*\"]\ndisposable = [\"*/app-disposable*\"]\n";
+
+/// A leak takes memory in steps of this size.
+const STEP: usize = MIB / 4;
+
+/// The app as its process gets it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spec {
+    /// Its memory.
+    pub mib: u32,
+    /// Speed of its leak; 0: as fast as it can.
+    pub leak_mib_per_s: u32,
+    /// Seed of what it writes.
+    pub seed: u64,
+}
+
+/// What it answers when it has touched all of its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Touched {
+    /// Time that it took.
+    pub elapsed_ns: u64,
+    /// Faults that waited for a disk.
+    pub major_faults: u64,
+}
+
+/// The app's process: `touch` looks at everything, `leak` takes memory until somebody stops it.
+pub fn app(spec: &Spec) -> Result<()> {
+    let mut random = Random::new(spec.seed);
+    let mut heap = Mapping::anonymous(spec.mib as usize * MIB)?;
+    for page in 0..heap.pages() {
+        heap.fill_page(page, &mut random);
+    }
+    for line in io::stdin().lock().lines() {
+        match line?.as_str() {
+            "touch" => {
+                let (start_ns, faults) = (now_ns(), major_faults());
+                for page in 0..heap.pages() {
+                    heap.dirty_page(page, random.word());
+                }
+                let touched = Touched {
+                    elapsed_ns: now_ns() - start_ns,
+                    major_faults: major_faults() - faults,
+                };
+                println!("{}", serde_json::to_string(&touched)?);
+            }
+            "leak" => leak(spec.leak_mib_per_s, &mut random)?,
+            other => bail!("the app does not expect {other:?}"),
+        }
+    }
+    Ok(())
+}
+
+fn leak(mib_per_s: u32, random: &mut Random) -> Result<()> {
+    let mut lost = Vec::new();
+    loop {
+        let mut more = Mapping::anonymous(STEP)?;
+        for page in 0..more.pages() {
+            more.fill_page(page, random);
+        }
+        lost.push(more);
+        if mib_per_s > 0 {
+            let steps_per_s = mib_per_s as usize * MIB / STEP;
+            sleep(Duration::from_micros(1_000_000 / steps_per_s as u64));
+        }
+    }
+}
+
+/// A running app in a cgroup of its own, named as a desktop names it.
+pub struct App {
+    /// Its name: what stands in the cgroup's.
+    pub name: String,
+    /// Its process.
+    pub talk: Conversation,
+    cgroup: Cgroup,
+}
+
+impl App {
+    /// Starts an app of a class and waits until it has its memory. Its cgroup is
+    /// `app-CLASS.NAME-1.scope`.
+    pub fn start(class: &str, name: &str, spec: &Spec) -> Result<App> {
+        let name = format!("{class}.{name}");
+        let cgroup = Cgroup::create(&format!("app.slice/app-{name}-1.scope"))?;
+        let mut talk = Start {
+            cgroup: Some(&cgroup),
+            nice: 0,
+            session: false,
+        }
+        .conversation("swap-app", spec)?;
+        talk.ask::<Touched>("touch")?;
+        Ok(App { name, talk, cgroup })
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> i32 {
+        self.talk.process.pid()
+    }
+
+    /// Whether it runs.
+    pub fn alive(&mut self) -> bool {
+        self.talk.process.alive()
+    }
+
+    /// Its cgroup.
+    pub fn cgroup(&self) -> &Cgroup {
+        &self.cgroup
+    }
+}
