@@ -282,7 +282,8 @@ fn the_dead_are_waited_for() {
     let report = next_report(&guard);
     assert_eq!(report.candidate.app, apps[1].key);
     let settled = report.crossed.saturating_sub(died);
-    assert!(settled >= Duration::from_millis(250), "{settled:?}");
+    // There is no swap: nobody waits longer than it takes to look again.
+    assert!(settled >= Duration::from_millis(40), "{settled:?}");
     assert!(!all[1].is_alive());
     // Who holds the daemon itself is never armed.
     let own = ProcessId {
