@@ -11,6 +11,7 @@ pub mod cache_model;
 pub mod cell;
 pub mod cgroup;
 pub mod churn;
+pub mod class_rules;
 pub mod cold_start;
 pub mod counters;
 pub mod daemon;

@@ -35,6 +35,8 @@ pub enum Work {
     Boost(Boost),
     /// Boost's promises beside speed.
     BoostRules,
+    /// What is promised about apps and their classes, checked one by one.
+    ClassRules,
     /// What `readahead` promises, checked one by one.
     ReadaheadRules,
     /// EIMOS's reader in front, and one behind it.

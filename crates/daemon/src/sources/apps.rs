@@ -44,6 +44,8 @@ struct Details {
     uid: u32,
     name: String,
     identity: Identity,
+    /// What its environment asks for.
+    variable: Option<Class>,
     /// Why it is never touched, by what it is.
     untouchable: Option<String>,
 }
@@ -92,6 +94,7 @@ impl AppsSource {
     pub fn was_topmost(&mut self, app: &App) {
         if self.fronts.insert(app.key, app.clone()).is_none() {
             self.details.remove(&app.key);
+            self.looked_at = None;
         }
     }
 
@@ -153,6 +156,9 @@ impl AppsSource {
         self.overrides.retain(|key, _| alive.contains(key));
         for app in &sighted {
             self.describe(doors, app);
+            if let Some(details) = self.details.get_mut(&app.key) {
+                details.identity.asks = asks(app.group.as_ref(), details.variable);
+            }
         }
         let mut in_use: Vec<(i32, Use)> = uses::inhibitors(&doors.roots.inhibit);
         in_use.extend(uses::sounding(&doors.proc));
@@ -233,7 +239,7 @@ impl AppsSource {
         let identity = Identity {
             package: package(&process, executable.as_deref()),
             cgroup: app.home.as_ref().map(|home| home.path.clone()),
-            asks: asks(&process, app.group.as_ref()),
+            asks: None,
             desktop_id,
             executable,
             categories,
@@ -254,6 +260,7 @@ impl AppsSource {
             uid: status.real_uid,
             name,
             identity,
+            variable: variable(&process),
             untouchable: untouchable.or_else(|| exempt(&process)),
         };
         self.details.insert(app.key, details);
@@ -304,16 +311,23 @@ fn package(process: &Process, executable: Option<&str>) -> Option<String> {
     (package.contains('.') && !package.contains('/')).then_some(package)
 }
 
-/// What an app asks for itself, and how. A word that is no class asks for nothing.
-fn asks(process: &Process, group: Option<&Cgroup>) -> Option<(Class, String)> {
+/// What an app asks for itself, and how: by its cgroup's attribute, which may change, else by its
+/// environment.
+fn asks(group: Option<&Cgroup>, variable: Option<Class>) -> Option<(Class, String)> {
     let attribute = group.and_then(|group| group.attribute(ASKS_ATTRIBUTE));
-    let variable = || process.environment(ASKS_VARIABLE).ok()?;
-    let word = |text: String| text.trim().parse::<Class>().ok();
-    let by_attribute = attribute.and_then(word);
-    by_attribute
-        .map(|class| (class, ASKS_ATTRIBUTE))
-        .or_else(|| Some((variable().and_then(word)?, ASKS_VARIABLE)))
-        .map(|(class, how)| (class, how.to_owned()))
+    let attribute = attribute.and_then(|text| word(&text));
+    let attribute = attribute.map(|class| (class, ASKS_ATTRIBUTE));
+    let (class, how) = attribute.or(variable.map(|class| (class, ASKS_VARIABLE)))?;
+    Some((class, how.to_owned()))
+}
+
+fn variable(process: &Process) -> Option<Class> {
+    word(&process.environment(ASKS_VARIABLE).ok()??)
+}
+
+/// A word that is no class asks for nothing.
+fn word(text: &str) -> Option<Class> {
+    text.trim().parse().ok()
 }
 
 /// By its cgroup where it has one of its own, else by its processes: what they share with each other

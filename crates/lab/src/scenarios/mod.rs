@@ -4,6 +4,7 @@
 mod boost;
 mod boot;
 mod cache_model;
+mod classes;
 mod fallback;
 mod focus;
 mod gallery;
@@ -44,6 +45,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &readahead::Readahead,
         &restore::Restore,
         &boost::Rules,
+        &classes::Rules,
         &cache_model::CacheModel,
         &prezero_engines::Prezero,
         &windows::Rules,
