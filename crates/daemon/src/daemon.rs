@@ -470,7 +470,7 @@ impl Daemon {
         let fronts = self.oom_score_adj.take_scanned(&self.doors, &lowered, at);
         self.infer(fronts);
         if self.look_at_apps_if_due(at) {
-            self.refresh(Event::Tick);
+            self.refresh_swap(Event::Tick);
         }
         if self.wants_ticks() && self.next_tick <= at {
             self.check_front();

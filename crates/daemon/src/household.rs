@@ -8,13 +8,14 @@ use limelight_core::control::{Deed, MemoryThen, Notice};
 use limelight_core::model::apps::Known;
 use limelight_core::model::shortage::{Level, Thresholds};
 use limelight_core::model::{App, AppKey};
-use limelight_core::policy::Event;
+use limelight_core::policy::{swap, Action, Event};
 use limelight_core::settings::SwapSettings;
 use limelight_sys::watermarks::Watermarks;
 use rustix::event::epoll::EventFlags;
 use tracing::warn;
 
 use crate::actuators::swap::Said;
+use crate::actuators::Context;
 use crate::daemon::Daemon;
 use crate::doors::{now, Doors};
 use crate::guard::Guard;
@@ -25,14 +26,13 @@ use crate::sources::pressure;
 use crate::sources::storage::StorageSource;
 use crate::swapper::{Errand, Swapper};
 
-/// How long after another app came to the front the apps are looked at: it has the processor first.
-const SOON: Duration = Duration::from_millis(100);
-
-/// An app that has been in front for so long has answered, unless a response window is open.
+/// An app that has been in front for so long has answered, unless a response window is open. Until
+/// then it has the processor first.
 const SETTLED: Duration = Duration::from_millis(750);
 
-/// How often they are while memory is short.
-const SHORT: Duration = Duration::from_millis(500);
+/// How often the apps are looked at while memory is short, and while some may have to be killed.
+const SHORT: Duration = Duration::from_secs(2);
+const VERY_SHORT: Duration = Duration::from_millis(500);
 
 /// What is known of the apps.
 #[derive(Debug, Default)]
@@ -151,7 +151,7 @@ impl Daemon {
         if unknown {
             self.app_source.forget_look();
         }
-        self.household.next_look = Some(if unknown { at } else { at + SOON });
+        self.household.next_look = Some(if unknown { at } else { at + SETTLED });
         self.household.front = front;
     }
 
@@ -178,19 +178,20 @@ impl Daemon {
         // Somebody's request may have had them looked at a moment ago.
         let fresh = !self.app_source.is_due(at);
         self.look_at_apps();
-        let short = self.actuators.shortage().level() > Level::Plenty;
-        self.household.next_look = match (fresh, short) {
-            (true, _) => Some(at + SOON),
-            (false, true) => Some(at + SHORT),
-            // Then room is made for the next one.
-            (false, false) => (!settled).then_some(at + SETTLED),
+        let short = match self.actuators.shortage().level() {
+            Level::Plenty => None,
+            level if level < Level::Kill => Some(at + SHORT),
+            _ => Some(at + VERY_SHORT),
         };
+        // Then room is made for the next one.
+        let settles = (!settled || fresh).then_some(at + SETTLED);
+        self.household.next_look = short.into_iter().chain(settles).min();
     }
 
     /// Whether nobody waits for anything, as far as is known.
     pub(crate) fn is_settled(&self, at: Duration) -> bool {
         let front = self.topmost.front();
-        let long = front.is_some_and(|front| at.saturating_sub(front.since) >= SETTLED);
+        let long = front.is_none_or(|front| at.saturating_sub(front.since) >= SETTLED);
         long && !self.windows.is_open()
     }
 
@@ -218,7 +219,37 @@ impl Daemon {
         if pause && self.actuators.shortage().level() > Level::Plenty {
             self.look_for_swap(at);
         }
-        self.refresh(Event::Pressure);
+        self.refresh_swap(Event::Pressure);
+    }
+
+    /// Plans for the apps that are not in front, and for nobody else.
+    pub(crate) fn refresh_swap(&mut self, event: Event) {
+        let at = now();
+        self.last.memory = pressure::memory(&self.doors);
+        self.last.shortage = self.actuators.shortage();
+        self.last.storage = self.household.storage.look(&self.doors, at);
+        self.last.apps = self.apps.by_use().into_iter().cloned().collect();
+        self.last.previous = self.household.previous();
+        self.last.settled = self.is_settled(at);
+        let snapshot = std::mem::take(&mut self.last);
+        let steps = swap::withdraw(&event, &snapshot);
+        let steps = steps.into_iter().chain(swap::grant(&event, &snapshot));
+        let actions: Vec<Action> = steps.map(Action::Swap).collect();
+        for action in &actions {
+            let context = Context {
+                doors: &self.doors,
+                now: at,
+                front: snapshot.topmost.as_ref().map(|topmost| &topmost.app),
+                apps: &snapshot.apps,
+            };
+            match self.options.dry_run {
+                true => self.actuators.plan_only(action, context),
+                false => _ = self.actuators.apply(action, context),
+            }
+        }
+        self.last = snapshot;
+        self.last.in_force = self.actuators.in_force.clone();
+        self.tell_people();
     }
 
     /// Passes on what people should hear.

@@ -35,6 +35,12 @@ const READ_BACK: u64 = 20;
 const THRASHED: Duration = Duration::from_millis(500);
 const THRASHED_LONG: Duration = Duration::from_secs(3);
 
+/// A machine that reads back this part of its memory a second, in thousandths, in the mean over
+/// [`CROWDED_OVER`], and has this part of it left, is crowded: what its apps work with does not fit.
+const CROWDED_BACK: u64 = 4;
+const CROWDED_LEFT: u64 = 200;
+const CROWDED_OVER: Duration = Duration::from_secs(20);
+
 /// A level ends when what is left is this much above its threshold, in quarters.
 const LEAVE_QUARTERS: u64 = 5;
 
@@ -114,7 +120,9 @@ pub enum Level {
     Plenty,
     /// Apps are asked for memory, and swapped.
     Swap,
-    /// An app that may be killed first may be.
+    /// Disposable apps may be killed: what the apps work with does not fit, and memory goes to and fro.
+    Crowded,
+    /// Disposable apps may be killed, and others frozen.
     Kill,
     /// Any app that may be killed at all may be: nothing is left to swap into, or swapping is all
     /// that the machine does.
@@ -127,6 +135,7 @@ impl Level {
         match self {
             Level::Plenty => "plenty",
             Level::Swap => "swap",
+            Level::Crowded => "crowded",
             Level::Kill => "kill",
             Level::Exhausted => "exhausted",
         }
@@ -140,6 +149,8 @@ pub struct Rates {
     pub stalled: u64,
     /// Bytes read back: refaults of files, and swap-ins.
     pub read_back: u64,
+    /// The same in the mean over the last 20 s.
+    pub crowding: u64,
     /// Bytes by which what is left (available memory and free swap) falls.
     pub falling: u64,
 }
@@ -259,7 +270,7 @@ impl Shortage {
                 || (passed >= SETTLE && (arrived || freed))
                 || (freed && self.level == Level::Exhausted)
         });
-        self.level >= Level::Kill && settled
+        self.level >= Level::Crowded && settled
     }
 
     fn rate(&mut self, now: Gauge) {
@@ -276,6 +287,7 @@ impl Shortage {
             let pages = now.refaulted.saturating_sub(rated.refaulted)
                 + now.swapped_in.saturating_sub(rated.swapped_in);
             self.rates.read_back = per_second(pages.saturating_mul(PAGE), over(&rated));
+            self.rates.crowding = mean(self.rates.crowding, self.rates.read_back, over(&rated));
             self.rated = Some(now);
         }
         let fell = *self.fell.get_or_insert(now);
@@ -308,6 +320,9 @@ impl Shortage {
             since.is_some_and(|since| now.at.saturating_sub(since) >= enough)
         };
         let short = below(swap, Level::Swap);
+        let part = |thousandths| self.thresholds.total / 1000 * thousandths;
+        let crowded =
+            self.rates.crowding >= part(CROWDED_BACK) && below(part(CROWDED_LEFT), Level::Crowded);
         let nowhere = now.swap_free < kill.min(now.swap_total / 10).max(PAGE);
         let soon = self.rates.falling / 1000 * u64::try_from(AHEAD.as_millis()).unwrap_or(0);
         let gone = now.available < kill * 2 && now.left() <= soon;
@@ -317,12 +332,21 @@ impl Shortage {
             Level::Exhausted
         } else if below(kill, Level::Kill) || (short && thrashed(THRASHED)) {
             Level::Kill
+        } else if crowded {
+            Level::Crowded
         } else if short {
             Level::Swap
         } else {
             Level::Plenty
         }
     }
+}
+
+/// The mean over the last [`CROWDED_OVER`], after `rate` for so long.
+fn mean(before: u64, rate: u64, for_so_long: Duration) -> u64 {
+    let over = CROWDED_OVER.as_millis() as u64;
+    let ms = u64::try_from(for_so_long.as_millis()).map_or(over, |ms| ms.min(over));
+    (before.saturating_mul(over - ms)).saturating_add(rate.saturating_mul(ms)) / over
 }
 
 #[cfg(test)]
@@ -441,6 +465,23 @@ mod tests {
     }
 
     #[test]
+    fn a_machine_whose_apps_do_not_fit_is_crowded_and_one_return_is_not() {
+        let mut shortage = Shortage::new(thresholds());
+        let mut at = |second: u64, swapped_in_mib: u64| {
+            let mut now = gauge(second * 1000, 40 * MIB, 100 * MIB);
+            now.swapped_in = swapped_in_mib * 256;
+            shortage.observe(now)
+        };
+        at(0, 0);
+        // 15 MiB at once, then nothing.
+        assert!((1..30).all(|second| at(second, 15) == Level::Plenty));
+        // 6 MiB in every third second.
+        let crowded = (30..90).any(|second| at(second, 15 + second / 3 * 6) == Level::Crowded);
+        assert!(crowded);
+        assert_eq!(at(150, 195), Level::Plenty, "over");
+    }
+
+    #[test]
     fn one_spike_kills_once() {
         let mut shortage = Shortage::new(thresholds());
         shortage.observe(gauge(0, 5 * MIB, 0));
@@ -501,7 +542,7 @@ mod tests {
                 if !first.may_kill(MS(at)) {
                     continue;
                 }
-                prop_assert!(now.available < thresholds().swap / 4 * 5);
+                prop_assert!(now.available < thresholds().total / 4);
                 if let Some(last) = last_kill {
                     prop_assert!(MS(at - last) >= SETTLE);
                 }

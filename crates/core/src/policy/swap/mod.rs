@@ -39,6 +39,8 @@ const ASK_AGAIN: Duration = Duration::from_secs(10);
 const WARN_AGAIN: Duration = Duration::from_secs(30);
 /// Frozen apps are thawed after so long with plenty of memory.
 const CALM: Duration = Duration::from_secs(10);
+/// A squeeze takes at least this part of memory, where the app has so much: each one costs a look.
+const SQUEEZE_PART: u64 = 32;
 /// Less is not worth a squeeze.
 const SQUEEZE_LEAST: u64 = 1 << 20;
 /// More at once would keep the next app waiting.
@@ -240,7 +242,7 @@ fn ask(snapshot: &Snapshot) -> Option<Step> {
     if told || !snapshot.settings.swap.ask {
         return None;
     }
-    let next = match level >= Level::Kill && snapshot.settings.swap.kill {
+    let next = match level >= Level::Crowded && snapshot.settings.swap.kill {
         true => order::candidates(snapshot).first().map(|next| next.app),
         false => None,
     };
@@ -272,16 +274,15 @@ fn squeezable<'a>(known: &'a Known, snapshot: &Snapshot) -> Option<&'a Home> {
     }
 }
 
-/// Bytes that should be available: at the level `swap` the threshold and a quarter; while nobody
-/// waits as much as the largest app has, since it may be launched next.
+/// Bytes that should be available. While nobody waits it is as much as the largest app has, since
+/// it may be launched next. While somebody does the disk is theirs, unless apps would have to be
+/// killed.
 fn wanted(snapshot: &Snapshot) -> u64 {
+    let level = snapshot.shortage.level();
     let thresholds = snapshot.shortage.thresholds();
     let least = thresholds.swap / 4 * 5;
-    if snapshot.shortage.level() >= Level::Swap {
-        return least;
-    }
     if !snapshot.settled {
-        return 0;
+        return if level >= Level::Kill { least } else { 0 };
     }
     let sizes = snapshot.apps.iter().map(|known| {
         let memory = known.found.memory;
@@ -318,7 +319,7 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
         Some((known, squeezable(known, snapshot).filter(|_| worth)?))
     })?;
     let bytes = missing
-        .max(SQUEEZE_LEAST)
+        .max(shortage.thresholds().total / SQUEEZE_PART)
         .min(known.found.memory.anonymous)
         .min(room)
         .min(SQUEEZE_MOST);

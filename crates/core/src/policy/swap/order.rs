@@ -129,7 +129,7 @@ pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
 /// Which of `candidates` is killed now, given what each has allocated now (`held_now`, in bytes, by place)
 /// on a machine with `total` bytes. Allocates nothing.
 pub fn pick(candidates: &[Candidate], held_now: &[u64], level: Level, total: u64) -> Option<usize> {
-    if level < Level::Kill {
+    if level < Level::Crowded {
         return None;
     }
     let grown = candidates
