@@ -120,7 +120,7 @@ impl Watch {
         if level >= Level::Swap {
             self.look_for_deaths();
         }
-        if level < Level::Kill {
+        if level < Level::Crowded {
             self.before = at;
             return patience(available.saturating_sub(thresholds.kill), memory.total);
         }
@@ -128,7 +128,11 @@ impl Watch {
             Some((candidate, target, gauge)) => self.kill(candidate, &target, gauge),
             None => self.before = at,
         }
-        OFTEN
+        match level < Level::Kill {
+            // Nothing runs out: whoever may be closed then can wait.
+            true => patience(available.saturating_sub(thresholds.kill), memory.total),
+            false => OFTEN,
+        }
     }
 
     /// Takes a whole gauge in.
