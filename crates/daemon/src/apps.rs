@@ -9,10 +9,15 @@ use tracing::debug;
 
 use crate::daemon::Daemon;
 use crate::doors::now;
+use crate::reactor::Token;
+use crate::sources::apps::LOOK_EVERY;
 
 /// A request that names an app which the last look did not see has another one made, but not more
 /// often than this: anybody may ask.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// A unit is made first, and has its first process a moment later.
+const UNIT_FILLS: Duration = Duration::from_millis(50);
 
 /// Most processes of which one connection says that they are in use.
 const ANNOUNCED_MAX: usize = 64;
@@ -72,11 +77,17 @@ impl Daemon {
         if !self.app_source.is_due(at) {
             return;
         }
+        // What was made a moment ago may hold nobody yet.
+        if self.new_units.take() {
+            self.household.look_by(at + LOOK_EVERY);
+        }
         let doors = &self.doors;
         self.announced.forget(|id| doors.same_process(id).is_some());
         let helpers = &self.config.settings.boost.helpers;
         let announced = self.announced.processes();
         let found = self.app_source.look(&self.doors, helpers, &announced, at);
+        self.new_units.follow(&self.doors, self.app_source.nests());
+        self.wait_for_units();
         let gone = self.apps.observe(found, at);
         for known in &gone {
             debug!("{} is gone", known.found.app.name);
@@ -85,6 +96,22 @@ impl Daemon {
             let gone = gone.iter().map(Known::key).collect();
             self.actuators.forget_apps(&self.doors, gone);
         }
+    }
+
+    /// Something was made where apps are put.
+    pub(crate) fn units_made(&mut self) {
+        match self.new_units.take() {
+            true => {
+                let due = self.app_source.due_at();
+                self.household.look_by(due.max(now() + UNIT_FILLS));
+            }
+            false => self.wait_for_units(),
+        }
+    }
+
+    fn wait_for_units(&self) {
+        let lost = "new apps are seen at the next look only";
+        self.wait_again(self.new_units.queue(), Token::Units, lost);
     }
 
     /// The app in front, and the one before it until now, were used.

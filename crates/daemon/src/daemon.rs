@@ -37,6 +37,7 @@ use crate::readahead::Readahead;
 use crate::restore::Ledger;
 use crate::sources::apps::AppsSource;
 use crate::sources::control::ControlSource;
+use crate::sources::new_units::NewUnits;
 use crate::sources::oom_score_adj::OomScoreAdj;
 use crate::sources::pressure::PressureSource;
 use crate::starting::Starting;
@@ -99,6 +100,7 @@ pub struct Daemon {
     pub(crate) footprint: Option<(AppKey, Footprint)>,
     pub(crate) actuators: Actuators,
     pub(crate) app_source: AppsSource,
+    pub(crate) new_units: NewUnits,
     /// The apps that were found.
     pub(crate) apps: Apps,
     /// Processes that were said to be in use.
@@ -204,6 +206,7 @@ impl Daemon {
             windows: ResponseWindows::new(config.settings.window),
             actuators: Actuators::new(ledger, device),
             app_source: AppsSource::new(&doors, config.classes.clone()),
+            new_units: NewUnits::new(),
             apps: Apps::default(),
             announced: Announced::default(),
             rivals: Rivals::default(),
@@ -255,6 +258,11 @@ impl Daemon {
         }
         self.watch_oom_score_adj();
         self.watch_readahead();
+        let once = EventFlags::IN | EventFlags::ONESHOT;
+        let units = self.new_units.queue();
+        if let Some(Err(error)) = units.map(|queue| self.reactor.add(queue, Token::Units, once)) {
+            warn!("new apps are seen at the next look only: {error}");
+        }
     }
 
     fn watch_readahead(&mut self) {
@@ -278,7 +286,7 @@ impl Daemon {
     }
 
     /// Once more: these queues are waited for until their first event only.
-    fn wait_again(&self, queue: Option<impl AsFd>, token: Token, lost: &str) {
+    pub(crate) fn wait_again(&self, queue: Option<impl AsFd>, token: Token, lost: &str) {
         let once = EventFlags::IN | EventFlags::ONESHOT;
         if let Some(Err(error)) = queue.map(|queue| self.reactor.modify(queue, token, once)) {
             warn!("{lost}: {error}");
@@ -430,6 +438,7 @@ impl Daemon {
             Token::Readers => self.readahead.take_answers(),
             Token::Waits => self.readahead.notice_waits(now()),
             Token::Guard | Token::Swapper => self.attend_to_memory(),
+            Token::Units => self.units_made(),
             Token::Input | Token::Plugged | Token::Frames => self.window_source(ready.token),
         }
     }

@@ -52,6 +52,11 @@ impl Household {
         self.previous
     }
 
+    /// The apps have to be looked at by then.
+    pub fn look_by(&mut self, at: Duration) {
+        self.next_look = Some(self.next_look.map_or(at, |next| next.min(at)));
+    }
+
     /// When the apps have to be looked at again.
     pub fn next_look(&self) -> Option<Duration> {
         self.next_look
@@ -105,6 +110,8 @@ impl Daemon {
                 warn!("swap's threads cannot be waited for: {error}");
             }
         }
+        // From then on new apps are seen when they are made.
+        self.household.look_by(now());
     }
 
     /// The configuration was read again.

@@ -40,6 +40,8 @@ pub enum Token {
     Guard,
     /// An app was squeezed or brought back.
     Swapper,
+    /// The unit of an app was made.
+    Units,
     /// A client has something to say, or can hear again.
     Client(u64),
 }
@@ -63,6 +65,7 @@ impl Token {
             Token::Frames => 11,
             Token::Guard => 12,
             Token::Swapper => 13,
+            Token::Units => 14,
             Token::Client(id) => CLIENTS + id,
         }
     }
@@ -83,7 +86,8 @@ impl Token {
             11 => Token::Frames,
             12 => Token::Guard,
             13 => Token::Swapper,
-            14..CLIENTS => return None,
+            14 => Token::Units,
+            15..CLIENTS => return None,
             id => Token::Client(id - CLIENTS),
         })
     }
@@ -181,6 +185,7 @@ mod tests {
             Token::Waits,
             Token::Guard,
             Token::Swapper,
+            Token::Units,
             Token::Client(0),
             Token::Client(99),
         ] {

@@ -68,6 +68,8 @@ pub struct AppsSource {
     fronts: BTreeMap<AppKey, App>,
     details: BTreeMap<AppKey, Details>,
     overrides: BTreeMap<AppKey, Override>,
+    /// Cgroups in which apps are put.
+    nests: BTreeSet<String>,
     looked_at: Option<Duration>,
 }
 
@@ -80,6 +82,7 @@ impl AppsSource {
             fronts: BTreeMap::new(),
             details: BTreeMap::new(),
             overrides: BTreeMap::new(),
+            nests: BTreeSet::new(),
             looked_at: None,
         }
     }
@@ -122,6 +125,16 @@ impl AppsSource {
         Some(self.classes.of(self.identity(key)?))
     }
 
+    /// Cgroups in which new apps will be put, as of the last look.
+    pub fn nests(&self) -> &BTreeSet<String> {
+        &self.nests
+    }
+
+    /// When the last look will be too old.
+    pub fn due_at(&self) -> Duration {
+        self.looked_at.map_or(Duration::ZERO, |at| at + LOOK_EVERY)
+    }
+
     /// Whether the last look is too old.
     pub fn is_due(&self, now: Duration) -> bool {
         !self.looked_within(LOOK_EVERY, now)
@@ -149,7 +162,7 @@ impl AppsSource {
     ) -> Vec<Found> {
         self.looked_at = Some(now);
         self.desktop.refresh();
-        let sighted = sight::all(doors, self.fronts.values());
+        let sighted = sight::all(doors, self.fronts.values(), &mut self.nests);
         let alive: BTreeSet<AppKey> = sighted.iter().map(|app| app.key).collect();
         self.fronts.retain(|key, _| alive.contains(key));
         self.details.retain(|key, _| alive.contains(key));

@@ -192,3 +192,29 @@ fn classes_follow_the_configuration() {
     assert_eq!(seen.class, Class::Keep);
     assert!(seen.why.contains("limelight.toml:"), "{}", seen.why);
 }
+
+#[test]
+fn a_disposable_app_is_kept_out_of_swap_although_it_was_never_in_front() {
+    let (machine, _a, _b) = two_apps();
+    machine.write(
+        "proc/swaps",
+        "Filename Type Size Used Priority\n/dev/sda2 partition 524284 0 -2\n",
+    );
+    let text = machine.read("limelight.toml");
+    let rule = "[class]\ndisposable = [\"*/app-news-*\"]\n";
+    machine.write("limelight.toml", &format!("{text}\n{rule}"));
+    let mut daemon = machine.start();
+    assert_eq!(apps(&mut daemon).len(), 2, "the first look is over");
+    machine.make_cgroup("u/app-news-1.scope");
+    machine.write("cgroup/u/app-news-1.scope/memory.swap.max", "max\n");
+    let news = machine.spawn("u/app-news-1.scope");
+    daemon.until("memory.swap.max", |_| {
+        machine.read("cgroup/u/app-news-1.scope/memory.swap.max") == "0"
+    });
+    assert_eq!(app(&mut daemon, news.pid).class, Class::Disposable);
+    daemon.stop();
+    assert_eq!(
+        machine.read("cgroup/u/app-news-1.scope/memory.swap.max"),
+        "max"
+    );
+}

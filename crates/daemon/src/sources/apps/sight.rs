@@ -75,9 +75,18 @@ impl Sighted {
     }
 }
 
-/// All apps: units, and of `fronts` what still lives.
-pub fn all<'a>(doors: &Doors, fronts: impl Iterator<Item = &'a App>) -> Vec<Sighted> {
-    let mut found = units(doors);
+/// Where desktops put apps, whether any is there or not.
+const NEST: &str = "app.slice";
+
+/// All apps: units, and of `fronts` what still lives. `nests` becomes the cgroups that have, or are
+/// made to have, units of apps.
+pub fn all<'a>(
+    doors: &Doors,
+    fronts: impl Iterator<Item = &'a App>,
+    nests: &mut BTreeSet<String>,
+) -> Vec<Sighted> {
+    nests.clear();
+    let mut found = units(doors, nests);
     let keys: BTreeSet<AppKey> = found.iter().map(|app| app.key).collect();
     let fronts: Vec<&App> = fronts.filter(|app| !keys.contains(&app.key)).collect();
     let (own, trees): (Vec<&App>, Vec<&App>) =
@@ -92,7 +101,7 @@ pub fn all<'a>(doors: &Doors, fronts: impl Iterator<Item = &'a App>) -> Vec<Sigh
     found
 }
 
-fn units(doors: &Doors) -> Vec<Sighted> {
+fn units(doors: &Doors, nests: &mut BTreeSet<String>) -> Vec<Sighted> {
     let Ok(root) = doors.cgroups.open(&CgroupPath::root()) else {
         return Vec::new();
     };
@@ -105,7 +114,12 @@ fn units(doors: &Doors) -> Vec<Sighted> {
             true => group.children().unwrap_or_default(),
             false => Vec::new(),
         };
+        if group.path().name() == NEST {
+            nests.insert(group.path().as_str().to_owned());
+        }
         if unit::is_app(group.path().name()) {
+            let nest = group.path().parent();
+            nests.extend(nest.map(|nest| nest.as_str().to_owned()));
             found.extend(unit_app(doors, group));
         }
         let children = children.into_iter().take(CHILDREN_MAX);

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Units of apps that are being made: whether an app may go to swap at all must be known before it
+//! has taken memory, whether it ever comes to the front or not.
+//!
+//! The cgroups in which apps were found are watched. One event is enough for a look at all of them,
+//! so the queue is waited for once after each look: whoever makes cgroups by the hundred wakes
+//! nobody by the hundred.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use limelight_core::model::unit;
+use limelight_sys::inotify::{Inotify, Watch};
+use rustix::fs::inotify::{ReadFlags, WatchFlags};
+use tracing::{debug, warn};
+
+use crate::doors::Doors;
+
+/// Most cgroups that are watched.
+const WATCHED_MAX: usize = 64;
+
+/// The source.
+#[derive(Debug)]
+pub struct NewUnits {
+    queue: Option<Inotify>,
+    /// By path below the mount point.
+    watched: BTreeMap<String, Watch>,
+}
+
+impl NewUnits {
+    /// A source that watches nothing yet.
+    pub fn new() -> NewUnits {
+        let queue = Inotify::new();
+        if let Err(error) = &queue {
+            warn!("{error}: new apps are seen at the next look only");
+        }
+        NewUnits {
+            queue: queue.ok(),
+            watched: BTreeMap::new(),
+        }
+    }
+
+    /// To wait for, once.
+    pub fn queue(&self) -> Option<&Inotify> {
+        self.queue.as_ref()
+    }
+
+    /// Watches these cgroups and no others.
+    pub fn follow(&mut self, doors: &Doors, places: &BTreeSet<String>) {
+        let Some(queue) = &self.queue else {
+            return;
+        };
+        let wanted: BTreeSet<&String> = places.iter().take(WATCHED_MAX).collect();
+        self.watched.retain(|place, watch| {
+            let keep = wanted.contains(place);
+            if !keep {
+                // It ends with its cgroup, if that is gone.
+                let _ = queue.unwatch(*watch);
+            }
+            keep
+        });
+        for place in wanted {
+            if !self.watched.contains_key(place) {
+                let path = doors.cgroup_file(place, "");
+                let kinds = WatchFlags::CREATE | WatchFlags::ONLYDIR;
+                match queue.watch(path.as_ref(), kinds) {
+                    Ok(watch) => _ = self.watched.insert(place.clone(), watch),
+                    Err(error) => debug!("{place} cannot be watched for new apps: {error}"),
+                }
+            }
+        }
+    }
+
+    /// Whether the unit of an app was made since the last time.
+    pub fn take(&mut self) -> bool {
+        let events = self.queue.as_ref().map(Inotify::events);
+        let events = events.and_then(Result::ok).unwrap_or_default();
+        // Ended with its cgroup: one of the same path is watched anew.
+        let ended = events
+            .iter()
+            .filter(|e| e.flags.contains(ReadFlags::IGNORED));
+        let ended: BTreeSet<Watch> = ended.filter_map(|event| event.watch).collect();
+        self.watched.retain(|_, watch| !ended.contains(watch));
+        // An overflow says nothing of what was lost.
+        events.iter().any(|event| match &event.name {
+            Some(name) => unit::is_app(name),
+            None => event.flags.contains(ReadFlags::QUEUE_OVERFLOW),
+        })
+    }
+}
+
+impl Default for NewUnits {
+    fn default() -> Self {
+        NewUnits::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doors::Roots;
+    use std::fs;
+
+    #[test]
+    fn units_of_apps_are_seen_where_apps_were() {
+        let temp = tempfile::tempdir().unwrap();
+        for directory in ["proc", "sys", "cgroup/a", "cgroup/b"] {
+            fs::create_dir_all(temp.path().join(directory)).unwrap();
+        }
+        let roots = Roots {
+            proc: temp.path().join("proc"),
+            sys: temp.path().join("sys"),
+            cgroup: Some(temp.path().join("cgroup")),
+            ..Roots::default()
+        };
+        let doors = Doors::open(roots).unwrap();
+        let make = |path: &str| fs::create_dir(temp.path().join("cgroup").join(path)).unwrap();
+        let places = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let mut units = NewUnits::new();
+        units.follow(&doors, &places(&["/a", "/b", "/none"]));
+        assert!(!units.take());
+        make("a/other.scope");
+        assert!(!units.take());
+        make("a/app-x-1.scope");
+        assert!(units.take());
+        assert!(!units.take());
+        units.follow(&doors, &places(&["/b"]));
+        make("a/app-y-1.scope");
+        assert!(!units.take());
+        // Removed and made again.
+        fs::remove_dir(temp.path().join("cgroup/b")).unwrap();
+        assert!(!units.take());
+        make("b");
+        units.follow(&doors, &places(&["/b"]));
+        make("b/app-z-1.scope");
+        assert!(units.take());
+    }
+}
