@@ -83,6 +83,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::SwapSoak(work) => swap_soak::run(stage, &work),
         Work::CacheModel(pattern) => cache_model::run(stage, pattern),
         Work::Rotation(work) => rotation::run(stage, &work),
+        Work::RotationReal(work) => rotation::run_real(stage, &work),
         Work::WindowRules => windows::rules(stage),
         Work::WindowSources => window_sources::run(stage),
         Work::WindowOracle(work) => window_oracle::run(stage, &work),

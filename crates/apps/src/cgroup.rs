@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
@@ -160,6 +162,34 @@ pub fn remove_all() -> Result<()> {
         if directory != Path::new(ROOT) {
             fs::remove_dir(directory)
                 .with_context(|| format!("cannot remove {}", directory.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Kills everything in the cgroups below `slice`, which is relative to [`ROOT`], and removes them; the slice itself
+/// stays, and need not be there.
+pub fn kill_below(slice: &str, limit: Duration) -> Result<()> {
+    let slice = Path::new(ROOT).join(slice);
+    if !slice.is_dir() {
+        return Ok(());
+    }
+    let mut directories = Vec::new();
+    visit(&slice, &mut |directory| {
+        directories.push(directory.to_owned());
+        Ok(())
+    })?;
+    for directory in directories.iter().skip(1) {
+        write(&directory.join("cgroup.kill"), "1")?;
+    }
+    let deadline = Instant::now() + limit;
+    for directory in directories.iter().skip(1).rev() {
+        while let Err(error) = fs::remove_dir(directory) {
+            if Instant::now() > deadline {
+                return Err(error)
+                    .with_context(|| format!("cannot remove {}", directory.display()));
+            }
+            sleep(Duration::from_millis(10));
         }
     }
     Ok(())

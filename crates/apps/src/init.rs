@@ -19,6 +19,7 @@ use crate::kernel_log::KernelLog;
 use crate::machine;
 use crate::plan::{Cell, Plan, Record};
 use crate::record::{self, Reporter};
+use crate::systemd;
 
 /// Where the lab puts the plan.
 pub const PLAN: &str = "/plan.json";
@@ -51,6 +52,30 @@ fn boot() -> Result<()> {
     block_sigchld();
     record::make_port_raw()?;
     let plan = plan()?;
+    if plan.machine.systemd {
+        return systemd::become_init(&plan);
+    }
+    carry_out(&plan, clean_up)
+}
+
+/// Carries out the plan as a service of a guest whose PID 1 is systemd, and powers off.
+pub fn session() -> ! {
+    let outcome = (|| -> Result<()> {
+        // SAFETY: prctl with these arguments only makes orphans ours.
+        unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
+        block_sigchld();
+        carry_out(&plan()?, clean_up_session)
+    })();
+    if let Err(error) = outcome {
+        eprintln!("limelight-guest: {error:#}");
+    }
+    power_off();
+}
+
+/// What puts the machine back into the state that a cell found.
+type CleanUp = fn(&Plan) -> Result<()>;
+
+fn carry_out(plan: &Plan, clean_up: CleanUp) -> Result<()> {
     record::write(&Record::Up {
         kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?
             .trim()
@@ -61,7 +86,7 @@ fn boot() -> Result<()> {
         Ok(_ballast) => {
             let mut log = KernelLog::open()?;
             for (index, cell) in plan.cells.iter().enumerate() {
-                run_cell(&plan, index, cell, &mut log)?;
+                run_cell(plan, index, cell, &mut log, clean_up)?;
             }
         }
         Err(error) => {
@@ -74,7 +99,13 @@ fn boot() -> Result<()> {
 }
 
 /// Runs one cell and puts the machine back into the state it found.
-fn run_cell(plan: &Plan, index: usize, cell: &Cell, log: &mut KernelLog) -> Result<()> {
+fn run_cell(
+    plan: &Plan,
+    index: usize,
+    cell: &Cell,
+    log: &mut KernelLog,
+    clean_up: CleanUp,
+) -> Result<()> {
     log.forget();
     let limit = Duration::from_secs(cell.limit_s.into());
     let runner = Command::new("/proc/self/exe")
@@ -155,17 +186,33 @@ fn reap(pid: i32) -> Result<Option<ExitStatus>> {
     }
 }
 
+/// As [`clean_up`], among processes and cgroups that are not ours: what a cell has left is our child, or in a
+/// cgroup where cells start apps.
+fn clean_up_session(plan: &Plan) -> Result<()> {
+    for slice in [
+        "app.slice",
+        "background.slice",
+        systemd::APPS,
+        systemd::SESSION,
+    ] {
+        cgroup::kill_below(slice, REAP_LIMIT)?;
+    }
+    let children = format!("/proc/self/task/{}/children", std::process::id());
+    let left = fs::read_to_string(&children).with_context(|| format!("cannot read {children}"))?;
+    for pid in left.split_whitespace().filter_map(|pid| pid.parse().ok()) {
+        // SAFETY: our child, which has not been waited for.
+        unsafe { libc::kill(pid, libc::SIGKILL) };
+    }
+    await_children()?;
+    remove_limelights_files()?;
+    machine::reset(&plan.machine)
+}
+
 /// Kills what is left, removes its cgroups and files, and resets page replacement, swap and caches.
 fn clean_up(plan: &Plan) -> Result<()> {
     // SAFETY: from PID 1 this reaches every process but itself.
     unsafe { libc::kill(-1, libc::SIGKILL) };
-    let deadline = Instant::now() + REAP_LIMIT;
-    while children_left()? {
-        if Instant::now() > deadline {
-            bail!("some processes do not die within {REAP_LIMIT:?}");
-        }
-        await_sigchld(Duration::from_millis(100));
-    }
+    await_children()?;
     // The last task of a cgroup leaves it a moment after it was reaped.
     let deadline = Instant::now() + REAP_LIMIT;
     while let Err(error) = cgroup::remove_all() {
@@ -174,12 +221,29 @@ fn clean_up(plan: &Plan) -> Result<()> {
         }
         sleep(Duration::from_millis(20));
     }
+    remove_limelights_files()?;
+    machine::reset(&plan.machine)
+}
+
+fn remove_limelights_files() -> Result<()> {
     for directory in ["/run/limelight", "/var/lib/limelight", "/etc/limelight"] {
         if Path::new(directory).exists() {
             fs::remove_dir_all(directory).with_context(|| format!("cannot remove {directory}"))?;
         }
     }
-    machine::reset(&plan.machine)
+    Ok(())
+}
+
+/// Waits until no child is left.
+fn await_children() -> Result<()> {
+    let deadline = Instant::now() + REAP_LIMIT;
+    while children_left()? {
+        if Instant::now() > deadline {
+            bail!("some processes do not die within {REAP_LIMIT:?}");
+        }
+        await_sigchld(Duration::from_millis(100));
+    }
+    Ok(())
 }
 
 /// Whether PID 1 still has children; those that have ended are reaped.

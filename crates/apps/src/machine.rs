@@ -69,9 +69,7 @@ pub fn mount_kernel_file_systems() -> Result<()> {
 
 /// Brings the machine into the plan's state, modules first; returns the memory that nobody else gets.
 pub fn set_up(machine: &Machine) -> Result<Option<Mapping>> {
-    for module in &machine.modules {
-        load_module(module)?;
-    }
+    load_modules(machine)?;
     if !Path::new("/sys/kernel/config/nullb").is_dir() && Path::new("/sys/kernel/config").is_dir() {
         // configfs was a module until a moment ago.
         let _ = mount("configfs", "/sys/kernel/config", "configfs", "");
@@ -122,6 +120,14 @@ pub fn set_up(machine: &Machine) -> Result<Option<Mapping>> {
     }
     reset(machine)?;
     machine.free_mib.map(ballast).transpose()
+}
+
+/// Loads the plan's modules.
+pub fn load_modules(machine: &Machine) -> Result<()> {
+    machine
+        .modules
+        .iter()
+        .try_for_each(|path| load_module(path))
 }
 
 /// A line of `/proc/meminfo`, in KiB.

@@ -23,6 +23,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Part {
+    /// Carry out /plan.json as a service, where systemd is PID 1.
+    Session,
     /// Run one cell of /plan.json.
     Cell {
         /// Index of the cell, from 0.
@@ -152,6 +154,7 @@ fn main() -> ExitCode {
 
 fn run(part: Part) -> Result<u8> {
     match part {
+        Part::Session => init::session(),
         Part::Cell { index } => return Ok(cell::run(index)? as u8),
         Part::Viewer { spec } => viewer::run(&parse(&spec)?)?,
         Part::Primer { spec } => viewer::prime(&parse(&spec)?)?,

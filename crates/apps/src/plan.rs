@@ -26,6 +26,9 @@ pub struct Machine {
     /// Device of the Debian root file system (ext4) that real apps are chrooted into, e.g.
     /// `/dev/vdb`. It is mounted read-write: give the machine a snapshot.
     pub rootfs: Option<String>,
+    /// Whether that file system's systemd is PID 1 and runs the cells; real apps then need no chroot.
+    #[serde(default)]
+    pub systemd: bool,
     /// Where anonymous memory may go.
     pub swap: Swap,
     /// Value for `/sys/kernel/mm/lru_gen/enabled`: 0 is the two-list LRU, 7 is MGLRU; absent
@@ -138,6 +141,12 @@ pub enum Arm {
     KillOnly,
     /// Swap for every app, and that killer when swap is full.
     SwapAll,
+    /// Swap, and Debian's earlyoom.
+    Earlyoom,
+    /// Swap, and Debian's nohang.
+    Nohang,
+    /// Swap, and Debian's systemd-oomd.
+    SystemdOomd,
     /// `limelightd` on the distribution's kernel.
     LimelightOnDebian,
     /// `limelightd` on our kernel.

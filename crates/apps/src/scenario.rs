@@ -71,6 +71,8 @@ pub enum Work {
     PrezeroEngines(PrezeroEngines),
     /// SWAP's experiment: 24 apps launched in turn.
     Rotation(Rotation),
+    /// The same with real programs on an X server, where systemd is PID 1.
+    RotationReal(Rotation),
     /// An app takes memory without end.
     Leak(Leak),
     /// Processes, cgroups and apps come and go while memory is short.
@@ -149,7 +151,7 @@ pub struct SwapSoak {
     pub storm_every: u32,
 }
 
-/// Parameters of `rotation`.
+/// Parameters of `rotation` and `rotation-real`.
 ///
 /// Values, without a prefix over all apps and with `keep_`, `normal_` or `disposable_` of a class; the first round,
 /// in which every app is new, has only `first_mean_us` and counts in no other delay or fault: `launch_{mean,p50,p95}_us` from the
@@ -157,7 +159,7 @@ pub struct SwapSoak {
 /// `{cold,warm}_launches`, `launch_major_faults`, `kills` and `failed_launches` (apps that died, and those of them
 /// while the user waited, both in all rounds), `swapped_pages` (the most that each life of each app had in swap, summed
 /// up, in all rounds), `swapped_apps` (lives with any), `refaulted_{anon,file}_pages` (in all rounds).
-/// Without a class: `living_apps` at the end, `{files,swap}_{read,written}_kib` of the disks,
+/// Without a class: `living_apps` at the end, `{files,swap}_{read,written}_kib` of the disks, `swap_{reads,writes}` in requests,
 /// `swap_blocks_used` and `swap_block_hottest` (accesses of the block with the most; all rounds), `vmstat_*`, `oom_kills`.
 /// Series: `launch_us`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

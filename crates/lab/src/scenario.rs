@@ -215,6 +215,9 @@ pub fn arm_name(arm: Arm) -> &'static str {
         Arm::InitOnFree => "init-on-free",
         Arm::KillOnly => "kill-only",
         Arm::SwapAll => "swap-all",
+        Arm::Earlyoom => "earlyoom",
+        Arm::Nohang => "nohang",
+        Arm::SystemdOomd => "systemd-oomd",
         Arm::LimelightOnDebian => "limelight-on-debian",
         Arm::Limelight => "limelight",
     }
@@ -270,6 +273,15 @@ pub struct FlashSpeed {
     pub request_kib: u32,
 }
 
+/// How fast virtio disks are, all together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskSpeed {
+    /// Requests in a second of the host's time.
+    pub requests_per_s: u32,
+    /// Size of a request, in KiB, from which on it counts as several.
+    pub request_kib: u32,
+}
+
 /// The machine a variant needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineSize {
@@ -287,14 +299,16 @@ pub struct MachineSize {
     pub swap_mib: u32,
     /// Debian packages of the root file system to mount; empty for none.
     pub rootfs_packages: Vec<String>,
+    /// Whether the root file system's systemd is PID 1; it must have the package.
+    pub systemd: bool,
     /// Time that each request of the data disk takes, in nanoseconds, however many are under way:
     /// the disk is then in guest memory, with a file system in either mode. 0: as fast as the host.
     pub request_nsec: u32,
     /// A flash disk in guest memory for the data disk's files and, where the variant swaps to a disk, for
     /// its swap; sizes are those above.
     pub flash: Option<FlashSpeed>,
-    /// Requests a second that all virtio disks together serve. `None`: as many as the host does.
-    pub disk_iops: Option<u32>,
+    /// What all virtio disks together serve. `None`: as much as the host does.
+    pub disk_speed: Option<DiskSpeed>,
     /// Disks that are read for their zeroes.
     pub zero_disks: Vec<ZeroDisk>,
     /// The guest can have BFQ schedule its disks.
@@ -316,9 +330,10 @@ impl Default for MachineSize {
             data_mib: 0,
             swap_mib: 256,
             rootfs_packages: Vec::new(),
+            systemd: false,
             request_nsec: 0,
             flash: None,
-            disk_iops: None,
+            disk_speed: None,
             zero_disks: Vec::new(),
             bfq: false,
             cache_model: false,

@@ -8,6 +8,7 @@ use std::path::Path;
 use crate::record::Reporter;
 use crate::response::quantile;
 
+use super::app::Launched;
 use super::table::Class;
 
 /// Sums of one class.
@@ -38,26 +39,24 @@ pub struct Charges {
 }
 
 impl Charges {
-    /// Of the cgroup in `directory`. A kernel without `memory.swap.peak` (before 6.5) has what is in swap now.
-    pub fn of(directory: &Path) -> Self {
+    /// Of the cgroup in `directory`; none when it is gone. A kernel without `memory.swap.peak` (before 6.5) has what is in swap now.
+    pub fn of(directory: &Path) -> Option<Self> {
         let number = |file: &str| -> Option<u64> {
             let text = fs::read_to_string(directory.join(file)).ok()?;
             text.trim().parse().ok()
         };
-        let stat = fs::read_to_string(directory.join("memory.stat")).unwrap_or_default();
+        let stat = fs::read_to_string(directory.join("memory.stat")).ok()?;
         let keyed = |name: &str| {
             stat.lines()
                 .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
                 .unwrap_or(0)
         };
-        Charges {
-            swap_peak_pages: number("memory.swap.peak")
-                .or_else(|| number("memory.swap.current"))
-                .unwrap_or(0)
-                / crate::memory::PAGE as u64,
+        let swapped = number("memory.swap.peak").or_else(|| number("memory.swap.current"))?;
+        Some(Charges {
+            swap_peak_pages: swapped / crate::memory::PAGE as u64,
             refaulted_anon: keyed("workingset_refault_anon"),
             refaulted_file: keyed("workingset_refault_file"),
-        }
+        })
     }
 }
 
@@ -75,7 +74,8 @@ impl Tally {
     }
 
     /// A launch took so long. In the first round every app is new.
-    pub fn launched(&mut self, class: Class, first: bool, cold: bool, delay_us: f64, faults: u64) {
+    pub fn launched(&mut self, class: Class, first: bool, cold: bool, launched: &Launched) {
+        let delay_us = launched.delay_ns as f64 / 1000.0;
         if first {
             self.first_us.push(delay_us);
             return;
@@ -87,7 +87,7 @@ impl Tally {
             &mut sums.warm_us
         };
         delays.push(delay_us);
-        sums.major_faults += faults;
+        sums.major_faults += launched.major_faults;
     }
 
     /// An app died before it was told to.
@@ -184,9 +184,13 @@ mod tests {
     #[test]
     fn classes_add_up_and_the_first_round_is_kept_apart() {
         let mut tally = Tally::default();
-        tally.launched(Class::Keep, true, true, 900.0, 5);
-        tally.launched(Class::Keep, false, false, 10.0, 1);
-        tally.launched(Class::Disposable, false, true, 30.0, 2);
+        let launched = |delay_us: u64, major_faults| Launched {
+            delay_ns: delay_us * 1000,
+            major_faults,
+        };
+        tally.launched(Class::Keep, true, true, &launched(900, 5));
+        tally.launched(Class::Keep, false, false, &launched(10, 1));
+        tally.launched(Class::Disposable, false, true, &launched(30, 2));
         tally.killed(Class::Disposable);
         let charges = Charges {
             swap_peak_pages: 7,

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde::{Deserialize, Serialize};
 
 use super::tsc;
-use crate::scenario::{Bus, Kernel, Mode, ZeroDisk, Zeroes};
+use crate::scenario::{Bus, DiskSpeed, Kernel, Mode, ZeroDisk, Zeroes};
 
 /// The emulator.
 pub const QEMU: &str = "qemu-system-x86_64";
@@ -47,8 +47,8 @@ pub struct Machine {
     pub vcpus: u32,
     /// Raw images, `/dev/vda` first. They are not written to.
     pub disks: Vec<PathBuf>,
-    /// Requests a second that the disks serve together; `None`: as many as the host does.
-    pub disk_iops: Option<u32>,
+    /// What the disks serve together; `None`: as much as the host does.
+    pub disk_speed: Option<DiskSpeed>,
     /// Disks that are read for their zeroes, with the file of those that have one.
     pub zero_disks: Vec<(ZeroDisk, Option<PathBuf>)>,
     /// How time passes.
@@ -177,8 +177,12 @@ impl Machine {
             qemu.args(["-plugin", plugin]);
         }
         // One group: they are partitions of one slow disk.
-        let throttle = self.disk_iops.map_or(String::new(), |iops| {
-            format!(",throttling.group=disk,throttling.iops-total={iops}")
+        let throttle = self.disk_speed.map_or(String::new(), |speed| {
+            format!(
+                ",throttling.group=disk,throttling.iops-total={},throttling.iops-size={}",
+                speed.requests_per_s,
+                speed.request_kib * 1024
+            )
         });
         for (index, disk) in self.disks.iter().enumerate() {
             qemu.args([
@@ -253,7 +257,7 @@ mod tests {
             memory_mib: 160,
             vcpus: 2,
             disks: vec!["a,b".into(), "c".into()],
-            disk_iops: None,
+            disk_speed: None,
             zero_disks: Vec::new(),
             mode,
             accelerator,
@@ -330,9 +334,13 @@ mod tests {
     #[test]
     fn slow_disks_share_their_requests() {
         let mut machine = machine(Mode::Fast, Accelerator::Tcg);
-        machine.disk_iops = Some(120);
+        machine.disk_speed = Some(DiskSpeed {
+            requests_per_s: 120,
+            request_kib: 48,
+        });
         let line = self::line(&machine);
-        let words = "throttling.group=disk,throttling.iops-total=120,file=";
+        let words =
+            "throttling.group=disk,throttling.iops-total=120,throttling.iops-size=49152,file=";
         assert_eq!(line.matches(words).count(), 2, "{line}");
     }
 

@@ -70,6 +70,8 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &prezero::CACHE,
         &rotation::Rotation,
         &kill_latency::KillLatency,
+        &rotation::Rivals,
+        &rotation::Real,
         &overhead::Overhead,
         &soak::Soak,
         &swap_soak::SwapSoak,

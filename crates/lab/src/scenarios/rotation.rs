@@ -5,6 +5,10 @@
 //! Its flash is an eMMC 5.0 of that time's middle class, whose maker gives 260 MB/s and 6,000 and 5,000
 //! random requests of 4 KiB a second for reads and writes (Samsung, 128 GB, 2015). One request at a time, each
 //! of 180 us and at most 48 KiB, comes to 5,500 requests and 270 MB a second. Files and swap share it.
+//!
+//! `rotation-rivals` is the same beside Debian's packaged killers, which need systemd and a machine whose disks are not in its own memory.
+//! Those disks are as fast as the eMMC would be for the guest: an emulated processor does in a second of the host's time
+//! about a seventh of what exact mode's does in one of its own, and the disk is slowed by as much. `rotation-real` launches ten of Debian's programs there.
 
 use std::time::Duration;
 
@@ -14,19 +18,36 @@ use limelight_apps::scenario::{Rotation as Parameters, Work};
 use super::terms::{LIMELIGHT, ON_DEBIAN};
 use crate::results::Aggregates;
 use crate::scenario::{
-    ArmOn, Better, FlashSpeed, Kernel, Kind, Lru, MachineSize, Metric, Mode, Scenario, SwapKind,
-    Task, Variant, Verdict,
+    ArmOn, Better, DiskSpeed, FlashSpeed, Kernel, Kind, Lru, MachineSize, Metric, Mode, Scenario,
+    SwapKind, Task, Variant, Verdict,
 };
 
 /// See the module.
 pub struct Rotation;
 
+/// See the module.
+pub struct Rivals;
+
+/// See the module.
+pub struct Real;
+
 const KILL_ONLY: ArmOn = ArmOn::new(Arm::KillOnly, Kernel::Debian);
 const SWAP_ALL: ArmOn = ArmOn::new(Arm::SwapAll, Kernel::Debian);
 
+const EARLYOOM: ArmOn = ArmOn::new(Arm::Earlyoom, Kernel::Debian);
+const NOHANG: ArmOn = ArmOn::new(Arm::Nohang, Kernel::Debian);
+const SYSTEMD_OOMD: ArmOn = ArmOn::new(Arm::SystemdOomd, Kernel::Debian);
+const RIVALS: [ArmOn; 3] = [EARLYOOM, NOHANG, SYSTEMD_OOMD];
+
 const TASK: &str = "24-apps";
+const TASK_REAL: &str = "10-programs";
 const EMMC: FlashSpeed = FlashSpeed {
     request_nsec: 180_000,
+    request_kib: 48,
+};
+/// The same for a guest that runs at a seventh of exact mode's speed.
+const EMMC_OUTSIDE: DiskSpeed = DiskSpeed {
+    requests_per_s: 800,
     request_kib: 48,
 };
 /// What SWAP gained: the mean launch delay against both of the others.
@@ -91,61 +112,241 @@ impl Scenario for Rotation {
     }
 
     fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
-        let mut verdicts = Vec::new();
-        for variant in aggregates.variants() {
-            for arm in [ON_DEBIAN, LIMELIGHT] {
-                for (base, part) in [(SWAP_ALL, OF_SWAP_ALL), (KILL_ONLY, OF_KILL_ONLY)] {
-                    let ratio = aggregates.ratio(&variant, TASK, "launch_mean_us", arm, base);
-                    verdicts.extend(ratio.map(|ratio| {
-                        Verdict::new(
-                            format!("{variant}: a launch on {arm} takes at most {part:.2} of {base} in the mean"),
-                            ratio <= part,
-                            format!("{ratio:.3}"),
-                        )
-                    }));
-                }
-                for (name, what) in [
-                    ("keep_kills", "no app of class keep is killed"),
-                    (
-                        "disposable_swapped_pages",
-                        "no page of a disposable app is swapped",
-                    ),
-                    ("oom_kills", "the kernel's OOM killer does not fire"),
-                ] {
-                    let samples = aggregates.samples(&variant, arm, TASK, name);
-                    if let Some(most) = samples.iter().copied().reduce(f64::max) {
-                        verdicts.push(Verdict::new(
-                            format!("{variant}: on {arm}, {what}"),
-                            most == 0.0,
-                            format!("{most} at the most in {} runs", samples.len()),
-                        ));
-                    }
-                }
-            }
-        }
-        verdicts
+        must_hold(aggregates, TASK)
     }
 
     fn metrics(&self) -> Vec<Metric> {
-        let metric = |name, label| Metric {
-            name,
-            label,
-            better: Better::Lower,
-        };
+        metrics()
+    }
+}
+
+impl Scenario for Rivals {
+    fn name(&self) -> &'static str {
+        "rotation-rivals"
+    }
+
+    fn about(&self) -> &'static str {
+        "the same beside earlyoom, nohang and systemd-oomd, where systemd is PID 1"
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Benchmark
+    }
+
+    fn variants(&self) -> Vec<Variant> {
+        Variant::product(&[Lru::Mglru], &[SwapKind::Disk, SwapKind::Zram], &["emmc"])
+    }
+
+    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
+        let [earlyoom, nohang, systemd_oomd] = RIVALS;
         vec![
-            metric("launch_mean_us", "mean launch"),
-            metric("launch_p50_us", "median launch"),
-            metric("launch_p95_us", "95 % of launches"),
-            metric("keep_launch_mean_us", "keep"),
-            metric("normal_launch_mean_us", "normal"),
-            metric("disposable_launch_mean_us", "disposable"),
-            metric("keep_kills", "keep killed"),
-            metric("normal_kills", "normal killed"),
-            metric("disposable_kills", "disposable killed"),
-            metric("disposable_swapped_pages", "disposable pages swapped"),
-            metric("swap_written_kib", "KiB swapped out"),
-            metric("swap_block_hottest", "accesses of the hottest block"),
-            metric("oom_kills", "OOM kills"),
+            KILL_ONLY,
+            SWAP_ALL,
+            earlyoom,
+            nohang,
+            systemd_oomd,
+            ON_DEBIAN,
+            LIMELIGHT,
         ]
     }
+
+    fn machine(&self, _variant: &Variant) -> MachineSize {
+        MachineSize {
+            // An eighth of the phone's 2 GB, and what Debian's kernel takes before it counts.
+            memory_mib: 320,
+            free_mib: Some(160),
+            data_mib: 240,
+            swap_mib: 256,
+            disk_speed: Some(EMMC_OUTSIDE),
+            rootfs_packages: PACKAGES.map(String::from).to_vec(),
+            systemd: true,
+            ..MachineSize::default()
+        }
+    }
+
+    fn tasks(&self, _variant: &Variant, _arm: ArmOn) -> Vec<Task> {
+        let work = Parameters {
+            rounds: 3,
+            think_ms: 1_000,
+        };
+        vec![Task::new(TASK, Work::Rotation(work))]
+    }
+
+    fn time_limit(&self, _variant: &Variant) -> Duration {
+        Duration::from_secs(900)
+    }
+
+    fn repetitions(&self) -> u32 {
+        3
+    }
+
+    fn repetitions_per_boot(&self) -> u32 {
+        1
+    }
+
+    /// What a killer has left of systemd's services must not be the next one's to live with.
+    fn boot_per_arm(&self) -> bool {
+        true
+    }
+
+    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
+        must_hold(aggregates, TASK)
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        metrics()
+    }
+}
+
+impl Scenario for Real {
+    fn name(&self) -> &'static str {
+        "rotation-real"
+    }
+
+    fn about(&self) -> &'static str {
+        "ten of Debian's programs on Xvfb launched in turn"
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Benchmark
+    }
+
+    fn variants(&self) -> Vec<Variant> {
+        Variant::product(&[Lru::Mglru], &[SwapKind::Disk], &["emmc"])
+    }
+
+    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
+        vec![KILL_ONLY, SWAP_ALL, EARLYOOM, ON_DEBIAN, LIMELIGHT]
+    }
+
+    fn machine(&self, variant: &Variant) -> MachineSize {
+        let applications = ["xvfb", "xfonts-base", "fonts-dejavu-core"];
+        let applications = applications.into_iter().chain(APPLICATIONS);
+        MachineSize {
+            rootfs_packages: PACKAGES
+                .into_iter()
+                .chain(applications)
+                .map(String::from)
+                .collect(),
+            ..Rivals.machine(variant)
+        }
+    }
+
+    fn tasks(&self, _variant: &Variant, _arm: ArmOn) -> Vec<Task> {
+        let work = Parameters {
+            rounds: 4,
+            think_ms: 1_000,
+        };
+        vec![Task::new(TASK_REAL, Work::RotationReal(work))]
+    }
+
+    fn time_limit(&self, _variant: &Variant) -> Duration {
+        Duration::from_secs(900)
+    }
+
+    fn repetitions(&self) -> u32 {
+        3
+    }
+
+    fn repetitions_per_boot(&self) -> u32 {
+        1
+    }
+
+    /// What a killer has left of systemd's services must not be the next one's to live with.
+    fn boot_per_arm(&self) -> bool {
+        true
+    }
+
+    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
+        must_hold(aggregates, TASK_REAL)
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        metrics()
+    }
+}
+
+/// Debian's programs that are launched.
+const APPLICATIONS: [&str; 10] = [
+    "abiword",
+    "gnumeric",
+    "mousepad",
+    "netsurf-gtk",
+    "dillo",
+    "xterm",
+    "galculator",
+    "feh",
+    "gpicview",
+    "mupdf",
+];
+
+/// The killers, and what they and a user's session need.
+const PACKAGES: [&str; 6] = [
+    "systemd",
+    "dbus",
+    "libpam-systemd",
+    "systemd-oomd",
+    "earlyoom",
+    "nohang",
+];
+
+/// What is promised wherever the experiment runs; arms that are not there are not judged.
+fn must_hold(aggregates: &Aggregates, task: &str) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    for variant in aggregates.variants() {
+        for arm in [ON_DEBIAN, LIMELIGHT] {
+            let bases = [(SWAP_ALL, OF_SWAP_ALL), (KILL_ONLY, OF_KILL_ONLY)];
+            for (base, part) in bases.into_iter().chain(RIVALS.map(|rival| (rival, 1.0))) {
+                let ratio = aggregates.ratio(&variant, task, "launch_mean_us", arm, base);
+                verdicts.extend(ratio.map(|ratio| {
+                    Verdict::new(
+                        format!("{variant}: a launch on {arm} takes at most {part:.2} of {base}'s in the mean"),
+                        ratio <= part,
+                        format!("{ratio:.3}"),
+                    )
+                }));
+            }
+            for (name, what) in [
+                ("keep_kills", "no app of class keep is killed"),
+                (
+                    "disposable_swapped_pages",
+                    "no page of a disposable app is swapped",
+                ),
+                ("oom_kills", "the kernel's OOM killer does not fire"),
+            ] {
+                let samples = aggregates.samples(&variant, arm, task, name);
+                if let Some(most) = samples.iter().copied().reduce(f64::max) {
+                    verdicts.push(Verdict::new(
+                        format!("{variant}: on {arm}, {what}"),
+                        most == 0.0,
+                        format!("{most} at the most in {} runs", samples.len()),
+                    ));
+                }
+            }
+        }
+    }
+    verdicts
+}
+
+fn metrics() -> Vec<Metric> {
+    let metric = |name, label| Metric {
+        name,
+        label,
+        better: Better::Lower,
+    };
+    vec![
+        metric("launch_mean_us", "mean launch"),
+        metric("launch_p50_us", "median launch"),
+        metric("launch_p95_us", "95 % of launches"),
+        metric("keep_launch_mean_us", "keep"),
+        metric("normal_launch_mean_us", "normal"),
+        metric("disposable_launch_mean_us", "disposable"),
+        metric("keep_kills", "keep killed"),
+        metric("normal_kills", "normal killed"),
+        metric("disposable_kills", "disposable killed"),
+        metric("disposable_swapped_pages", "disposable pages swapped"),
+        metric("swap_written_kib", "KiB swapped out"),
+        metric("swap_block_hottest", "accesses of the hottest block"),
+        metric("oom_kills", "OOM kills"),
+    ]
 }

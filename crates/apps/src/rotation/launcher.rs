@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Who brings apps to the front: starts the dead anew, tells a running limelightd, and counts.
+
+use std::fs;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::cgroup::Cgroup;
+use crate::daemon::Line;
+use crate::memory::now_ns;
+use crate::process::Process;
+use crate::record::Reporter;
+
+use super::app::Launched;
+use super::killer::Killer;
+use super::table::Class;
+use super::tally::{Charges, Tally};
+
+/// How often a launch is tried when the app dies meanwhile.
+const ATTEMPTS: u32 = 5;
+/// How long the dead may take to leave their cgroup.
+const EMPTY_LIMIT: Duration = Duration::from_secs(30);
+
+/// The apps of an experiment.
+pub trait Cast {
+    /// A living app.
+    type Actor;
+
+    /// How many apps there are.
+    fn parts(&self) -> usize;
+
+    /// Name and class of an app.
+    fn part(&self, index: usize) -> (&'static str, Class);
+
+    /// Starts an app's process in its cgroup, for the `life`-th time.
+    fn start(
+        &mut self,
+        index: usize,
+        life: u64,
+        cgroup: &Cgroup,
+        sent_ns: u64,
+    ) -> Result<Self::Actor>;
+
+    /// Its main process.
+    fn process(actor: &mut Self::Actor) -> &mut Process;
+
+    /// Waits until an app that was started is ready.
+    fn started(&mut self, actor: &mut Self::Actor, sent_ns: u64) -> Result<Launched>;
+
+    /// Brings a living app to the front, and waits until it is ready.
+    fn come_to_front(&mut self, actor: &mut Self::Actor, sent_ns: u64) -> Result<Launched>;
+
+    /// What an app has complained about, for whoever looks for the cause of its death.
+    fn complaint(&self, index: usize) -> String;
+
+    /// Does with the app in front what its user would.
+    fn be_used(&mut self, actor: &mut Self::Actor) -> Result<()>;
+}
+
+/// An app that lives.
+struct Life<A> {
+    actor: A,
+    cgroup: Cgroup,
+    /// What its cgroup had seen when it was last looked at: systemd removes those that are empty.
+    charges: Charges,
+}
+
+impl<A> Life<A> {
+    fn look(&mut self) {
+        if let Some(charges) = Charges::of(self.cgroup.path()) {
+            self.charges = charges;
+        }
+    }
+}
+
+/// Keeps order among the apps.
+pub struct Launcher<C: Cast> {
+    /// Where apps have their cgroups.
+    slice: &'static str,
+    cast: C,
+    lives: Vec<Option<Life<C::Actor>>>,
+    /// How often each was started.
+    started: Vec<u64>,
+    /// Living and dead, the least recently used first.
+    order: Vec<usize>,
+    tally: Tally,
+    killer: Option<Killer>,
+    daemon: Option<Line>,
+    /// What the daemon was told and has not answered yet.
+    told: Option<String>,
+}
+
+impl<C: Cast> Launcher<C> {
+    /// A launcher of a cast, none of whom lives yet. Apps are killed by `killer`, if there is one, and `daemon`
+    /// is told who is in front.
+    pub fn new(cast: C, slice: &'static str, killer: Option<Killer>, daemon: Option<Line>) -> Self {
+        let parts = cast.parts();
+        Launcher {
+            slice,
+            cast,
+            lives: (0..parts).map(|_| None).collect(),
+            started: vec![0; parts],
+            order: Vec::new(),
+            tally: Tally::default(),
+            killer,
+            daemon,
+            told: None,
+        }
+    }
+
+    /// Ends all lives, and says what there was of them.
+    pub fn finish(mut self, reporter: &mut Reporter) -> Result<()> {
+        self.bury()?;
+        let living = self.lives.iter().flatten().count();
+        reporter.value("living_apps", living);
+        for index in 0..self.lives.len() {
+            self.end(index)?;
+        }
+        self.tally.report(reporter);
+        self.killer.take().map_or(Ok(()), Killer::stop)
+    }
+
+    /// Brings an app to the front, from nothing when it is dead, and uses it.
+    pub fn launch(&mut self, index: usize, first: bool) -> Result<()> {
+        self.bury()?;
+        self.set_active(true);
+        self.order.retain(|&other| other != index);
+        self.order.push(index);
+        self.tell_killer();
+        let sent_ns = now_ns();
+        let cold = self.lives[index].is_none();
+        let mut launched = None;
+        for _ in 0..ATTEMPTS {
+            match self.attempt(index, sent_ns) {
+                Ok(done) => {
+                    launched = Some(done);
+                    break;
+                }
+                // The user sees it vanish, and touches it again.
+                Err(_) if self.lives[index].is_some() && self.died(index) => {
+                    self.tally.failed(self.cast.part(index).1);
+                    self.bury()?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let (name, class) = self.cast.part(index);
+        let launched = launched.with_context(|| {
+            let complaint = self.cast.complaint(index);
+            format!("{name} died in each of {ATTEMPTS} launches {complaint}")
+        })?;
+        self.tally.launched(class, first, cold, &launched);
+        self.hear_daemon()?;
+        if let Some(life) = &mut self.lives[index] {
+            match self.cast.be_used(&mut life.actor) {
+                Err(error) if !self.died(index) => return Err(error),
+                _ => {}
+            }
+        }
+        self.tell_killer();
+        self.set_active(false);
+        self.bury()
+    }
+
+    fn attempt(&mut self, index: usize, sent_ns: u64) -> Result<Launched> {
+        let cold = self.lives[index].is_none();
+        if cold {
+            self.lives[index] = Some(self.start(index, sent_ns)?);
+        }
+        let name = self.cast.part(index).0;
+        let alive = || format!("{name} is not alive");
+        let life = self.lives[index].as_mut().with_context(alive)?;
+        let pid = C::process(&mut life.actor).pid();
+        self.tell_daemon(pid)?;
+        let life = self.lives[index].as_mut().with_context(alive)?;
+        match cold {
+            true => self.cast.started(&mut life.actor, sent_ns),
+            false => self.cast.come_to_front(&mut life.actor, sent_ns),
+        }
+    }
+
+    /// Starts an app's process in a cgroup of its own.
+    fn start(&mut self, index: usize, sent_ns: u64) -> Result<Life<C::Actor>> {
+        self.started[index] += 1;
+        let life = self.started[index];
+        let (name, _) = self.cast.part(index);
+        let cgroup = Cgroup::create(&format!("{}/app-{name}-{life}.scope", self.slice))?;
+        Ok(Life {
+            actor: self.cast.start(index, life, &cgroup, sent_ns)?,
+            cgroup,
+            charges: Charges::default(),
+        })
+    }
+
+    fn died(&mut self, index: usize) -> bool {
+        match &mut self.lives[index] {
+            None => true,
+            Some(life) => {
+                // A broken pipe may be seen a moment before the death.
+                let limit = Duration::from_secs(5);
+                C::process(&mut life.actor).wait(limit).is_ok()
+            }
+        }
+    }
+
+    /// Counts those that have died, removes their cgroups, and looks at the others'.
+    fn bury(&mut self) -> Result<()> {
+        for index in 0..self.lives.len() {
+            let dead = match &mut self.lives[index] {
+                Some(life) => !C::process(&mut life.actor).alive(),
+                None => false,
+            };
+            if dead {
+                self.tally.killed(self.cast.part(index).1);
+                self.end(index)?;
+            } else if let Some(life) = &mut self.lives[index] {
+                life.look();
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends an app's life, if it has one, and its cgroup.
+    fn end(&mut self, index: usize) -> Result<()> {
+        let Some(mut life) = self.lives[index].take() else {
+            return Ok(());
+        };
+        life.look();
+        self.tally.ended(self.cast.part(index).1, life.charges);
+        let Life { actor, cgroup, .. } = life;
+        drop(actor);
+        // Helpers that it has left behind, as dillo does.
+        match cgroup.set("cgroup.kill", "1") {
+            Err(error) if cgroup.path().exists() => return Err(error),
+            _ => {}
+        }
+        let deadline = now_ns() + EMPTY_LIMIT.as_nanos() as u64;
+        while let Err(error) = fs::remove_dir(cgroup.path()) {
+            if error.kind() == std::io::ErrorKind::NotFound {
+                break;
+            }
+            if now_ns() > deadline {
+                return Err(error)
+                    .with_context(|| format!("cannot remove {}", cgroup.path().display()));
+            }
+            sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    fn set_active(&self, active: bool) {
+        if let Some(killer) = &self.killer {
+            killer.set_active(active);
+        }
+    }
+
+    /// All but the app in front may die.
+    fn tell_killer(&self) {
+        if let Some(killer) = &self.killer {
+            let others = &self.order[..self.order.len() - 1];
+            let living = others.iter().filter_map(|&index| {
+                let life = self.lives[index].as_ref()?;
+                Some(life.cgroup.path().to_owned())
+            });
+            killer.set_order(living.collect());
+        }
+    }
+
+    /// Says that an app is in front, in the arms that have somebody to tell.
+    fn tell_daemon(&mut self, pid: i32) -> Result<()> {
+        self.hear_daemon()?;
+        if let Some(daemon) = &mut self.daemon {
+            let request =
+                format!(r#"{{"op":"focus","target":{{"pid":{pid}}},"source":"launcher"}}"#);
+            daemon.send(&request)?;
+            self.told = Some(request);
+        }
+        Ok(())
+    }
+
+    /// Takes the daemon's answer to the last claim. It refuses one for an app that has died meanwhile.
+    fn hear_daemon(&mut self) -> Result<()> {
+        let (Some(daemon), Some(told)) = (&mut self.daemon, self.told.take()) else {
+            return Ok(());
+        };
+        let answer = daemon.hear(&told);
+        let front = self.order.last().copied();
+        if answer.is_err() && front.is_some_and(|index| self.lives[index].is_some()) {
+            return answer;
+        }
+        Ok(())
+    }
+}
