@@ -32,17 +32,32 @@ const ADDRESSES: u64 = 1 << 56;
 struct Category {
     scan: u64,
     entry: u64,
+    /// What it must not have, likewise.
+    scan_not: u64,
+    entry_not: u64,
 }
 
 const SWAPPED: Category = Category {
     scan: 1 << 4,
     entry: 1 << 62,
+    scan_not: 0,
+    entry_not: 0,
 };
 
 /// Mapped now, of a file or of shared memory.
 const OF_FILES: Category = Category {
     scan: (1 << 2) | (1 << 3),
     entry: (1 << 61) | (1 << 63),
+    scan_not: 0,
+    entry_not: 0,
+};
+
+/// Mapped now, and of nobody else.
+const ANONYMOUS: Category = Category {
+    scan: 1 << 3,
+    entry: 1 << 63,
+    scan_not: 1 << 2,
+    entry_not: 1 << 61,
 };
 
 /// Bytes of one entry of `pagemap`, and entries that are read with one call.
@@ -99,6 +114,12 @@ impl Process {
         self.find(OF_FILES, most)
     }
 
+    /// Ranges of its memory that are mapped pages of no file, by address, until they add up to
+    /// `most` bytes. Errors as for [`Process::swapped`].
+    pub fn anonymous_pages(&self, most: u64) -> Result<Vec<AddressRange>> {
+        self.find(ANONYMOUS, most)
+    }
+
     fn find(&self, category: Category, most: u64) -> Result<Vec<AddressRange>> {
         let opened = self.dir().open_at(FILE, OFlags::RDONLY, "read");
         let file = match opened {
@@ -139,7 +160,8 @@ impl Process {
                 regions: regions.as_mut_ptr() as u64,
                 regions_len: REGIONS as u64,
                 max_pages: found.wanted(),
-                category_mask: category.scan,
+                category_inverted: category.scan_not,
+                category_mask: category.scan | category.scan_not,
                 return_mask: category.scan,
                 ..ScanArguments::default()
             };
@@ -186,7 +208,9 @@ impl Process {
                 }
                 for entry in bytes[..read].chunks_exact(ENTRY) {
                     let entry = u64::from_ne_bytes(entry.try_into().unwrap_or_default());
-                    if entry & category.entry == category.entry && found.wanted() > 0 {
+                    let is =
+                        entry & category.entry == category.entry && entry & category.entry_not == 0;
+                    if is && found.wanted() > 0 {
                         found.add(at * page, (at + 1) * page);
                     }
                     at += 1;
@@ -254,6 +278,8 @@ mod tests {
     const PRESENT: Category = Category {
         scan: 1 << 3,
         entry: 1 << 63,
+        scan_not: 0,
+        entry_not: 0,
     };
 
     fn own() -> Process {
@@ -298,6 +324,26 @@ mod tests {
             );
         }
         assert!(scanned.windows(2).all(|pair| pair[0].end < pair[1].start));
+    }
+
+    #[test]
+    fn memory_and_files_are_told_apart() {
+        let page = page_bytes() as usize;
+        let memory = vec![1u8; 4 * page];
+        let inside = (memory.as_ptr() as usize).next_multiple_of(page) as u64;
+        let code = accessible as *const () as u64;
+        let own = own();
+        let has = |ranges: &[AddressRange], address: u64| {
+            let mut all = ranges.iter();
+            all.any(|range| (range.start..range.end).contains(&address))
+        };
+        let (files, anonymous) = (own.file_pages(u64::MAX), own.anonymous_pages(u64::MAX));
+        let (files, anonymous) = (files.unwrap(), anonymous.unwrap());
+        assert!(has(&anonymous, inside) && !has(&files, inside));
+        assert!(has(&files, code) && !has(&anonymous, code));
+        let file = File::open("/proc/self/pagemap").unwrap();
+        let looked = own.look(&file, ANONYMOUS, u64::MAX).unwrap();
+        assert!(has(&looked, inside) && !has(&looked, code));
     }
 
     #[test]

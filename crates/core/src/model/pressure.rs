@@ -26,6 +26,8 @@ const STALL_PERCENT: u32 = 10;
 pub struct Memory {
     /// `MemTotal`.
     pub total: u64,
+    /// `MemFree`: what is had without taking it from anybody.
+    pub free: u64,
     /// `MemAvailable`: free, or reclaimable without swapping if nothing were protected.
     pub available: u64,
     /// What reclaim can work with at all: free, on one of its lists, reclaimable slab, or in zram
@@ -140,6 +142,7 @@ mod tests {
             at: Duration::from_millis(at_ms),
             memory: Memory {
                 total: 160 * MIB,
+                free: available / 2,
                 available,
                 reachable: 150 * MIB,
                 swap_total: 64 * MIB,

@@ -219,6 +219,13 @@ impl Shortage {
         self.rates
     }
 
+    /// Whether what the apps work with does not fit, whatever is left at the moment: memory goes to
+    /// and fro.
+    pub fn is_crowded(&self) -> bool {
+        let total = self.thresholds.total;
+        total > 0 && self.rates.crowding >= total / 1000 * CROWDED_BACK
+    }
+
     /// Whether it may become short soon enough that the gauge must be read often.
     pub fn is_near(&self) -> bool {
         self.level != Level::Plenty || self.gauge().available < self.thresholds.swap * 2

@@ -400,6 +400,7 @@ mod tests {
     #[test]
     fn memory_that_is_short_leaves_no_room() {
         let memory = |available| Memory {
+            free: available,
             total: 800 * MIB,
             available,
             reachable: 800 * MIB,

@@ -114,9 +114,18 @@ impl Actuators {
             Step::Squeeze {
                 app,
                 home,
+                members,
                 bytes,
                 rule,
-            } => self.squeeze(*app, home, *bytes, rule),
+            } => {
+                let job = Squeeze {
+                    app: *app,
+                    place: place(home),
+                    members: members.clone(),
+                    bytes: *bytes,
+                };
+                self.squeeze(job, rule);
+            }
             Step::Return { app, members, most } => {
                 in_force.returned = Some(*app);
                 if let Some(swapper) = &self.swapper {
@@ -144,6 +153,7 @@ impl Actuators {
                 home,
                 bytes,
                 rule,
+                ..
             } => {
                 let rule = format!("{rule}: {} MiB", bytes >> 20);
                 (app, home, "memory.reclaim", "", rule)
@@ -282,15 +292,11 @@ impl Actuators {
             .drop_where(|reach, change| reach == Reach::App(app) && change.knob.ends_with(file));
     }
 
-    fn squeeze(&mut self, app: AppKey, home: &Home, bytes: u64, rule: &str) {
+    fn squeeze(&mut self, job: Squeeze, rule: &str) {
         let Some(swapper) = &self.swapper else {
             return;
         };
-        let job = Squeeze {
-            app,
-            place: place(home),
-            bytes,
-        };
+        let app = job.app;
         if swapper.squeeze(job) {
             self.in_force.swapping.squeezing = Some(app);
             self.squeezing_for = rule.to_owned();

@@ -103,6 +103,7 @@ impl Machine {
         let (id, _) = self.doors.process(app.0.id() as i32).unwrap();
         let snapshot = Snapshot {
             memory: Memory {
+                free: 0,
                 total: 1 << 40,
                 available: 1 << 40,
                 reachable: 1 << 40,

@@ -81,6 +81,7 @@ pub fn memory(doors: &Doors) -> Memory {
         .map_or(0, |pages| pages.saturating_mul(page_bytes()));
     Memory {
         total: info.total_bytes.unwrap_or(0),
+        free: info.free_bytes.unwrap_or(0),
         available: info.available_bytes.or(info.free_bytes).unwrap_or(0),
         reachable: info
             .reachable_bytes

@@ -8,7 +8,6 @@
 //! page table a moment after a return was not needed. Switch footprints stay the same from one
 //! launch to the next (ASAP, USENIX ATC 2021).
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::mpsc::Receiver;
 
@@ -17,6 +16,7 @@ use limelight_sys::pidfd::Pidfd;
 use limelight_sys::proc::Proc;
 use limelight_sys::remote_memory::{AddressRange, RemoteAdvice};
 
+use super::footprint::{lock, Footprints, Memory};
 use super::ranges::{both, either, joined, without};
 use super::{failure, Done, Errand};
 use crate::answers::Reply;
@@ -32,32 +32,24 @@ const GAP: u64 = 32 << 10;
 /// Most that is looked at of one process, in bytes.
 const LOOK_MOST: u64 = 1 << 30;
 
-/// What is known of one process.
-#[derive(Debug, Default)]
-struct Footprint {
-    /// Pages of files that it had mapped when it left the front.
-    files: Vec<AddressRange>,
-    /// Memory that it touched after it came to the front.
-    hot: Vec<AddressRange>,
-    /// What was in swap when it came to the front last.
-    missed: Vec<AddressRange>,
-}
-
-#[derive(Debug, Default)]
-struct Memory(BTreeMap<AppKey, BTreeMap<ProcessId, Footprint>>);
-
-pub(super) fn run(proc: &Path, errands: &Receiver<Errand>, reply: &Reply<Done>) {
+pub(super) fn run(
+    proc: &Path,
+    footprints: &Footprints,
+    errands: &Receiver<Errand>,
+    reply: &Reply<Done>,
+) {
     let Ok(proc) = Proc::open(&proc.to_string_lossy()) else {
         return;
     };
-    let mut memory = Memory::default();
     for errand in errands {
         match errand {
-            Errand::Remember { app, members } => memory.remember(&proc, app, &members),
-            Errand::Learn { app } => memory.learn(&proc, app),
+            Errand::Remember { app, members } => {
+                remember(&proc, &mut lock(footprints), app, &members);
+            }
+            Errand::Learn { app } => learn(&proc, &mut lock(footprints), app),
             Errand::Return { app, members, most } => {
                 let at = now();
-                let brought = memory.bring_back(&proc, app, &members, most);
+                let brought = bring_back(&proc, &mut lock(footprints), app, &members, most);
                 reply.send(Done::Returned {
                     app,
                     at,
@@ -67,7 +59,7 @@ pub(super) fn run(proc: &Path, errands: &Receiver<Errand>, reply: &Reply<Done>) 
                     failed: brought.failed,
                 });
             }
-            Errand::Forget { apps } => memory.0.retain(|app, _| !apps.contains(app)),
+            Errand::Forget { apps } => lock(footprints).retain(|app, _| !apps.contains(app)),
         }
     }
 }
@@ -79,72 +71,70 @@ struct Brought {
     failed: Option<String>,
 }
 
-impl Memory {
-    /// The app has left the front.
-    fn remember(&mut self, proc: &Proc, app: AppKey, members: &[ProcessId]) {
-        if self.0.len() >= APPS && !self.0.contains_key(&app) {
-            return;
-        }
-        let known = self.0.entry(app).or_default();
-        known.retain(|member, _| members.contains(member));
-        for &member in members {
-            let process = same_process(proc, member);
-            let ranges = process.and_then(|process| process.file_pages(LOOK_MOST).ok());
-            let mut files = joined(ranges.unwrap_or_default(), GAP);
-            files.truncate(RANGES);
-            known.entry(member).or_default().files = files;
-        }
+/// The app has left the front.
+fn remember(proc: &Proc, memory: &mut Memory, app: AppKey, members: &[ProcessId]) {
+    if memory.len() >= APPS && !memory.contains_key(&app) {
+        return;
     }
+    let known = memory.entry(app).or_default();
+    known.retain(|member, _| members.contains(member));
+    for &member in members {
+        let process = same_process(proc, member);
+        let ranges = process.and_then(|process| process.file_pages(LOOK_MOST).ok());
+        let mut files = joined(ranges.unwrap_or_default(), GAP);
+        files.truncate(RANGES);
+        known.entry(member).or_default().files = files;
+    }
+}
 
-    /// The app has been in front for a moment: what of the missing has it touched?
-    fn learn(&mut self, proc: &Proc, app: AppKey) {
-        for (&member, known) in self.0.get_mut(&app).into_iter().flatten() {
-            let missed = std::mem::take(&mut known.missed);
-            let process = same_process(proc, member).filter(|_| !missed.is_empty());
-            let Some(still) = process.and_then(|process| process.swapped(LOOK_MOST).ok()) else {
-                continue;
-            };
-            let touched = without(&missed, &still);
-            // Of what was not missing nothing new is known.
-            let before = without(&known.hot, &missed);
-            known.hot = either(&touched, &before, GAP);
-            known.hot.truncate(RANGES);
-        }
+/// The app has been in front for a moment: what of the missing has it touched?
+fn learn(proc: &Proc, memory: &mut Memory, app: AppKey) {
+    for (&member, known) in memory.get_mut(&app).into_iter().flatten() {
+        let missed = std::mem::take(&mut known.missed);
+        let process = same_process(proc, member).filter(|_| !missed.is_empty());
+        let Some(still) = process.and_then(|process| process.swapped(LOOK_MOST).ok()) else {
+            continue;
+        };
+        let touched = without(&missed, &still);
+        // Of what was not missing nothing new is known.
+        let before = without(&known.hot, &missed);
+        known.hot = either(&touched, &before, GAP);
+        known.hot.truncate(RANGES);
     }
+}
 
-    fn bring_back(
-        &mut self,
-        proc: &Proc,
-        app: AppKey,
-        members: &[ProcessId],
-        most: u64,
-    ) -> Brought {
-        let mut brought = Brought::default();
-        if self.0.len() >= APPS && !self.0.contains_key(&app) {
-            return brought;
-        }
-        let known = self.0.entry(app).or_default();
-        for &member in members {
-            let Some(process) = same_process(proc, member) else {
-                continue;
-            };
-            let known = known.entry(member).or_default();
-            // Code first: nothing runs without it.
-            let files = within(&known.files, most.saturating_sub(brought.files));
-            let advised = advise(proc, member, &files).and_then(|bytes| {
-                brought.files = brought.files.saturating_add(bytes);
-                known.missed = process.swapped(LOOK_MOST)?;
-                let room = most.saturating_sub(brought.swapped);
-                let swapped = within(&both(&known.missed, &known.hot), room);
-                advise(proc, member, &swapped)
-            });
-            match advised {
-                Ok(bytes) => brought.swapped = brought.swapped.saturating_add(bytes),
-                Err(error) => brought.failed = failure(error).or(brought.failed),
-            }
-        }
-        brought
+fn bring_back(
+    proc: &Proc,
+    memory: &mut Memory,
+    app: AppKey,
+    members: &[ProcessId],
+    most: u64,
+) -> Brought {
+    let mut brought = Brought::default();
+    if memory.len() >= APPS && !memory.contains_key(&app) {
+        return brought;
     }
+    let known = memory.entry(app).or_default();
+    for &member in members {
+        let Some(process) = same_process(proc, member) else {
+            continue;
+        };
+        let known = known.entry(member).or_default();
+        // Code first: nothing runs without it.
+        let files = within(&known.files, most.saturating_sub(brought.files));
+        let advised = advise(proc, member, &files).and_then(|bytes| {
+            brought.files = brought.files.saturating_add(bytes);
+            known.missed = process.swapped(LOOK_MOST)?;
+            let room = most.saturating_sub(brought.swapped);
+            let swapped = within(&both(&known.missed, &known.hot), room);
+            advise(proc, member, &swapped)
+        });
+        match advised {
+            Ok(bytes) => brought.swapped = brought.swapped.saturating_add(bytes),
+            Err(error) => brought.failed = failure(error).or(brought.failed),
+        }
+    }
+    brought
 }
 
 /// As many of the first ranges as have `most` bytes together.
@@ -172,6 +162,7 @@ fn advise(proc: &Proc, member: ProcessId, ranges: &[AddressRange]) -> limelight_
 
 #[cfg(test)]
 mod tests {
+    use super::super::footprint::Footprint;
     use super::*;
 
     const APP: AppKey = AppKey::Cgroup { inode: 7 };
@@ -199,18 +190,18 @@ mod tests {
         let proc = Proc::open("/proc").unwrap();
         let member = own(&proc);
         let mut memory = Memory::default();
-        memory.remember(&proc, APP, &[member]);
-        assert!(!memory.0[&APP][&member].files.is_empty(), "this program");
-        let brought = memory.bring_back(&proc, APP, &[member], u64::MAX);
+        remember(&proc, &mut memory, APP, &[member]);
+        assert!(!memory[&APP][&member].files.is_empty(), "this program");
+        let brought = bring_back(&proc, &mut memory, APP, &[member], u64::MAX);
         // Without the privilege the reason is told.
         assert!(brought.files > 0 || brought.failed.is_some(), "{brought:?}");
         let stranger = ProcessId {
             starttime: member.starttime + 1,
             ..member
         };
-        memory.remember(&proc, APP, &[stranger]);
-        assert_eq!(memory.0[&APP].len(), 1);
-        assert!(memory.0[&APP][&stranger].files.is_empty());
+        remember(&proc, &mut memory, APP, &[stranger]);
+        assert_eq!(memory[&APP].len(), 1);
+        assert!(memory[&APP][&stranger].files.is_empty());
     }
 
     #[test]
@@ -226,11 +217,11 @@ mod tests {
             missed: vec![low],
             ..Footprint::default()
         };
-        memory.0.entry(APP).or_default().insert(member, footprint);
-        memory.learn(&proc, APP);
-        assert_eq!(memory.0[&APP][&member].hot, [low, high]);
-        assert_eq!(memory.0[&APP][&member].missed, []);
-        memory.learn(&proc, APP);
-        assert_eq!(memory.0[&APP][&member].hot, [low, high]);
+        memory.entry(APP).or_default().insert(member, footprint);
+        learn(&proc, &mut memory, APP);
+        assert_eq!(memory[&APP][&member].hot, [low, high]);
+        assert_eq!(memory[&APP][&member].missed, []);
+        learn(&proc, &mut memory, APP);
+        assert_eq!(memory[&APP][&member].hot, [low, high]);
     }
 }

@@ -5,10 +5,11 @@
 //! waits for. They share nothing with the loop but their queues and the list of answers.
 
 mod bring_back;
+mod footprint;
 mod ranges;
 mod squeeze;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::sync::Arc;
@@ -19,6 +20,9 @@ use tracing::debug;
 
 use crate::answers::{answers, Answers, Reply};
 use crate::restore::Place;
+
+use footprint::Footprints;
+use squeeze::Squeezer;
 
 /// Jobs that may wait.
 const JOBS: usize = 64;
@@ -33,6 +37,8 @@ pub struct Squeeze {
     pub app: AppKey,
     /// Its cgroup.
     pub place: Place,
+    /// Its processes.
+    pub members: Vec<ProcessId>,
     /// How much, in bytes.
     pub bytes: u64,
 }
@@ -118,18 +124,21 @@ impl Swapper {
     pub fn start(cgroups: &Path, proc: &Path) -> std::io::Result<Swapper> {
         let (reply, answers) = answers()?;
         let (squeezes, queue) = sync_channel(JOBS);
-        let mount: PathBuf = cgroups.to_owned();
         let squeezed = reply.clone();
         let waits = Arc::new(AtomicU64::new(0));
-        let seen = Arc::clone(&waits);
-        spawn("limelight-squeeze", move || {
-            squeeze::run(&mount, &queue, &squeezed, &seen);
-        })?;
+        let footprints = Footprints::default();
+        let squeezer = Squeezer {
+            mount: cgroups.to_owned(),
+            proc: proc.to_owned(),
+            footprints: Arc::clone(&footprints),
+            waits: Arc::clone(&waits),
+        };
+        spawn("limelight-squeeze", move || squeezer.run(&queue, &squeezed))?;
         let (errands, queue): (_, Receiver<Errand>) = sync_channel(JOBS);
         let proc = proc.to_owned();
         let returned: Reply<Done> = reply;
         spawn("limelight-return", move || {
-            bring_back::run(&proc, &queue, &returned);
+            bring_back::run(&proc, &footprints, &queue, &returned);
         })?;
         Ok(Swapper {
             squeezes,

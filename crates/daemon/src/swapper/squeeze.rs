@@ -1,75 +1,170 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Takes memory from one app at a time, at its own expense (`memory.reclaim`).
+//! Takes memory from one app at a time.
+//!
+//! It goes out in the order of its addresses (`process_madvise(MADV_PAGEOUT)`), and what the app
+//! needs when it returns goes last, in one piece: pages that lie side by side in swap are read back
+//! side by side. Reclaim writes them in the order in which they were used, and then each one is a
+//! request of its own. What that does not find (shared memory, a kernel without it) is left to
+//! `memory.reclaim`, at the app's own expense too.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
+use std::sync::Arc;
 use std::time::Duration;
 
+use limelight_core::model::ProcessId;
 use limelight_sys::cgroup::Reclaimed;
 use limelight_sys::cgroup::{Cgroup, CgroupPath, Hierarchy};
+use limelight_sys::pidfd::Pidfd;
+use limelight_sys::proc::Proc;
+use limelight_sys::remote_memory::{AddressRange, RemoteAdvice};
 
+use super::footprint::{lock, Footprints};
+use super::ranges::{both, without};
 use super::{failure, Done, Squeeze};
 use crate::answers::Reply;
 use crate::daemon::stand_back;
-use crate::doors::now;
+use crate::doors::{now, same_process};
 
 /// Bytes that are asked for at once: between two requests the group may have ended, or somebody may
 /// wait for the disk.
 const PIECE: u64 = 2 << 20;
 
+/// Most that is looked at of one process, in bytes.
+const LOOK_MOST: u64 = 1 << 30;
+
 /// How long a group that was told to stop is waited for: what runs would take its pages back.
 const FREEZE: Duration = Duration::from_millis(200);
 
-pub(super) fn run(mount: &Path, jobs: &Receiver<Squeeze>, reply: &Reply<Done>, waits: &AtomicU64) {
-    // What it does is no hurry; the daemon's own priority is for what is.
-    stand_back();
-    for job in jobs {
-        let at = now();
-        let result = squeeze(mount, &job, waits);
-        let took = now().saturating_sub(at);
-        let (swapped, freed, failed) = match result {
-            Ok((swapped, freed)) => (swapped, freed, None),
-            Err(error) => (0, 0, failure(error)),
+/// What the thread works with.
+pub(super) struct Squeezer {
+    pub mount: PathBuf,
+    pub proc: PathBuf,
+    pub footprints: Footprints,
+    /// Goes up when somebody waits.
+    pub waits: Arc<AtomicU64>,
+}
+
+impl Squeezer {
+    pub fn run(&self, jobs: &Receiver<Squeeze>, reply: &Reply<Done>) {
+        // What it does is no hurry; the daemon's own priority is for what is.
+        stand_back();
+        for job in jobs {
+            let at = now();
+            let result = self.squeeze(&job);
+            let took = now().saturating_sub(at);
+            let (swapped, freed, failed) = match result {
+                Ok((swapped, freed)) => (swapped, freed, None),
+                Err(error) => (0, 0, failure(error)),
+            };
+            reply.send(Done::Squeezed {
+                app: job.app,
+                at,
+                took,
+                swapped,
+                freed,
+                failed,
+            });
+        }
+    }
+
+    /// Bytes that went to swap, and bytes of memory that the group has less.
+    fn squeeze(&self, job: &Squeeze) -> limelight_sys::Result<(u64, u64)> {
+        let Some(path) = CgroupPath::parse(&job.place.path) else {
+            return Ok((0, 0));
         };
-        reply.send(Done::Squeezed {
-            app: job.app,
-            at,
-            took,
-            swapped,
-            freed,
-            failed,
-        });
+        let group = Hierarchy::at(&self.mount)?.open(&path)?;
+        if group.id().0 != job.place.inode {
+            return Ok((0, 0));
+        }
+        if group.freezes()? {
+            group.wait_frozen(true, FREEZE)?;
+        }
+        let begun = self.waits.load(Ordering::Relaxed);
+        let waited_for = || self.waits.load(Ordering::Relaxed) != begun;
+        let before = usage(&group)?;
+        let mut left = job.bytes;
+        for &member in &job.members {
+            // One that has ended has nothing, and a kernel without this has the other way.
+            let pieces = self.pieces(job, member, left).unwrap_or_default();
+            let Ok(pidfd) = Pidfd::open(member.pid) else {
+                continue;
+            };
+            for piece in pieces {
+                if left == 0 || waited_for() || !pidfd.is_alive() {
+                    break;
+                }
+                if pidfd.advise(&piece, RemoteAdvice::PageOut).is_err() {
+                    break;
+                }
+                let bytes: u64 = piece.iter().map(AddressRange::bytes).sum();
+                left = left.saturating_sub(bytes);
+            }
+        }
+        let gone = before.0.saturating_sub(usage(&group)?.0);
+        let mut left = job.bytes.saturating_sub(gone);
+        // A few pages more or less are not worth another way.
+        while left > job.bytes / 4 && !waited_for() {
+            let piece = left.min(PIECE);
+            if group.reclaim(piece, None)? == Reclaimed::Less {
+                break;
+            }
+            left -= piece;
+        }
+        let after = usage(&group)?;
+        Ok((
+            after.1.saturating_sub(before.1),
+            before.0.saturating_sub(after.0),
+        ))
+    }
+
+    /// The process's memory in pieces of at most [`PIECE`], `most` bytes of it: first what it can do
+    /// without.
+    fn pieces(
+        &self,
+        job: &Squeeze,
+        member: ProcessId,
+        most: u64,
+    ) -> limelight_sys::Result<Vec<Vec<AddressRange>>> {
+        let proc = Proc::open(&self.proc.to_string_lossy())?;
+        let Some(process) = same_process(&proc, member) else {
+            return Ok(Vec::new());
+        };
+        let present = process.anonymous_pages(LOOK_MOST)?;
+        let known = lock(&self.footprints);
+        let known = known.get(&job.app).and_then(|app| app.get(&member));
+        let hot = known.map_or(&[][..], |known| &known.hot);
+        let mut ordered = without(&present, hot);
+        ordered.extend(both(&present, hot));
+        Ok(cut(&ordered, most))
     }
 }
 
-/// Bytes that went to swap, and bytes of memory that the group has less.
-fn squeeze(mount: &Path, job: &Squeeze, waits: &AtomicU64) -> limelight_sys::Result<(u64, u64)> {
-    let Some(path) = CgroupPath::parse(&job.place.path) else {
-        return Ok((0, 0));
-    };
-    let group = Hierarchy::at(mount)?.open(&path)?;
-    if group.id().0 != job.place.inode {
-        return Ok((0, 0));
-    }
-    if group.freezes()? {
-        group.wait_frozen(true, FREEZE)?;
-    }
-    let before = usage(&group)?;
-    let mut left = job.bytes;
-    let begun = waits.load(Ordering::Relaxed);
-    while left > 0 && waits.load(Ordering::Relaxed) == begun {
-        let piece = left.min(PIECE);
-        if group.reclaim(piece, None)? == Reclaimed::Less {
-            break;
+/// The first `most` bytes of ranges, in pieces of at most [`PIECE`].
+fn cut(ranges: &[AddressRange], most: u64) -> Vec<Vec<AddressRange>> {
+    let mut pieces: Vec<Vec<AddressRange>> = Vec::new();
+    let (mut left, mut room) = (most, 0);
+    for range in ranges {
+        let mut start = range.start;
+        while start < range.end && left > 0 {
+            if room == 0 {
+                pieces.push(Vec::new());
+                room = PIECE;
+            }
+            let bytes = (range.end - start).min(room).min(left);
+            if let Some(piece) = pieces.last_mut() {
+                piece.push(AddressRange {
+                    start,
+                    end: start + bytes,
+                });
+            }
+            start += bytes;
+            room -= bytes;
+            left -= bytes;
         }
-        left -= piece;
     }
-    let after = usage(&group)?;
-    Ok((
-        after.1.saturating_sub(before.1),
-        before.0.saturating_sub(after.0),
-    ))
+    pieces
 }
 
 /// Memory and swap that are charged to the group.
@@ -85,8 +180,8 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     #[test]
-    fn the_group_is_asked_piece_by_piece_and_a_stranger_of_its_name_is_not() {
-        let (temp, waits) = (tempfile::tempdir().unwrap(), AtomicU64::new(0));
+    fn what_pages_cannot_be_told_of_is_asked_of_the_group_and_never_of_a_stranger_of_its_name() {
+        let temp = tempfile::tempdir().unwrap();
         let group = temp.path().join("app");
         std::fs::create_dir(&group).unwrap();
         for (file, text) in [
@@ -104,19 +199,38 @@ mod tests {
                 path: "/app".to_owned(),
                 inode,
             },
-            bytes: PIECE + 4096,
+            members: Vec::new(),
+            bytes: 2 * PIECE,
+        };
+        let squeezer = Squeezer {
+            mount: temp.path().to_owned(),
+            proc: "/proc".into(),
+            footprints: Footprints::default(),
+            waits: Arc::default(),
         };
         let asked = || std::fs::read_to_string(group.join("memory.reclaim")).unwrap();
-        assert_eq!(
-            squeeze(temp.path(), &job(inode + 1), &waits).unwrap(),
-            (0, 0)
-        );
+        assert_eq!(squeezer.squeeze(&job(inode + 1)).unwrap(), (0, 0));
         assert_eq!(asked(), "");
-        assert_eq!(squeeze(temp.path(), &job(inode), &waits).unwrap(), (0, 0));
-        assert_eq!(asked(), "4096");
+        assert_eq!(squeezer.squeeze(&job(inode)).unwrap(), (0, 0));
+        assert_eq!(asked(), PIECE.to_string());
         std::fs::remove_dir_all(&group).unwrap();
-        assert!(squeeze(temp.path(), &job(inode), &waits)
-            .unwrap_err()
-            .is_gone());
+        assert!(squeezer.squeeze(&job(inode)).unwrap_err().is_gone());
+    }
+
+    #[test]
+    fn ranges_are_cut_to_pieces() {
+        let range = |start, end| AddressRange { start, end };
+        let all = [range(0, PIECE / 2), range(PIECE, 3 * PIECE)];
+        let pieces = cut(&all, u64::MAX);
+        let bytes =
+            |piece: &Vec<AddressRange>| -> u64 { piece.iter().map(AddressRange::bytes).sum() };
+        let sizes: Vec<u64> = pieces.iter().map(bytes).collect();
+        assert_eq!(sizes, [PIECE, PIECE, PIECE / 2]);
+        assert_eq!(
+            pieces[0],
+            [range(0, PIECE / 2), range(PIECE, PIECE + PIECE / 2)]
+        );
+        assert_eq!(cut(&all, PIECE / 4), [vec![range(0, PIECE / 4)]]);
+        assert_eq!(cut(&all, 0), Vec::<Vec<AddressRange>>::new());
     }
 }

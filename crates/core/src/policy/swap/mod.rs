@@ -87,6 +87,8 @@ pub enum Step {
         app: AppKey,
         /// Its cgroup.
         home: Home,
+        /// Its processes, ascending.
+        members: Vec<ProcessId>,
         /// How much, in bytes.
         bytes: u64,
         /// Why.
@@ -274,36 +276,42 @@ fn squeezable<'a>(known: &'a Known, snapshot: &Snapshot) -> Option<&'a Home> {
     }
 }
 
-/// Bytes that should be available. While nobody waits it is as much as the largest app has, since
-/// it may be launched next. While somebody does the disk is theirs, unless apps would have to be
-/// killed.
-fn wanted(snapshot: &Snapshot) -> u64 {
-    let level = snapshot.shortage.level();
-    let thresholds = snapshot.shortage.thresholds();
+/// Bytes that are missing, and what for. While nobody waits as much should be available as the
+/// largest app has, since it may be launched next; where memory goes to and fro as much should be
+/// free, or the launch pushes others' pages out one by one, and they come back one by one. While
+/// somebody waits the disk is theirs, unless apps would have to be killed.
+fn missing(snapshot: &Snapshot) -> Option<(u64, &'static str)> {
+    let shortage = &snapshot.shortage;
+    let thresholds = shortage.thresholds();
     let least = thresholds.swap / 4 * 5;
+    // The gauge may be a second old while there is plenty.
+    let memory = &snapshot.memory;
+    let available = memory.available.saturating_sub(snapshot.kept_cache);
     if !snapshot.settled {
-        return if level >= Level::Kill { least } else { 0 };
+        let missing = least.saturating_sub(available);
+        let urgent = shortage.level() >= Level::Kill && missing > 0;
+        return urgent.then_some((missing, "memory is short"));
     }
     let sizes = snapshot.apps.iter().map(|known| {
         let memory = known.found.memory;
         memory.resident.max(memory.allocated())
     });
     let most = (thresholds.total / LAUNCH_PART).min(LAUNCH_MOST);
-    sizes.max().unwrap_or(0).min(most).max(least)
+    let launch = sizes.max().unwrap_or(0).min(most).max(least);
+    let had = match shortage.is_crowded() {
+        true => memory.free.min(available),
+        false => available,
+    };
+    let missing = launch.saturating_sub(had);
+    (missing > 0).then_some((missing, "the next launch needs room"))
 }
 
 fn squeeze(snapshot: &Snapshot) -> Option<Step> {
     let in_force = &snapshot.in_force.swapping;
     let shortage = &snapshot.shortage;
     let now = shortage.gauge().at;
-    let wanted = wanted(snapshot);
-    // The gauge may be a second old while there is plenty.
-    let available = snapshot
-        .memory
-        .available
-        .saturating_sub(snapshot.kept_cache);
-    let missing = wanted.saturating_sub(available);
-    if missing == 0 || in_force.squeezing.is_some() {
+    let (missing, purpose) = missing(snapshot)?;
+    if in_force.squeezing.is_some() {
         return None;
     }
     let settings = &snapshot.settings.swap;
@@ -323,18 +331,16 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
         .min(known.found.memory.anonymous)
         .min(room)
         .min(SQUEEZE_MOST);
-    let purpose = match shortage.level() {
-        Level::Plenty => "for the next launch",
-        _ => "wanted",
-    };
     (bytes >= SQUEEZE_LEAST).then(|| Step::Squeeze {
         app: known.key(),
         home: home.clone(),
+        members: known.found.members.clone(),
         bytes,
         rule: format!(
-            "{} MiB available, {} {purpose}; it was used longest ago",
-            available >> 20,
-            wanted >> 20
+            "{purpose}: {} MiB available, {} MiB free, {} MiB missing; it was used longest ago",
+            snapshot.memory.available >> 20,
+            snapshot.memory.free >> 20,
+            missing >> 20
         ),
     })
 }
@@ -384,6 +390,7 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
         steps.push(Step::Squeeze {
             app: known.key(),
             home: home.clone(),
+            members: known.found.members.clone(),
             bytes,
             rule,
         });

@@ -121,6 +121,7 @@ fn snapshot(specs: &[Spec], available: u64, swap: u64) -> Snapshot {
     };
     snapshot.memory.total = 256 * MIB;
     snapshot.memory.available = available * MIB;
+    snapshot.memory.free = available * MIB / 2;
     snapshot
 }
 
