@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `limelightd` and `limelight` as a cell uses them.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::net::Shutdown;
@@ -139,20 +140,6 @@ impl Daemon {
         }
     }
 
-    /// Processor time that its threads have used, in nanoseconds.
-    pub fn cpu_ns(&self) -> Result<u64> {
-        let tasks = format!("/proc/{}/task", self.process.pid());
-        let mut sum = 0;
-        for task in fs::read_dir(&tasks).with_context(|| format!("cannot list {tasks}"))? {
-            let path = task?.path().join("schedstat");
-            let text = fs::read_to_string(&path)
-                .with_context(|| format!("cannot read {}", path.display()))?;
-            let time: Option<u64> = text.split(' ').next().and_then(|word| word.parse().ok());
-            sum += time.with_context(|| format!("{} holds {text:?}", path.display()))?;
-        }
-        Ok(sum)
-    }
-
     /// What it takes now.
     pub fn footprint(&self) -> Result<Footprint> {
         let pid = self.process.pid();
@@ -179,6 +166,29 @@ impl Daemon {
     /// Whether it runs.
     pub fn alive(&mut self) -> bool {
         self.process.alive()
+    }
+
+    /// Processor time that each of its threads has used, in nanoseconds, by the thread's name.
+    pub fn cpu_by_thread(&self) -> Result<BTreeMap<String, u64>> {
+        let tasks = format!("/proc/{}/task", self.process.pid());
+        let mut times = BTreeMap::new();
+        for task in fs::read_dir(&tasks).with_context(|| format!("cannot list {tasks}"))? {
+            let task = task?.path();
+            let read = |file| {
+                let path = task.join(file);
+                fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+            };
+            let text = read("schedstat")?;
+            let time: Option<u64> = text.split(' ').next().and_then(|word| word.parse().ok());
+            let time = time.with_context(|| format!("{} holds {text:?}", task.display()))?;
+            *times.entry(read("comm")?.trim().to_owned()).or_default() += time;
+        }
+        Ok(times)
+    }
+
+    /// Processor time that all of them have used, in nanoseconds.
+    pub fn cpu_ns(&self) -> Result<u64> {
+        Ok(self.cpu_by_thread()?.values().sum())
     }
 
     /// Its process.

@@ -49,7 +49,7 @@ pub fn run(mut stage: Stage, work: &KillLatency) -> Result<()> {
     focus(front.pid())?;
     let loads = prepared.start()?;
     let counters = Counters::now()?;
-    let cpu_before = daemon.cpu_ns()?;
+    let cpu_before = daemon.cpu_by_thread()?;
 
     let mut kills: Vec<HistoryEntry> = Vec::new();
     let mut survived = 0u64;
@@ -73,7 +73,7 @@ pub fn run(mut stage: Stage, work: &KillLatency) -> Result<()> {
         drop(victim);
         cgroup.remove()?;
     }
-    let cpu = daemon.cpu_ns()? - cpu_before;
+    let cpu = daemon.cpu_by_thread()?;
     counters.report(&mut stage.reporter.values)?;
     drop(loads);
     let dead = u64::from(!kept.alive()) + u64::from(!front.alive());
@@ -81,7 +81,13 @@ pub fn run(mut stage: Stage, work: &KillLatency) -> Result<()> {
     let reporter = &mut stage.reporter;
     reporter.value("survived", survived);
     reporter.value("innocent_dead", dead);
-    reporter.value("daemon_cpu_us", cpu as f64 / 1000.0);
+    let mut all = 0;
+    for (thread, time) in &cpu {
+        let used = time - cpu_before.get(thread).unwrap_or(&0);
+        reporter.value(format!("daemon_cpu_{thread}_us"), used / 1000);
+        all += used / 1000;
+    }
+    reporter.value("daemon_cpu_us", all);
     drop((kept, front));
     daemon.stop(&stage.reporter)?;
     stage.reporter.finish()

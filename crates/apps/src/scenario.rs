@@ -123,7 +123,8 @@ pub struct Storm {
 ///
 /// Values: `kills`, `kill_p50_us`, `kill_p99_us`, `kill_max_us`: from the last reading of the gauge
 /// at which nothing was due to the moment at which the memory was free, as the daemon's history has
-/// it; `freed_p50_kib`, `innocent_dead`, `oom_kills`, `daemon_cpu_us`. Series: `kill_us`.
+/// it; `survived`, `freed_p50_kib`, `innocent_dead`, `oom_kills`, `daemon_cpu_us`, and of each of its threads
+/// `daemon_cpu_<name>_us`. Series: `kill_us`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KillLatency {
     /// Number of apps that take memory until they are killed, one after the other.

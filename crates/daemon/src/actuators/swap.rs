@@ -330,13 +330,22 @@ impl Actuators {
             return;
         };
         for report in guard.reports() {
-            let took = report.freed.unwrap_or(report.killed);
+            // Memory ran short at some moment between the last two looks: the earlier one counts.
+            let since = |then: Duration| then.saturating_sub(report.before);
+            let done = report.freed.unwrap_or(report.killed);
+            tracing::debug!(
+                "guard: due after {:?}, killed after {:?}, free after {:?}; {:?}",
+                since(report.crossed),
+                since(report.killed),
+                report.freed.map(since),
+                report.how
+            );
             self.said.push(Said::Did {
                 at: report.crossed,
                 deed: Deed::Kill,
                 app: report.candidate.app,
                 bytes: report.bytes,
-                took: Some(took.saturating_sub(report.crossed)),
+                took: Some(since(done)),
                 reason: why_killed(&report),
                 gauge: Some((report.level, report.gauge)),
             });

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use limelight_core::model::shortage::{Gauge, Level};
 use limelight_core::policy::swap::order::{pick, Candidate};
-use limelight_sys::gauge::{GaugeFiles, Memory};
+use limelight_sys::gauge::{GaugeFiles, Memory, Paging};
 use limelight_sys::psi::Trigger;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
@@ -16,11 +16,12 @@ use crate::daemon::come_first;
 use crate::doors::now;
 
 /// How often the gauge is read, at the most and at the least.
-const OFTEN: Duration = Duration::from_millis(20);
+const OFTEN: Duration = Duration::from_millis(10);
 const SELDOM: Duration = Duration::from_secs(1);
 
-/// No machine fills all of its memory in less time.
-const FILLED: Duration = Duration::from_millis(400);
+/// No machine fills all of its memory in less time, and none takes more bytes a second.
+const FILLED: Duration = Duration::from_millis(160);
+const TAKEN: u64 = 4 << 30;
 
 /// How often is looked whether somebody who is armed has died, while memory is short.
 const LOOK: Duration = Duration::from_millis(100);
@@ -116,7 +117,8 @@ impl Watch {
             self.before = at;
             return patience(available.saturating_sub(thresholds.kill), memory.total);
         }
-        let level = self.observe(memory);
+        let paging = self.files.paging().unwrap_or_default();
+        let level = self.observe(memory, paging);
         if level >= Level::Swap {
             self.look_for_deaths();
         }
@@ -124,7 +126,7 @@ impl Watch {
             self.before = at;
             return patience(available.saturating_sub(thresholds.kill), memory.total);
         }
-        match self.due() {
+        match self.due(paging) {
             Some((candidate, target, gauge)) => self.kill(candidate, &target, gauge),
             None => self.before = at,
         }
@@ -136,8 +138,7 @@ impl Watch {
     }
 
     /// Takes a whole gauge in.
-    fn observe(&mut self, memory: Memory) -> Level {
-        let paging = self.files.paging().unwrap_or_default();
+    fn observe(&mut self, memory: Memory, paging: Paging) -> Level {
         let mut state = self.shared.state();
         let gauge = Gauge {
             at: now(),
@@ -178,7 +179,7 @@ impl Watch {
     }
 
     /// Who has to die now, if anybody has to. He is not armed any more.
-    fn due(&mut self) -> Option<(Candidate, Arc<Target>, Gauge)> {
+    fn due(&mut self, paging: Paging) -> Option<(Candidate, Arc<Target>, Gauge)> {
         {
             let mut state = self.shared.state();
             if !state.shortage.may_kill(now()) {
@@ -192,9 +193,10 @@ impl Watch {
                 *held = target.held().allocated();
             }
         }
-        // To look at all of them took its time: how does it stand now?
+        // To look at all of them took its time: how does it stand now? What paging costs does not
+        // change so fast, and for its counters the kernel itself needs memory.
         let memory = self.files.memory().ok()?;
-        let level = self.observe(memory);
+        let level = self.observe(memory, paging);
         let mut state = self.shared.state();
         let gauge = state.shortage.gauge();
         if !state.shortage.may_kill(gauge.at) {
@@ -277,9 +279,8 @@ fn remove_dead(state: &mut State, at: Duration) -> bool {
 
 /// How long it takes at least until so much memory is gone.
 fn patience(headroom: u64, total: u64) -> Duration {
-    let filled = u64::try_from(FILLED.as_micros()).unwrap_or(u64::MAX);
-    let micros = headroom.saturating_mul(filled) / total.max(1);
-    Duration::from_micros(micros).clamp(OFTEN, SELDOM)
+    let per_ms = (total / FILLED.as_millis() as u64).clamp(1, TAKEN / 1000);
+    Duration::from_millis(headroom / per_ms).clamp(OFTEN, SELDOM)
 }
 
 /// Has the kernel give the stack its pages now, not when there are none.
@@ -303,7 +304,10 @@ mod tests {
         const MIB: u64 = 1 << 20;
         assert_eq!(patience(0, 256 * MIB), OFTEN);
         assert_eq!(patience(128 * MIB, 256 * MIB), FILLED / 2);
-        assert_eq!(patience(1024 * MIB, 256 * MIB), SELDOM);
+        // More memory is not filled faster than 4 GiB a second.
+        let large = patience(1024 * MIB, 64 << 30);
+        assert!((240..=260).contains(&large.as_millis()), "{large:?}");
+        assert_eq!(patience(1024 * MIB, 256 * MIB), FILLED * 4);
         assert_eq!(patience(u64::MAX, 1), SELDOM);
         assert_eq!(patience(0, 0), OFTEN);
     }
