@@ -14,6 +14,9 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 
+/// Most kernel files fit in, so that one call reads them and another one sees their end.
+const FILE_USUAL_BYTES: usize = 4096;
+
 /// No kernel file that we read is larger; a larger one is cut off here, not read without end.
 const FILE_MAX_BYTES: u64 = 16 << 20;
 
@@ -74,7 +77,7 @@ impl Dir {
     pub fn read(&self, relative: impl AsRef<Path>) -> Result<Vec<u8>> {
         let relative = relative.as_ref();
         let fd = self.open_at(relative, OFlags::RDONLY, "read")?;
-        let mut contents = Vec::new();
+        let mut contents = Vec::with_capacity(FILE_USUAL_BYTES);
         match std::fs::File::from(fd)
             .take(FILE_MAX_BYTES)
             .read_to_end(&mut contents)

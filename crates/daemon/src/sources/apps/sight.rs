@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use limelight_core::model::{unit, App, AppKey, Home, ProcessId};
 use limelight_sys::cgroup::{Cgroup, CgroupPath};
+use limelight_sys::process::Stat;
 use limelight_sys::tree::ProcessTree;
 
 use crate::actuators::adopt::root_of_scope;
@@ -161,7 +162,9 @@ fn sighted(doors: &Doors, key: AppKey, home: Option<Home>, group: Cgroup) -> Opt
 
 /// A process that has not ended.
 fn member(doors: &Doors, pid: i32) -> Option<Member> {
-    let stat = doors.proc.process(pid).ok()?.stat().ok()?;
+    // There may be thousands: one file each, and no directory.
+    let text = doors.proc.dir().read_text(format!("{pid}/stat")).ok()?;
+    let stat = Stat::parse(&text)?;
     (!matches!(stat.state, 'Z' | 'X')).then_some(Member {
         id: ProcessId {
             pid,
