@@ -29,7 +29,9 @@ const LINES: u32 = 6_000;
 
 /// A program, its class and its document.
 struct Part {
+    /// Of its cgroup: without a hyphen, which would part the name of a launcher from it.
     name: &'static str,
+    program: &'static str,
     class: Class,
     document: &'static str,
     /// Before the document.
@@ -37,13 +39,14 @@ struct Part {
 }
 
 const fn part(
-    name: &'static str,
+    [name, program]: [&'static str; 2],
     class: Class,
     document: &'static str,
     arguments: &'static [&'static str],
 ) -> Part {
     Part {
         name,
+        program,
         class,
         document,
         arguments,
@@ -52,21 +55,31 @@ const fn part(
 
 /// Office first, browsers and a terminal next; viewers have nothing to lose.
 const PARTS: [Part; 10] = [
-    part("abiword", Keep, "letter.txt", &[]),
-    part("gnumeric", Keep, "table.csv", &["--no-splash"]),
-    part("mousepad", Keep, "notes.txt", &["--disable-server"]),
-    part("netsurf-gtk", Normal, "page.html", &[]),
-    part("dillo", Normal, "page.html", &[]),
+    part(["abiword", "abiword"], Keep, "letter.txt", &[]),
     part(
-        "xterm",
+        ["gnumeric", "gnumeric"],
+        Keep,
+        "table.csv",
+        &["--no-splash"],
+    ),
+    part(
+        ["mousepad", "mousepad"],
+        Keep,
+        "notes.txt",
+        &["--disable-server"],
+    ),
+    part(["netsurf", "netsurf-gtk"], Normal, "page.html", &[]),
+    part(["dillo", "dillo"], Normal, "page.html", &[]),
+    part(
+        ["xterm", "xterm"],
         Normal,
         "notes.txt",
         &["-sl", "5000", "-e", "tail", "-n", "5000", "-f"],
     ),
-    part("galculator", Normal, "", &[]),
-    part("feh", Disposable, "first.png", &["--auto-zoom"]),
-    part("gpicview", Disposable, "second.png", &[]),
-    part("mupdf", Disposable, "third.png", &[]),
+    part(["galculator", "galculator"], Normal, "", &[]),
+    part(["feh", "feh"], Disposable, "first.png", &["--auto-zoom"]),
+    part(["gpicview", "gpicview"], Disposable, "second.png", &[]),
+    part(["mupdf", "mupdf"], Disposable, "third.png", &[]),
 ];
 
 /// The cast.
@@ -128,7 +141,7 @@ impl Cast for Real {
             arguments.push(&document);
         }
         Ok(Actor {
-            process: start(part.name, &arguments, cgroup)?,
+            process: start(part.program, &arguments, cgroup)?,
             cgroup: cgroup.path().to_owned(),
             windows: Vec::new(),
         })
@@ -159,7 +172,7 @@ impl Cast for Real {
     }
 
     fn complaint(&self, index: usize) -> String {
-        let text = fs::read_to_string(log(PARTS[index].name)).unwrap_or_default();
+        let text = fs::read_to_string(log(PARTS[index].program)).unwrap_or_default();
         format!("and wrote: {}", text.trim())
     }
 

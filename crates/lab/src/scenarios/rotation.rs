@@ -234,7 +234,7 @@ impl Scenario for Real {
 
     fn tasks(&self, _variant: &Variant, _arm: ArmOn) -> Vec<Task> {
         let work = Parameters {
-            rounds: 4,
+            rounds: 3,
             think_ms: 1_000,
         };
         vec![Task::new(TASK_REAL, Work::RotationReal(work))]
