@@ -87,6 +87,8 @@ pub struct Swapping {
     pub squeezing: Option<AppKey>,
     /// When apps were squeezed last.
     pub squeezed: Vec<(AppKey, Duration)>,
+    /// Apps that have nothing in memory any more but what they will need when they return.
+    pub lean: Vec<AppKey>,
     /// The level of which the listeners were told last, and when.
     pub asked: Option<(Level, Duration)>,
     /// The app in front of which people were told that it grows without end, and when.

@@ -116,6 +116,7 @@ impl Actuators {
                 home,
                 members,
                 bytes,
+                dry,
                 rule,
             } => {
                 let job = Squeeze {
@@ -123,11 +124,13 @@ impl Actuators {
                     place: place(home),
                     members: members.clone(),
                     bytes: *bytes,
+                    dry: *dry,
                 };
                 self.squeeze(job, rule);
             }
             Step::Return { app, members, most } => {
                 in_force.returned = Some(*app);
+                in_force.lean.retain(|lean| lean != app);
                 if let Some(swapper) = &self.swapper {
                     swapper.ask(Errand::Return {
                         app: *app,
@@ -366,12 +369,16 @@ impl Actuators {
                     took,
                     swapped,
                     freed,
+                    lean,
                     failed,
                 } => {
                     let in_force = &mut self.in_force.swapping;
                     in_force.squeezing = None;
                     in_force.squeezed.retain(|(key, _)| *key != app);
                     in_force.squeezed.push((app, at + took));
+                    if lean && !in_force.lean.contains(&app) {
+                        in_force.lean.push(app);
+                    }
                     if let Some(why) = &failed {
                         tracing::warn!("an app could not be squeezed: {why}");
                     }
@@ -449,6 +456,7 @@ impl Actuators {
         swapping.exempt.retain(|app| !gone.contains(app));
         swapping.frozen.retain(|(app, _)| !gone.contains(app));
         swapping.squeezed.retain(|(app, _)| !gone.contains(app));
+        swapping.lean.retain(|app| !gone.contains(app));
         // An app may be gone while its cgroup is still there, and gets another process.
         let inodes: Vec<u64> = gone.iter().filter_map(own_group).collect();
         undo(&mut self.ledger, doors, |entry| {

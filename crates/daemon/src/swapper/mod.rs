@@ -41,6 +41,8 @@ pub struct Squeeze {
     pub members: Vec<ProcessId>,
     /// How much, in bytes.
     pub bytes: u64,
+    /// Also what it will need when it returns.
+    pub dry: bool,
 }
 
 /// What the thread that brings back is asked.
@@ -89,6 +91,8 @@ pub enum Done {
         swapped: u64,
         /// Bytes of memory that it has less.
         freed: u64,
+        /// Nothing is left but what it will need when it returns.
+        lean: bool,
         /// Why it was less than wanted, if it failed.
         failed: Option<String>,
     },

@@ -37,6 +37,17 @@ const LOOK_MOST: u64 = 1 << 30;
 /// How long a group that was told to stop is waited for: what runs would take its pages back.
 const FREEZE: Duration = Duration::from_millis(200);
 
+/// What came of it.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Squeezed {
+    /// Bytes that went to swap.
+    swapped: u64,
+    /// Bytes of memory that the group has less.
+    freed: u64,
+    /// Nothing is left but what the app will need.
+    lean: bool,
+}
+
 /// What the thread works with.
 pub(super) struct Squeezer {
     pub mount: PathBuf,
@@ -54,29 +65,29 @@ impl Squeezer {
             let at = now();
             let result = self.squeeze(&job);
             let took = now().saturating_sub(at);
-            let (swapped, freed, failed) = match result {
-                Ok((swapped, freed)) => (swapped, freed, None),
-                Err(error) => (0, 0, failure(error)),
+            let (squeezed, failed) = match result {
+                Ok(squeezed) => (squeezed, None),
+                Err(error) => (Squeezed::default(), failure(error)),
             };
             reply.send(Done::Squeezed {
                 app: job.app,
                 at,
                 took,
-                swapped,
-                freed,
+                swapped: squeezed.swapped,
+                freed: squeezed.freed,
+                lean: squeezed.lean,
                 failed,
             });
         }
     }
 
-    /// Bytes that went to swap, and bytes of memory that the group has less.
-    fn squeeze(&self, job: &Squeeze) -> limelight_sys::Result<(u64, u64)> {
+    fn squeeze(&self, job: &Squeeze) -> limelight_sys::Result<Squeezed> {
         let Some(path) = CgroupPath::parse(&job.place.path) else {
-            return Ok((0, 0));
+            return Ok(Squeezed::default());
         };
         let group = Hierarchy::at(&self.mount)?.open(&path)?;
         if group.id().0 != job.place.inode {
-            return Ok((0, 0));
+            return Ok(Squeezed::default());
         }
         if group.freezes()? {
             group.wait_frozen(true, FREEZE)?;
@@ -85,38 +96,45 @@ impl Squeezer {
         let waited_for = || self.waits.load(Ordering::Relaxed) != begun;
         let before = usage(&group)?;
         let mut left = job.bytes;
+        let mut able = false;
         for &member in &job.members {
+            let pieces = self.pieces(job, member, left);
             // One that has ended has nothing, and a kernel without this has the other way.
-            let pieces = self.pieces(job, member, left).unwrap_or_default();
-            let Ok(pidfd) = Pidfd::open(member.pid) else {
+            let (Ok(pieces), Ok(pidfd)) = (pieces, Pidfd::open(member.pid)) else {
                 continue;
             };
+            able = true;
             for piece in pieces {
                 if left == 0 || waited_for() || !pidfd.is_alive() {
                     break;
                 }
                 if pidfd.advise(&piece, RemoteAdvice::PageOut).is_err() {
+                    able = false;
                     break;
                 }
                 let bytes: u64 = piece.iter().map(AddressRange::bytes).sum();
                 left = left.saturating_sub(bytes);
             }
         }
-        let gone = before.0.saturating_sub(usage(&group)?.0);
-        let mut left = job.bytes.saturating_sub(gone);
-        // A few pages more or less are not worth another way.
-        while left > job.bytes / 4 && !waited_for() {
-            let piece = left.min(PIECE);
-            if group.reclaim(piece, None)? == Reclaimed::Less {
-                break;
+        let lean = able && !job.dry && left > 0 && !waited_for();
+        if job.dry || !able {
+            let gone = before.0.saturating_sub(usage(&group)?.0);
+            let mut left = job.bytes.saturating_sub(gone);
+            // A few pages more or less are not worth another way.
+            while left > job.bytes / 4 && !waited_for() {
+                let piece = left.min(PIECE);
+                if group.reclaim(piece, None)? == Reclaimed::Less {
+                    break;
+                }
+                left -= piece;
             }
-            left -= piece;
         }
         let after = usage(&group)?;
-        Ok((
-            after.1.saturating_sub(before.1),
-            before.0.saturating_sub(after.0),
-        ))
+        Ok(Squeezed {
+            swapped: after.1.saturating_sub(before.1),
+            freed: before.0.saturating_sub(after.0),
+            lean,
+        })
     }
 
     /// The process's memory in pieces of at most [`PIECE`], `most` bytes of it: first what it can do
@@ -136,7 +154,9 @@ impl Squeezer {
         let known = known.get(&job.app).and_then(|app| app.get(&member));
         let hot = known.map_or(&[][..], |known| &known.hot);
         let mut ordered = without(&present, hot);
-        ordered.extend(both(&present, hot));
+        if job.dry {
+            ordered.extend(both(&present, hot));
+        }
         Ok(cut(&ordered, most))
     }
 }
@@ -200,6 +220,7 @@ mod tests {
                 inode,
             },
             members: Vec::new(),
+            dry: false,
             bytes: 2 * PIECE,
         };
         let squeezer = Squeezer {
@@ -209,9 +230,12 @@ mod tests {
             waits: Arc::default(),
         };
         let asked = || std::fs::read_to_string(group.join("memory.reclaim")).unwrap();
-        assert_eq!(squeezer.squeeze(&job(inode + 1)).unwrap(), (0, 0));
+        assert_eq!(
+            squeezer.squeeze(&job(inode + 1)).unwrap(),
+            Squeezed::default()
+        );
         assert_eq!(asked(), "");
-        assert_eq!(squeezer.squeeze(&job(inode)).unwrap(), (0, 0));
+        assert_eq!(squeezer.squeeze(&job(inode)).unwrap(), Squeezed::default());
         assert_eq!(asked(), PIECE.to_string());
         std::fs::remove_dir_all(&group).unwrap();
         assert!(squeezer.squeeze(&job(inode)).unwrap_err().is_gone());

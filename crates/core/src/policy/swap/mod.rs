@@ -91,6 +91,8 @@ pub enum Step {
         members: Vec<ProcessId>,
         /// How much, in bytes.
         bytes: u64,
+        /// Also what it will need when it returns.
+        dry: bool,
         /// Why.
         rule: String,
     },
@@ -322,10 +324,17 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
         let mut all = in_force.squeezed.iter();
         all.any(|(app, at)| *app == key && now.saturating_sub(*at) < SQUEEZE_AGAIN)
     };
-    let (known, home) = snapshot.apps.iter().find_map(|known| {
-        let worth = !lately(known.key()) && known.found.memory.anonymous >= SQUEEZE_LEAST;
-        Some((known, squeezable(known, snapshot).filter(|_| worth)?))
-    })?;
+    // What nobody needs at once goes first, whoever has it; then all of whoever was used longest ago.
+    let worth =
+        |known: &&Known| !lately(known.key()) && known.found.memory.anonymous >= SQUEEZE_LEAST;
+    let first = |dry: bool| {
+        let mut apps = snapshot.apps.iter().filter(worth);
+        apps.find_map(|known| {
+            let may = dry || !in_force.lean.contains(&known.key());
+            Some((known, squeezable(known, snapshot).filter(|_| may)?, dry))
+        })
+    };
+    let (known, home, dry) = first(false).or_else(|| first(true))?;
     let bytes = missing
         .max(shortage.thresholds().total / SQUEEZE_PART)
         .min(known.found.memory.anonymous)
@@ -342,6 +351,7 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
             snapshot.memory.free >> 20,
             missing >> 20
         ),
+        dry,
     })
 }
 
@@ -392,6 +402,7 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
             home: home.clone(),
             members: known.found.members.clone(),
             bytes,
+            dry: true,
             rule,
         });
     }

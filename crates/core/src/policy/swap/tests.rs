@@ -248,6 +248,25 @@ fn the_oldest_is_squeezed_when_memory_gets_short_and_not_before() {
 }
 
 #[test]
+fn what_nobody_needs_at_once_goes_first_whoever_has_it() {
+    let apps = [one(Class::Normal, 1), one(Class::Keep, 2)];
+    let mut machine = snapshot(&apps, 20, 128);
+    machine.settled = true;
+    let squeezed = |machine: &Snapshot| {
+        let mut steps = grant(&Event::Tick, machine).into_iter();
+        steps.find_map(|step| match step {
+            Step::Squeeze { app, dry, .. } => Some((app, dry)),
+            _ => None,
+        })
+    };
+    assert_eq!(squeezed(&machine), Some((key(0), false)));
+    machine.in_force.swapping.lean = vec![key(0)];
+    assert_eq!(squeezed(&machine), Some((key(1), false)));
+    machine.in_force.swapping.lean = vec![key(0), key(1)];
+    assert_eq!(squeezed(&machine), Some((key(0), true)));
+}
+
+#[test]
 fn room_for_the_next_launch_is_made_while_nobody_waits() {
     let mut apps = [one(Class::Normal, 1), one(Class::Keep, 2)];
     apps[1].mib = 45;
