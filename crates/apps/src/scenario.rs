@@ -89,6 +89,8 @@ pub enum Work {
 pub enum Leaker {
     /// An app of the class normal in the background: it dies, all others live.
     Background,
+    /// The same, and the daemon may kill nobody: the kernel's OOM killer ends it, and history says whom.
+    Unguarded,
     /// The app in front: people are told, and it is nobody's victim.
     Front,
 }

@@ -11,6 +11,7 @@ use crate::daemon::Daemon;
 use crate::doors::now;
 use crate::reactor::Token;
 use crate::sources::apps::LOOK_EVERY;
+use crate::sources::pressure;
 
 /// A request that names an app which the last look did not see has another one made, but not more
 /// often than this: anybody may ask.
@@ -77,6 +78,8 @@ impl Daemon {
         if !self.app_source.is_due(at) {
             return;
         }
+        // Before anybody is forgotten.
+        self.note_oom_kills(pressure::oom_kills(&self.doors));
         // What was made a moment ago may hold nobody yet.
         if self.new_units.take() {
             self.household.look_by(at + LOOK_EVERY);

@@ -56,8 +56,6 @@ pub struct History {
     /// What listeners were not told yet.
     fresh: Vec<HistoryEntry>,
     boot: String,
-    /// The kernel's OOM kills since boot, as of the last look.
-    oom_kills: Option<u64>,
     /// `None`: nothing is written, as in a dry run.
     file: Option<Journal>,
 }
@@ -69,7 +67,6 @@ impl History {
             entries: VecDeque::new(),
             fresh: Vec::new(),
             boot,
-            oom_kills: None,
             file: None,
         };
         history.keep_in(directory);
@@ -131,32 +128,6 @@ impl History {
                 false => file.rewrite(self.entries.iter()),
             }
         }
-    }
-
-    /// Notes what the kernel's OOM killer did since the last look; `memory` is asked if it did.
-    pub fn observe_oom_kills(&mut self, kills: u64, memory: impl FnOnce() -> MemoryThen) {
-        let more = self
-            .oom_kills
-            .replace(kills)
-            .map(|last| kills.saturating_sub(last));
-        let Some(more) = more.filter(|more| *more > 0) else {
-            return;
-        };
-        let processes = match more {
-            1 => "a process".to_owned(),
-            more => format!("{more} processes"),
-        };
-        self.note(Note {
-            at: now(),
-            deed: Deed::ForeignKill,
-            app: None,
-            uid: None,
-            class: None,
-            bytes: 0,
-            took: None,
-            reason: format!("the kernel's OOM killer killed {processes}; its log says which"),
-            memory: memory(),
-        });
     }
 
     /// What was noted since this was asked last, oldest first.
@@ -381,15 +352,9 @@ mod tests {
     }
 
     #[test]
-    fn kills_of_the_kernel_are_noted_once() {
+    fn what_is_fresh_is_told_once() {
         let mut history = History::open(None, String::new());
-        for kills in [4, 4, 6, 6] {
-            history.observe_oom_kills(kills, MemoryThen::default);
-        }
-        let all: Vec<_> = history.last(9).collect();
-        assert_eq!(all.len(), 1);
-        assert_eq!(all[0].deed, Deed::ForeignKill);
-        assert!(all[0].reason.contains("2 processes"));
+        history.note(note("one"));
         assert_eq!(history.take_fresh().len(), 1);
         assert_eq!(history.take_fresh(), []);
     }

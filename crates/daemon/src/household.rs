@@ -22,6 +22,7 @@ use crate::guard::Guard;
 use crate::history::Note;
 use crate::reactor::Token;
 use crate::report::app_status;
+use crate::sources::oom::{OomKills, Seen};
 use crate::sources::pressure;
 use crate::sources::storage::StorageSource;
 use crate::swapper::{Errand, Swapper};
@@ -39,6 +40,7 @@ const VERY_SHORT: Duration = Duration::from_millis(500);
 pub struct Household {
     /// Where their memory goes.
     pub storage: StorageSource,
+    oom_kills: OomKills,
     front: Option<App>,
     /// The app in front was settled at the last look.
     settled: bool,
@@ -257,6 +259,36 @@ impl Daemon {
         self.last = snapshot;
         self.last.in_force = self.actuators.in_force.clone();
         self.tell_people();
+    }
+
+    /// Notes whom the kernel's OOM killer took, given how many it has killed since boot.
+    pub(crate) fn note_oom_kills(&mut self, total: u64) {
+        let known = self.apps.by_use();
+        let kills = &mut self.household.oom_kills;
+        let Some(seen) = kills.observe(&self.doors, total, known.iter().copied()) else {
+            return;
+        };
+        let memory = pressure::memory_then(&self.doors);
+        let mut note = |known: Option<&Known>, reason: String| {
+            self.history.note(Note {
+                at: now(),
+                deed: Deed::ForeignKill,
+                app: known.map(|known| &known.found.app),
+                uid: known.map(|known| known.found.uid),
+                class: known.map(|known| known.found.class.class),
+                bytes: known.map_or(0, |known| known.found.memory.allocated()),
+                took: None,
+                reason,
+                memory,
+            });
+        };
+        for (key, count) in &seen.apps {
+            let named = known.iter().find(|known| known.key() == *key);
+            note(named.copied(), Seen::reason(*count));
+        }
+        if seen.apps.is_empty() {
+            note(None, seen.without_app());
+        }
     }
 
     /// Passes on what people should hear.

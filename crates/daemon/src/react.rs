@@ -227,8 +227,7 @@ impl Daemon {
         }
         let reading = pressure::reading(&self.doors, now(), memory, cache.unwrap_or(0));
         self.pressure.observe(reading);
-        self.history
-            .observe_oom_kills(reading.oom_kills, || pressure::memory_then(&self.doors));
+        self.note_oom_kills(reading.oom_kills);
         let not_adoptable = topmost
             .as_ref()
             .is_some_and(|topmost| self.not_adoptable.contains(&topmost.app.key));

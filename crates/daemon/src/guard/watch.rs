@@ -29,6 +29,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// The memory of whom was killed is waited for so long, and looked for in such steps.
 const ARRIVAL: Duration = Duration::from_secs(1);
 const STEP: Duration = Duration::from_millis(1);
+/// The memory of whoever has ended comes within this time, or is somebody else's too.
+const LINGERS: Duration = Duration::from_millis(100);
 
 /// The thread's own state.
 #[derive(Debug)]
@@ -156,12 +158,13 @@ impl Watch {
         let last = state.shortage.gauge();
         let before = state.shortage.level();
         let level = state.shortage.observe(gauge);
-        if last.at > Duration::ZERO && gauge.oom_kills > last.oom_kills {
-            // The kernel was quicker.
+        // The kernel was quicker.
+        let killed = last.at > Duration::ZERO && gauge.oom_kills > last.oom_kills;
+        if killed {
             state.shortage.died(gauge.at);
         }
         drop(state);
-        if level != before {
+        if level != before || killed {
             self.shared.tell_loop();
         }
         level
@@ -220,11 +223,16 @@ impl Watch {
         let arrived = |left: u64| expected > 0 && charged.saturating_sub(left) >= expected;
         let mut left = target.charged();
         let mut freed = None;
+        let mut gone = None;
         loop {
             let at = now();
-            if arrived(left) || target.is_gone() {
+            // Whoever looks into a process's memory at its end keeps it a little longer.
+            let ended = target.is_gone() && {
+                let since = *gone.get_or_insert(at);
+                expected == 0 || at.saturating_sub(since) >= LINGERS
+            };
+            if arrived(left) || ended {
                 freed = Some(at);
-                left = target.charged();
                 break;
             }
             if at.saturating_sub(killed) >= ARRIVAL {

@@ -6,6 +6,7 @@ pub mod apps;
 pub mod control;
 pub mod evdev;
 pub mod new_units;
+pub mod oom;
 pub mod oom_score_adj;
 pub mod pressure;
 pub mod storage;

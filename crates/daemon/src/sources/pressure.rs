@@ -111,18 +111,21 @@ pub fn reading(doors: &Doors, at: Duration, memory: Memory, protected_cache: u64
     let stalled = Pressure::read(doors.proc.dir(), FILE)
         .ok()
         .and_then(|pressure| pressure.full);
-    let oom_kills = doors
-        .proc
-        .vmstat()
-        .ok()
-        .and_then(|vmstat| vmstat.get("oom_kill"));
     Reading {
         at,
         memory,
         protected_cache,
         stalled: stalled.map(|stall| Duration::from_micros(stall.total_us)),
-        oom_kills: oom_kills.unwrap_or(0),
+        oom_kills: oom_kills(doors),
     }
+}
+
+/// Processes that the kernel's OOM killer has killed since boot.
+pub fn oom_kills(doors: &Doors) -> u64 {
+    let vmstat = doors.proc.vmstat().ok();
+    vmstat
+        .and_then(|vmstat| vmstat.get("oom_kill"))
+        .unwrap_or(0)
 }
 
 /// `full avg10` in percent, for `status`.

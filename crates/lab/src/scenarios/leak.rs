@@ -17,6 +17,7 @@ const LEAK: &str = "leak";
 const FAST: &str = "fast";
 const SLOW: &str = "slow";
 const FRONT: &str = "front";
+const UNGUARDED: &str = "unguarded";
 /// A slow leak, and that of the app in front: slower than swap, faster than anybody could be asked.
 const SLOW_MIB_PER_S: u32 = 24;
 
@@ -69,6 +70,7 @@ impl Scenario for Leak {
             task(FAST, Leaker::Background, 0),
             task(SLOW, Leaker::Background, SLOW_MIB_PER_S),
             task(FRONT, Leaker::Front, SLOW_MIB_PER_S),
+            task(UNGUARDED, Leaker::Unguarded, 0),
         ]
     }
 

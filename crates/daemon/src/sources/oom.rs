@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Whom the kernel's OOM killer took.
+//!
+//! `/proc/vmstat` says that it killed, and each cgroup says how many of its processes. A cgroup that
+//! is removed as soon as it is empty cannot be asked any more: an app that ended at that time is named
+//! with the doubt that is left.
+
+use std::collections::BTreeMap;
+
+use limelight_core::model::apps::Known;
+use limelight_core::model::AppKey;
+
+use crate::doors::Doors;
+use crate::identify::{is_alive, open_home};
+
+/// How the kernel's OOM killer stood at the last look.
+#[derive(Debug, Default)]
+pub struct OomKills {
+    total: Option<u64>,
+    /// Processes killed in cgroups in which any were, by inode number.
+    groups: BTreeMap<u64, u64>,
+}
+
+/// What it did since.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// Processes killed.
+    pub processes: u64,
+    /// Whose they were: the app, and how many of its processes; `None`: it ended meanwhile, and
+    /// nobody can tell how.
+    pub apps: Vec<(AppKey, Option<u64>)>,
+}
+
+impl OomKills {
+    /// Takes in how many processes it has killed since boot; `apps` are those that were known until
+    /// now. `None`: no more than at the last look.
+    pub fn observe<'a>(
+        &mut self,
+        doors: &Doors,
+        total: u64,
+        apps: impl IntoIterator<Item = &'a Known>,
+    ) -> Option<Seen> {
+        let last = self.total.replace(total)?;
+        let processes = total.saturating_sub(last);
+        if processes == 0 {
+            return None;
+        }
+        let mut seen = Seen {
+            processes,
+            apps: Vec::new(),
+        };
+        let mut ended = Vec::new();
+        let mut told = 0;
+        for known in apps {
+            let app = &known.found.app;
+            let Some(group) = open_home(doors, app) else {
+                ended.extend((!is_alive(doors, app)).then_some(app.key));
+                continue;
+            };
+            let events = group.memory_events().ok();
+            let Some(killed) = events.and_then(|events| events.get("oom_kill")) else {
+                continue;
+            };
+            let before = match killed {
+                0 => 0,
+                killed => self.groups.insert(group.id().0, killed).unwrap_or(0),
+            };
+            let more = killed.saturating_sub(before).min(processes);
+            if more > 0 {
+                told += more;
+                seen.apps.push((app.key, Some(more)));
+            }
+        }
+        if told < processes {
+            seen.apps.extend(ended.into_iter().map(|key| (key, None)));
+        }
+        Some(seen)
+    }
+}
+
+impl Seen {
+    /// Why an app is not there any more, in words; `count` as in [`Seen::apps`].
+    pub fn reason(count: Option<u64>) -> String {
+        match count {
+            Some(count) => format!(
+                "the kernel's OOM killer killed {} of its processes",
+                match count {
+                    1 => "one".to_owned(),
+                    count => count.to_string(),
+                }
+            ),
+            None => "it ended when the kernel's OOM killer killed somebody, whose log says whom"
+                .to_owned(),
+        }
+    }
+
+    /// The same where no app was found.
+    pub fn without_app(&self) -> String {
+        let processes = match self.processes {
+            1 => "a process".to_owned(),
+            more => format!("{more} processes"),
+        };
+        format!("the kernel's OOM killer killed {processes} of no known app; its log says which")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doors::Roots;
+    use limelight_core::model::apps::{AppMemory, Apps, Found};
+    use limelight_core::model::class::{Class, Reasoned};
+    use limelight_core::model::{App, Home};
+    use std::fs;
+    use std::os::unix::fs::MetadataExt;
+    use std::time::Duration;
+
+    fn found(root: &std::path::Path, name: &str) -> Found {
+        let directory = root.join("cgroup").join(name);
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("cgroup.procs"), "7\n").unwrap();
+        fs::write(directory.join("memory.events"), "oom 0\noom_kill 0\n").unwrap();
+        let inode = fs::metadata(&directory).unwrap().ino();
+        Found {
+            app: App {
+                key: AppKey::Cgroup { inode },
+                name: name.to_owned(),
+                process: None,
+                home: Some(Home {
+                    path: format!("/{name}"),
+                    inode,
+                    own: true,
+                    adopted: false,
+                }),
+            },
+            uid: 1000,
+            started: Duration::ZERO,
+            class: Reasoned {
+                class: Class::Normal,
+                why: String::new(),
+            },
+            uses: Vec::new(),
+            untouchable: None,
+            memory: AppMemory::default(),
+            members: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn apps_are_named_by_their_groups_and_the_ended_with_doubt() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = temp.path();
+        for directory in ["proc", "sys", "cgroup", "run"] {
+            fs::create_dir(root.join(directory)).unwrap();
+        }
+        fs::write(root.join("cgroup/cgroup.procs"), "").unwrap();
+        let doors = Doors::open(Roots {
+            proc: root.join("proc"),
+            sys: root.join("sys"),
+            cgroup: Some(root.join("cgroup")),
+            runtime: root.join("run"),
+            ..Roots::default()
+        })
+        .unwrap();
+        let names = ["app-a-1.scope", "app-b-1.scope", "app-c-1.scope"];
+        let all = names.map(|name| found(root, name));
+        let [a, _, c] = all.each_ref().map(|found| found.app.key);
+        let mut apps = Apps::default();
+        apps.observe(all.to_vec(), Duration::from_secs(1));
+        let mut kills = OomKills::default();
+        let mut observe = |total| kills.observe(&doors, total, apps.by_use());
+        assert_eq!(observe(4), None, "what was before the daemon is not known");
+        assert_eq!(observe(4), None);
+
+        let events = root.join("cgroup/app-a-1.scope/memory.events");
+        fs::write(&events, "oom 1\noom_kill 2\n").unwrap();
+        let seen = observe(6).unwrap();
+        assert_eq!((seen.processes, &seen.apps[..]), (2, &[(a, Some(2))][..]));
+
+        fs::remove_dir_all(root.join("cgroup/app-c-1.scope")).unwrap();
+        let seen = observe(7).unwrap();
+        assert_eq!(seen.apps, [(c, None)]);
+        fs::write(&events, "oom 2\noom_kill 3\n").unwrap();
+        let seen = observe(8).unwrap();
+        assert_eq!(
+            seen.apps,
+            [(a, Some(1))],
+            "nobody is doubted who need not be"
+        );
+
+        let nobody = OomKills {
+            total: Some(1),
+            ..OomKills::default()
+        }
+        .observe(&doors, 2, []);
+        let nobody = nobody.unwrap();
+        assert!(nobody.apps.is_empty());
+        assert!(nobody.without_app().contains("a process of no known app"));
+    }
+}
