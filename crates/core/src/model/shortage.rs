@@ -37,7 +37,7 @@ const THRASHED_LONG: Duration = Duration::from_secs(3);
 
 /// A machine that reads back this part of its memory a second, in thousandths, in the mean over
 /// [`CROWDED_OVER`], and has this part of it left, is crowded: what its apps work with does not fit.
-const CROWDED_BACK: u64 = 4;
+const CROWDED_BACK: u64 = 10;
 const CROWDED_LEFT: u64 = 200;
 const CROWDED_OVER: Duration = Duration::from_secs(20);
 
@@ -482,10 +482,10 @@ mod tests {
         at(0, 0);
         // 15 MiB at once, then nothing.
         assert!((1..30).all(|second| at(second, 15) == Level::Plenty));
-        // 6 MiB in every third second.
-        let crowded = (30..90).any(|second| at(second, 15 + second / 3 * 6) == Level::Crowded);
+        // 12 MiB in every third second.
+        let crowded = (30..90).any(|second| at(second, 15 + second / 3 * 12) == Level::Crowded);
         assert!(crowded);
-        assert_eq!(at(150, 195), Level::Plenty, "over");
+        assert_eq!(at(150, 375), Level::Plenty, "over");
     }
 
     #[test]

@@ -22,11 +22,12 @@ use super::{failure, Done, Errand};
 use crate::answers::Reply;
 use crate::doors::{now, same_process};
 
-/// Ranges that are remembered of one process, and apps of which something is.
+/// Ranges that are remembered of one process's files and memory, and apps of which something is.
 const RANGES: usize = 1024;
+const HOT_RANGES: usize = 4096;
 const APPS: usize = 64;
 
-/// Pages closer to each other than this are remembered as one range, in bytes.
+/// Pages of files closer to each other than this are remembered as one range, in bytes.
 const GAP: u64 = 32 << 10;
 
 /// Most that is looked at of one process, in bytes.
@@ -96,10 +97,11 @@ fn learn(proc: &Proc, memory: &mut Memory, app: AppKey) {
             continue;
         };
         let touched = without(&missed, &still);
-        // Of what was not missing nothing new is known.
+        // Of what was not missing nothing new is known. What lies between was not touched, and is not
+        // read: what was lies side by side in swap.
         let before = without(&known.hot, &missed);
-        known.hot = either(&touched, &before, GAP);
-        known.hot.truncate(RANGES);
+        known.hot = either(&touched, &before);
+        known.hot.truncate(HOT_RANGES);
     }
 }
 

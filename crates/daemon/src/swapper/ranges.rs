@@ -52,11 +52,11 @@ pub fn without(left: &[AddressRange], right: &[AddressRange]) -> Vec<AddressRang
     all
 }
 
-/// What is in either; ranges whose gap is at most `gap` bytes become one.
-pub fn either(left: &[AddressRange], right: &[AddressRange], gap: u64) -> Vec<AddressRange> {
+/// What is in either.
+pub fn either(left: &[AddressRange], right: &[AddressRange]) -> Vec<AddressRange> {
     let mut all = [left, right].concat();
     all.sort_unstable();
-    joined(all, gap)
+    joined(all, 0)
 }
 
 /// Ascending ranges whose gap is at most `gap` bytes become one.
@@ -102,7 +102,7 @@ mod tests {
             let (a, b) = (set(&left), set(&right));
             prop_assert_eq!(set(&both(&left, &right)), &a & &b);
             prop_assert_eq!(set(&without(&left, &right)), &a - &b);
-            prop_assert_eq!(set(&either(&left, &right, 0)), &a | &b);
+            prop_assert_eq!(set(&either(&left, &right)), &a | &b);
         }
 
         #[test]
