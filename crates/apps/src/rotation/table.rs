@@ -10,8 +10,8 @@
 //! | column | meaning | where from |
 //! |---|---|---|
 //! | class | SWAP's three | SWAP: finance, office and location first; social, streaming and browsers next; news, advertising and players that restore themselves last |
-//! | heap | private anonymous memory, in MB of the phone | 60 to 250 MB, as Android's `dumpsys meminfo` shows for apps of these kinds; 24 of them come to 1.2 times the phone's memory, SWAP's premise |
-//! | files | code, resources and databases of its own, mapped | about half of the heap, likewise |
+//! | heap | private anonymous memory, in MB of the phone | 60 to 250 MB, chosen by what kind of app it is, not measured; 24 of them come to 1.3 times the phone's memory, SWAP's premise |
+//! | files | code, resources and databases of its own, mapped | about half of the heap, chosen likewise |
 //! | cold | processor time of a start from nothing, in ms of the phone | beneath the 1-2 s of a whole cold launch; a disposable app has a few bytes to restore |
 //! | warm | processor time of coming to the front | an eighth to a tenth of it: what Android's vitals call a hot start |
 //! | hot | part of heap and files that coming to the front touches, in percent | a fifth to a half: ASAP (Son et al., USENIX ATC 2021) prepages such "switch footprints" |
