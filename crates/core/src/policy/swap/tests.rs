@@ -221,6 +221,27 @@ fn disposable_apps_are_exempt_and_the_others_as_far_as_swap_bears_them() {
 }
 
 #[test]
+fn an_app_in_front_may_be_larger_than_memory_and_the_others_leave_reclaim_something() {
+    let mut apps = [one(Class::Normal, 1), one(Class::Normal, 2)];
+    apps[1].mib = 200;
+    let mut machine = with_topmost(snapshot(&apps, 100, 128), 1);
+    machine.storage.areas[0].size = 30 * MIB;
+    assert_eq!(eligible::exempt(&machine).count(), 0, "it is in front");
+    machine.topmost = None;
+    assert_eq!(
+        eligible::exempt(&machine).count(),
+        0,
+        "it is most of memory"
+    );
+    apps[1].mib = 60;
+    let mut machine = snapshot(&apps, 100, 128);
+    machine.storage.areas[0].size = 30 * MIB;
+    assert_eq!(eligible::exempt(&machine).count(), 1);
+    let short = snapshot(&apps, 5, 0);
+    assert_eq!(eligible::exempt(&short).count(), 0);
+}
+
+#[test]
 fn the_oldest_is_squeezed_when_memory_gets_short_and_not_before() {
     let apps = [
         one(Class::Disposable, 1),
