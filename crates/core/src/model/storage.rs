@@ -91,8 +91,7 @@ impl Storage {
     }
 
     /// Bytes that may be in swap at all, on a machine with `total` bytes of memory, when flash may
-    /// be written `budget` bytes a day (0: as much as it likes). Never the last eighth of an area:
-    /// what is written to a full one lies scattered, and is read back page by page.
+    /// be written `budget` bytes a day (0: as much as it likes).
     pub fn bearable(&self, total: u64, budget: u64) -> u64 {
         let bearable = self.areas.iter().map(|area| {
             let back = |rate: u64| rate.saturating_mul(READ_BACK_WITHIN.as_secs());
@@ -108,7 +107,7 @@ impl Storage {
                 }
                 Medium::Rotational => back(self.read_rate.unwrap_or(ROTATIONAL_RATE)),
             };
-            most.min(area.size / 8 * 7)
+            most.min(area.size)
         });
         bearable.sum()
     }
@@ -166,8 +165,7 @@ mod tests {
             300,
             "nothing compresses"
         );
-        let small = storage(Medium::Zram, 8 * MIB, 0);
-        assert_eq!(small.bearable(1000 * MIB, 0), 7 * MIB);
+        assert_eq!(storage(Medium::Zram, MIB, 0).bearable(1000 * MIB, 0), MIB);
     }
 
     #[test]
