@@ -63,6 +63,9 @@ pub struct Actuators {
     pub swapper: Option<Swapper>,
     /// Kills; `None` where nothing is applied.
     pub guard: Option<Guard>,
+    /// The apps as they were when the guard was armed last, and the time before.
+    armed: Vec<Known>,
+    armed_before: Vec<Known>,
     /// Why the app that is being squeezed is.
     squeezing_for: String,
     /// How fast memory came back: bytes, and the time that it took.
@@ -112,6 +115,8 @@ impl Actuators {
             zeroes: None,
             swapper: None,
             guard: None,
+            armed: Vec::new(),
+            armed_before: Vec::new(),
             squeezing_for: String::new(),
             returns: Vec::new(),
             said: Vec::new(),

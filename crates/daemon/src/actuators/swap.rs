@@ -307,9 +307,12 @@ impl Actuators {
     }
 
     fn arm(&mut self, order: &[Candidate], context: Context<'_>) {
+        self.take_kills();
         let Some(guard) = &mut self.guard else {
             return;
         };
+        // A kill is heard of when its app may be gone from the next look already.
+        self.armed_before = std::mem::replace(&mut self.armed, context.apps.to_vec());
         let victims = order.iter().filter_map(|candidate| {
             let mut apps = context.apps.iter();
             let known = apps.find(|known| known.key() == candidate.app)?;
@@ -320,6 +323,12 @@ impl Actuators {
             })
         });
         guard.arm(context.doors, victims);
+    }
+
+    /// An app that is armed, or was until a moment ago.
+    pub fn was_armed(&self, app: AppKey) -> Option<&Known> {
+        let mut all = self.armed.iter().chain(&self.armed_before);
+        all.find(|known| known.key() == app)
     }
 
     /// How short memory is; plenty where nobody watches.
