@@ -308,7 +308,7 @@ impl Daemon {
                     reason,
                     gauge,
                 } => {
-                    let known = named(app).or_else(|| self.actuators.was_armed(app));
+                    let known = named(app).or_else(|| self.actuators.armed.get(app));
                     let memory = match &gauge {
                         Some((_, gauge)) => MemoryThen::from(gauge),
                         None => memory,

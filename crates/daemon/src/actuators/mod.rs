@@ -3,6 +3,7 @@
 //! changes it, and reports what really happened: applied, inert and why, failed and why.
 
 pub mod adopt;
+pub mod armed;
 pub mod boost_groups;
 pub mod boost_threads;
 pub mod boost_weights;
@@ -33,6 +34,7 @@ use crate::locker::Locker;
 use crate::restore::Ledger;
 use crate::swapper::Swapper;
 
+use armed::Armed;
 use changes::Changes;
 use device::DeviceDoor;
 use swap::Said;
@@ -63,9 +65,8 @@ pub struct Actuators {
     pub swapper: Option<Swapper>,
     /// Kills; `None` where nothing is applied.
     pub guard: Option<Guard>,
-    /// The apps as they were when the guard was armed last, and the time before.
-    armed: Vec<Known>,
-    armed_before: Vec<Known>,
+    /// Whom the guard's reports may be about.
+    pub armed: Armed,
     /// Why the app that is being squeezed is.
     squeezing_for: String,
     /// How fast memory came back: bytes, and the time that it took.
@@ -115,8 +116,7 @@ impl Actuators {
             zeroes: None,
             swapper: None,
             guard: None,
-            armed: Vec::new(),
-            armed_before: Vec::new(),
+            armed: Armed::default(),
             squeezing_for: String::new(),
             returns: Vec::new(),
             said: Vec::new(),

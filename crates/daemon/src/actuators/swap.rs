@@ -307,28 +307,22 @@ impl Actuators {
     }
 
     fn arm(&mut self, order: &[Candidate], context: Context<'_>) {
-        self.take_kills();
         let Some(guard) = &mut self.guard else {
             return;
         };
-        // A kill is heard of when its app may be gone from the next look already.
-        self.armed_before = std::mem::replace(&mut self.armed, context.apps.to_vec());
         let victims = order.iter().filter_map(|candidate| {
             let mut apps = context.apps.iter();
-            let known = apps.find(|known| known.key() == candidate.app)?;
-            Some(Victim {
-                candidate: *candidate,
-                app: &known.found.app,
-                members: &known.found.members,
-            })
+            Some((candidate, apps.find(|known| known.key() == candidate.app)?))
+        });
+        let victims: Vec<(&Candidate, &Known)> = victims.collect();
+        let armed = victims.iter().map(|(_, known)| *known);
+        self.armed.renew(armed, context.now);
+        let victims = victims.into_iter().map(|(candidate, known)| Victim {
+            candidate: *candidate,
+            app: &known.found.app,
+            members: &known.found.members,
         });
         guard.arm(context.doors, victims);
-    }
-
-    /// An app that is armed, or was until a moment ago.
-    pub fn was_armed(&self, app: AppKey) -> Option<&Known> {
-        let mut all = self.armed.iter().chain(&self.armed_before);
-        all.find(|known| known.key() == app)
     }
 
     /// How short memory is; plenty where nobody watches.
