@@ -5,7 +5,6 @@
 use std::fs;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
@@ -22,6 +21,7 @@ use x11rb::rust_connection::RustConnection;
 
 use crate::counters::keyed;
 use crate::memory::now_ns;
+use crate::x11::connect;
 
 /// How long an app must neither draw nor compute nor wait for a disk until it counts as ready. Blinking cursors
 /// rest for longer.
@@ -32,8 +32,6 @@ const INTERVAL: Duration = Duration::from_millis(20);
 const BUSY_PERCENT: u64 = 10;
 /// How long an app may take.
 const LIMIT: Duration = Duration::from_secs(180);
-/// How long the server may take to come up.
-const START_LIMIT: Duration = Duration::from_secs(45);
 
 /// The screen, and the windows on it.
 pub struct Screen {
@@ -49,18 +47,7 @@ pub struct Screen {
 impl Screen {
     /// Waits for the display, and manages its windows.
     pub fn manage(display: &str) -> Result<Self> {
-        let deadline = Instant::now() + START_LIMIT;
-        let (connection, number) = loop {
-            match x11rb::connect(Some(display)) {
-                Ok(found) => break found,
-                Err(error) if Instant::now() > deadline => {
-                    return Err(error).with_context(|| {
-                        format!("no X server on {display} after {START_LIMIT:?}")
-                    });
-                }
-                Err(_) => sleep(Duration::from_millis(100)),
-            }
-        };
+        let (connection, number) = connect(display)?;
         let screen = &connection.setup().roots[number];
         let (root, size) = (
             screen.root,

@@ -45,6 +45,21 @@ pub struct Answer {
     pub stamped: Duration,
 }
 
+/// Waits for the display. Returns a connection to it, and the number of its screen.
+pub(crate) fn connect(display: &str) -> Result<(RustConnection, usize)> {
+    let deadline = Instant::now() + START_LIMIT;
+    loop {
+        match x11rb::connect(Some(display)) {
+            Ok(found) => return Ok(found),
+            Err(error) if Instant::now() > deadline => {
+                return Err(error)
+                    .with_context(|| format!("no X server on {display} after {START_LIMIT:?}"));
+            }
+            Err(_) => sleep(Duration::from_millis(100)),
+        }
+    }
+}
+
 /// A connection to the display, and the window that the user looks at.
 pub struct User {
     connection: RustConnection,
@@ -57,18 +72,7 @@ pub struct User {
 impl User {
     /// Waits for the display, as its first client.
     pub fn connect(display: &str) -> Result<Self> {
-        let deadline = Instant::now() + START_LIMIT;
-        let (connection, screen) = loop {
-            match x11rb::connect(Some(display)) {
-                Ok(found) => break found,
-                Err(error) if Instant::now() > deadline => {
-                    return Err(error).with_context(|| {
-                        format!("no X server on {display} after {START_LIMIT:?}")
-                    });
-                }
-                Err(_) => sleep(Duration::from_millis(100)),
-            }
-        };
+        let (connection, screen) = connect(display)?;
         let root = connection.setup().roots[screen].root;
         connection.damage_query_version(1, 1)?.reply()?;
         connection.xtest_get_version(2, 2)?.reply()?;

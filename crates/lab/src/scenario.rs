@@ -372,6 +372,17 @@ pub struct Metric {
     pub better: Better,
 }
 
+impl Metric {
+    /// A figure by its name in the guest's `values`.
+    pub const fn new(name: &'static str, label: &'static str, better: Better) -> Self {
+        Metric {
+            name,
+            label,
+            better,
+        }
+    }
+}
+
 /// Which direction of a metric is good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Better {

@@ -141,11 +141,7 @@ fn machine(vcpus: u32) -> MachineSize {
 }
 
 fn metrics() -> Vec<Metric> {
-    let metric = |name, label, better| Metric {
-        name,
-        label,
-        better,
-    };
+    let metric = Metric::new;
     vec![
         metric("run_us", "run", Better::Lower),
         metric("cpu_percent", "% of a processor", Better::Higher),

@@ -218,11 +218,7 @@ impl Scenario for SelfHogCost {
     }
 
     fn metrics(&self) -> Vec<Metric> {
-        let metric = |name, label| Metric {
-            name,
-            label,
-            better: Better::Lower,
-        };
+        let metric = |name, label| Metric::new(name, label, Better::Lower);
         vec![
             metric("elapsed_us", "time"),
             metric("major_faults", "major faults"),

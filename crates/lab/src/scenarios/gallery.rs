@@ -78,11 +78,7 @@ pub fn comparable_machine(swap_mib: u32) -> MachineSize {
 
 /// The figures of a gallery.
 pub fn metrics() -> Vec<Metric> {
-    let metric = |name, label, better| Metric {
-        name,
-        label,
-        better,
-    };
+    let metric = Metric::new;
     vec![
         metric("major_faults", "major faults", Better::Lower),
         metric("own_major_faults", "without the library's", Better::Lower),

@@ -121,11 +121,7 @@ impl Scenario for GalleryReal {
     }
 
     fn metrics(&self) -> Vec<Metric> {
-        let metric = |name, label| Metric {
-            name,
-            label,
-            better: Better::Lower,
-        };
+        let metric = |name, label| Metric::new(name, label, Better::Lower);
         vec![
             metric("read_miss_pages", "photo pages read again"),
             metric("major_faults", "major faults of the viewer"),

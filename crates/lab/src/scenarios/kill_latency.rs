@@ -91,11 +91,7 @@ impl Scenario for KillLatency {
     }
 
     fn metrics(&self) -> Vec<Metric> {
-        let metric = |name, label, better| Metric {
-            name,
-            label,
-            better,
-        };
+        let metric = Metric::new;
         vec![
             metric("kill_p50_us", "memory free, median", Better::Lower),
             metric("kill_p99_us", "99th percentile", Better::Lower),

@@ -178,11 +178,7 @@ impl Scenario for Premap {
     }
 
     fn metrics(&self) -> Vec<Metric> {
-        let metric = |name, label, better| Metric {
-            name,
-            label,
-            better,
-        };
+        let metric = Metric::new;
         vec![
             metric("faults", "page faults", Better::Lower),
             metric("peak_kib", "peak memory", Better::Lower),

@@ -151,11 +151,7 @@ impl Scenario for SmallReads {
     }
 
     fn metrics(&self) -> Vec<Metric> {
-        let metric = |name, label, better| Metric {
-            name,
-            label,
-            better,
-        };
+        let metric = Metric::new;
         vec![
             metric("read_us", "reading", Better::Lower),
             metric("requests", "disk requests", Better::Lower),
@@ -256,11 +252,7 @@ impl Scenario for ColdStart {
     }
 
     fn metrics(&self) -> Vec<Metric> {
-        let metric = |name, label, better| Metric {
-            name,
-            label,
-            better,
-        };
+        let metric = Metric::new;
         vec![
             metric("start_us", "start", Better::Lower),
             metric("requests", "disk requests", Better::Lower),

@@ -329,11 +329,7 @@ fn must_hold(aggregates: &Aggregates, task: &str) -> Vec<Verdict> {
 }
 
 fn metrics() -> Vec<Metric> {
-    let metric = |name, label| Metric {
-        name,
-        label,
-        better: Better::Lower,
-    };
+    let metric = |name, label| Metric::new(name, label, Better::Lower);
     vec![
         metric("launch_mean_us", "mean launch"),
         metric("launch_p50_us", "median launch"),

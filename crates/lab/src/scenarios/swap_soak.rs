@@ -116,11 +116,7 @@ impl Scenario for SwapSoak {
     }
 
     fn metrics(&self) -> Vec<Metric> {
-        let metric = |name, label, better| Metric {
-            name,
-            label,
-            better,
-        };
+        let metric = Metric::new;
         vec![
             metric("daemon_rss_kib", "the daemon's memory", Better::Lower),
             metric(

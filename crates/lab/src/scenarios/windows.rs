@@ -178,11 +178,7 @@ impl Scenario for Oracle {
     }
 
     fn metrics(&self) -> Vec<Metric> {
-        let metric = |name, label| Metric {
-            name,
-            label,
-            better: Better::Neutral,
-        };
+        let metric = |name, label| Metric::new(name, label, Better::Neutral);
         vec![
             metric("daemon_p50_us", "p50 by limelight latency"),
             metric("oracle_p50_us", "p50 by the oracle"),
@@ -255,11 +251,7 @@ impl Scenario for Cost {
     }
 
     fn metrics(&self) -> Vec<Metric> {
-        let metric = |name, label| Metric {
-            name,
-            label,
-            better: Better::Lower,
-        };
+        let metric = |name, label| Metric::new(name, label, Better::Lower);
         vec![
             metric(
                 "daemon_us_per_window",
