@@ -11,13 +11,17 @@ LAB = $(CARGO) run --quiet --locked --package limelight-lab --
 # The programs that guests run, without a shared library: an initramfs has none.
 STATIC_PACKAGES = limelight-daemon limelight-cli limelight-agent limelight-apps
 STATIC_PROGRAMS = limelightd limelight limelight-agent limelight-guest
-# What `make install` builds, and where it goes: DESTDIR for packagers, PREFIX for everybody.
+# What `make install` builds, and where it goes: DESTDIR for packagers, PREFIX for everybody. SBINDIR: where
+# the distribution has /usr/sbin; SYSTEM_LIB: where it has system units and udev's rules.
 INSTALLED_PACKAGES = limelight-daemon limelight-cli limelight-agent limelight-premap
 PREFIX ?= /usr
-UNITS = $(DESTDIR)/usr/lib/systemd
+SBINDIR ?= $(PREFIX)/sbin
+SYSTEM_LIB ?= /usr/lib
+# A directory of programs and library that are built already, for `install` and `deb`.
+PROGRAMS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench soak dma report kernel series static install lint clean deps
+.PHONY: help demo test bench soak dma report kernel series static build install dist deb lint clean deps
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -55,27 +59,17 @@ static: deps ## Build static programs into target/lab/bin
 	    install -C "$(CARGO_TARGET_DIR)/$$triple/static/$$program" target/lab/bin/ || exit 1; \
 	done
 
-install: deps ## Install programs, library, units, manual pages (PREFIX=/usr, DESTDIR=)
+build: ## Build the programs and the library that `make install` installs
 	@$(CARGO) build --locked --release $(addprefix --package ,$(INSTALLED_PACKAGES))
-	@built="$(CARGO_TARGET_DIR)/release"; to="$(DESTDIR)$(PREFIX)"; set -e; \
-	install -D "$$built/limelightd" "$$to/sbin/limelightd"; \
-	install -D "$$built/limelight" "$$to/bin/limelight"; \
-	install -D "$$built/limelight-agent" "$$to/bin/limelight-agent"; \
-	install -D -m 644 "$$built/liblimelight_premap.so" "$$to/lib/limelight/liblimelight-premap.so"; \
-	install -D -m 644 crates/premap/include/limelight-premap.h "$$to/include/limelight-premap.h"; \
-	install -d "$$to/share/man/man1"; \
-	"$$built/limelight" man "$$to/share/man/man1"; \
-	install -D -m 644 packaging/limelight_premap.3 "$$to/share/man/man3/limelight_premap.3"; \
-	install -D -m 644 packaging/limelightd.8 "$$to/share/man/man8/limelightd.8"; \
-	for unit in system/limelightd user/limelight-agent; do \
-	    install -d "$(UNITS)/$${unit%/*}"; \
-	    sed 's|/usr/\(s\?bin\)/|$(PREFIX)/\1/|' "packaging/$${unit#*/}.service" >"$(UNITS)/$$unit.service"; \
-	done; \
-	install -D -m 644 packaging/60-limelight.rules "$(DESTDIR)/usr/lib/udev/rules.d/60-limelight.rules"; \
-	install -D -m 644 packaging/limelight.tmpfiles "$(DESTDIR)/usr/lib/tmpfiles.d/limelight.conf"; \
-	install -D -m 644 packaging/classes.toml "$$to/share/doc/limelight/classes.toml"; \
-	[ -e "$(DESTDIR)/etc/limelight/limelight.toml" ] || \
-	    install -D -m 644 packaging/limelight.toml "$(DESTDIR)/etc/limelight/limelight.toml"
+
+install: $(if $(PROGRAMS),,build) ## Install programs, library, units, manual pages (PREFIX=/usr, DESTDIR=)
+	@scripts/install.sh "$(or $(PROGRAMS),$(CARGO_TARGET_DIR)/release)" "$(DESTDIR)" "$(PREFIX)" "$(SBINDIR)" "$(SYSTEM_LIB)"
+
+dist: ## Make target/dist: the source tarball, a PKGBUILD and an APKBUILD for it
+	@scripts/dist.sh
+
+deb: $(if $(PROGRAMS),,build) ## Make target/deb: the Debian package (debhelper, lintian)
+	@scripts/deb.sh "$(or $(PROGRAMS),$(CARGO_TARGET_DIR)/release)"
 
 lint: deps ## Check formatting and lints
 	@$(CARGO) fmt --all --check

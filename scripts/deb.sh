@@ -1,0 +1,46 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0-or-later
+# deb.sh PROGRAMS: makes target/deb/limelight_VERSION_ARCH.deb of the programs and the library in the
+# directory PROGRAMS, from the source tarball, and has lintian look at it where it is installed.
+set -eu
+cd "$(dirname "$0")/.."
+
+programs=$(realpath "$1")
+version=$(scripts/version.sh)
+out=$PWD/target/deb
+said=$(sed -n '1s/^limelight (\(.*\)-[^-]*) .*/\1/p' packaging/debian/changelog)
+if [ "$said" != "$version" ]; then
+    echo "packaging/debian/changelog is of version $said, Cargo.toml of $version: add an entry" >&2
+    exit 1
+fi
+for tool in dh dpkg-buildpackage; do
+    command -v "$tool" >/dev/null || {
+        echo "$tool is not there: apt-get install --no-install-recommends debhelper dpkg-dev fakeroot lintian" >&2
+        exit 1
+    }
+done
+
+scripts/dist.sh >/dev/null
+rm -rf "$out"
+mkdir -p "$out"
+cp "target/dist/limelight-$version.tar.xz" "$out/limelight_$version.orig.tar.xz"
+tar -xf "$out/limelight_$version.orig.tar.xz" -C "$out"
+tree=$out/limelight-$version
+cp -a packaging/debian "$tree/debian"
+
+# -d: the compiler may be rustup's, of which dpkg knows nothing.
+(cd "$tree" && PROGRAMS="$programs" dpkg-buildpackage --build=binary --no-sign -d >"$out/build.log" 2>&1) || {
+    tail -n 40 "$out/build.log" >&2
+    echo "dpkg-buildpackage failed; all of it: $out/build.log" >&2
+    exit 1
+}
+rm -rf "$tree"
+package=$(ls "$out"/limelight_*.deb)
+if command -v lintian >/dev/null; then
+    # It is not uploaded to Debian. LINTIAN_SUPPRESS: further tags, separated by commas.
+    lintian --allow-root --fail-on error,warning \
+        --suppress-tags "initial-upload-closes-no-bugs${LINTIAN_SUPPRESS:+,$LINTIAN_SUPPRESS}" "$out"/limelight_*.changes
+else
+    echo "lintian is not there: the package is not checked" >&2
+fi
+echo "$package"

@@ -1,0 +1,34 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0-or-later
+# `make dist`: the source tarball of the files that git knows, as they are in the work tree, and recipes for
+# it. The same tree gives the same bytes.
+set -eu
+cd "$(dirname "$0")/.."
+
+version=$(scripts/version.sh)
+out=target/dist
+name=limelight-$version
+tarball=$out/$name.tar.xz
+
+if ! git rev-parse --git-dir >/dev/null 2>&1; then
+    echo "make dist needs the git repository: it tells which files belong to the source." >&2
+    exit 1
+fi
+rm -rf "$out"
+mkdir -p "$out"
+time=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+# A file that was removed, but not committed yet, is still listed.
+git ls-files -z --cached --others --exclude-standard |
+    perl -0 -lne 'print if -e || -l' |
+    LC_ALL=C sort -z -u |
+    tar --create --null --no-recursion --files-from=- --transform="s|^|$name/|SH" --mtime="@$time" \
+        --owner=0 --group=0 --numeric-owner --mode=u+rw,go+r,go-w --format=ustar |
+    XZ_OPT=-6 xz >"$tarball"
+
+sha256=$(sha256sum "$tarball" | cut -d' ' -f1)
+sha512=$(sha512sum "$tarball" | cut -d' ' -f1)
+sed -e "s/@VERSION@/$version/" -e "s/@SHA256@/$sha256/" packaging/arch/PKGBUILD.in >"$out/PKGBUILD"
+cp packaging/arch/limelight.install "$out/"
+sed -e "s/@VERSION@/$version/" -e "s/@SHA512@/$sha512/" packaging/alpine/APKBUILD.in >"$out/APKBUILD"
+cp packaging/alpine/limelight.post-install packaging/alpine/limelight.pre-deinstall "$out/"
+echo "$tarball, and $out/PKGBUILD and $out/APKBUILD for it"

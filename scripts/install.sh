@@ -1,0 +1,44 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0-or-later
+# install.sh PROGRAMS DESTDIR PREFIX SBINDIR SYSTEM_LIB: what `make install` does with the programs and the
+# library in the directory PROGRAMS. The programs write their own manual pages and completions.
+set -eu
+cd "$(dirname "$0")/.."
+
+built=$1 dest=$2 prefix=$3 sbin=$4 system_lib=$5
+to=$dest$prefix
+share=$to/share
+
+# The configuration in place is its owner's.
+keep() {
+    [ -e "$3" ] || install -D -m "$1" "$2" "$3"
+}
+
+install -D -m 755 "$built/limelightd" "$dest$sbin/limelightd"
+install -D -m 755 "$built/limelight" "$to/bin/limelight"
+install -D -m 755 "$built/limelight-agent" "$to/bin/limelight-agent"
+install -D -m 644 "$built/liblimelight_premap.so" "$to/lib/limelight/liblimelight-premap.so"
+install -D -m 644 crates/premap/include/limelight-premap.h "$to/include/limelight-premap.h"
+
+install -d "$share/man/man1"
+"$built/limelight" man "$share/man/man1"
+"$built/limelight-agent" --man "$share/man/man1"
+install -D -m 644 packaging/limelight_premap.3 "$share/man/man3/limelight_premap.3"
+install -D -m 644 packaging/limelightd.8 "$share/man/man8/limelightd.8"
+
+install -d "$share/bash-completion/completions" "$share/zsh/site-functions" "$share/fish/vendor_completions.d"
+"$built/limelight" completions bash >"$share/bash-completion/completions/limelight"
+"$built/limelight" completions zsh >"$share/zsh/site-functions/_limelight"
+"$built/limelight" completions fish >"$share/fish/vendor_completions.d/limelight.fish"
+
+unit() {
+    install -d "$(dirname "$2")"
+    sed -e "s|/usr/sbin/|$sbin/|" -e "s|/usr/bin/|$prefix/bin/|" "packaging/$1" >"$2"
+    chmod 644 "$2"
+}
+unit limelightd.service "$dest$system_lib/systemd/system/limelightd.service"
+unit limelight-agent.service "$dest/usr/lib/systemd/user/limelight-agent.service"
+install -D -m 644 packaging/60-limelight.rules "$dest$system_lib/udev/rules.d/60-limelight.rules"
+install -D -m 644 packaging/limelight.tmpfiles "$dest/usr/lib/tmpfiles.d/limelight.conf"
+install -D -m 644 packaging/classes.toml "$share/doc/limelight/classes.toml"
+keep 644 packaging/limelight.toml "$dest/etc/limelight/limelight.toml"
