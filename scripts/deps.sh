@@ -16,7 +16,7 @@ make git ca-certificates
 # A bare Debian 12 has no Rust that is new enough under its ordinary name; these are Debian's own
 # newer ones. They are taken only when no cargo of at least this version is found.
 rust_packages="cargo-web rustc-web rustfmt-web rust-web-clippy"
-rust_minimum=85
+rust_minimum=88
 
 recent_cargo() {
     minor=$(cargo --version 2>/dev/null | sed -n 's/^cargo 1\.\([0-9]*\)\..*/\1/p')

@@ -90,7 +90,7 @@ pub fn run(stage: Stage) -> Result<()> {
         &first,
         &ordered,
     )?;
-    let (_, doctor) = run_program(LIMELIGHT, &["doctor"])?;
+    let (_, doctor) = run_program(LIMELIGHT, &["doctor", "--all"])?;
     let live = |knob: &str| {
         let mut lines = doctor.lines();
         lines.any(|line| line.contains(knob) && line.starts_with("acts") && line.contains("live"))

@@ -80,7 +80,7 @@ pub fn stormer(spec: &StormerSpec) -> Result<()> {
         let due = started.elapsed().as_millis() as u64 * u64::from(spec.processes_per_s) / 1000;
         while done.processes < due {
             let number = done.processes;
-            let group = (number % GROUP_EVERY == 0).then(|| {
+            let group = number.is_multiple_of(GROUP_EVERY).then(|| {
                 // The short-lived is an app like any other.
                 Cgroup::create(&format!("app.slice/app-{DISPOSABLE}.storm-{number}.scope"))
             });

@@ -15,7 +15,7 @@ use limelight_core::model::class::Class;
 #[command(
     name = "limelight",
     version,
-    after_help = "Exit codes: 0 done; 1 failed, or doctor found something inert or missing; 2 wrong \
+    after_help = "Exit codes: 0 done; 1 failed, or doctor found a mechanism that does not act; 2 wrong \
                   usage; 3 the daemon does not run; 4 the daemon refused; 5 no such process or cgroup."
 )]
 pub struct Args {
@@ -42,6 +42,10 @@ pub struct Args {
     /// Print JSON, for programs.
     #[arg(long, global = true)]
     pub json: bool,
+
+    /// Print no colours. So says NO_COLOR in the environment.
+    #[arg(long, global = true)]
+    pub no_color: bool,
 
     /// What to do.
     #[command(subcommand)]
@@ -153,10 +157,24 @@ pub enum Command {
         pid: Option<i32>,
     },
 
-    /// Examine this machine: what acts, what is inert and why, what is missing and what to do.
+    /// Examine this machine: for each mechanism whether it acts, through what, and if not why and
+    /// what to do.
     ///
-    /// Works without the daemon. Exits with 1 when something is inert or missing.
+    /// Works without the daemon. The exit code is for scripts: 0 when every mechanism acts that is
+    /// switched on and that this kernel can have; 1 when one does not; 3 when limelightd does not
+    /// answer (what the machine could do is told all the same). What only the Limelight kernel has
+    /// is no trouble on another one, and neither is a knob that is inert beside others that act,
+    /// unless --strict is given. With --json, an array: first `mechanism NAME`, then each check,
+    /// with `part`, `check`, `state` (acts, ready, off, note, inert, missing), `detail` and `cure`.
     Doctor {
+        /// Show every check, and not only those that want to be read.
+        #[arg(long)]
+        all: bool,
+
+        /// Exit with 1 when anything at all is inert or missing.
+        #[arg(long)]
+        strict: bool,
+
         /// Examine the cgroups above this process, instead of the app in front.
         #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
         pid: Option<i32>,

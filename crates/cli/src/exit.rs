@@ -10,9 +10,10 @@ use limelight_core::control::{ErrorCode, Response};
 
 use crate::format::printable;
 
-/// `doctor` found something inert or missing, or anything that has no code of its own.
+/// `doctor` found a mechanism that does not act, or anything that has no code of its own.
 pub const TROUBLE: u8 = 1;
-const NO_DAEMON: u8 = 3;
+/// Nobody answers on the control socket.
+pub const NO_DAEMON: u8 = 3;
 const REFUSED: u8 = 4;
 const NO_SUCH_PROCESS: u8 = 5;
 
@@ -98,7 +99,7 @@ impl fmt::Display for Failure {
                 match cause.kind() {
                     io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => write!(
                         f,
-                        "limelightd does not run: nobody listens on {socket} ({cause})\n  start it \
+                        "limelightd does not run: nobody listens on {socket}\n  start it \
                          with `systemctl start limelightd`, or `limelightd` as root"
                     ),
                     io::ErrorKind::PermissionDenied => write!(

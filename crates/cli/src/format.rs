@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! How values are written for people.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use limelight_core::control::AppStatus;
@@ -121,6 +121,11 @@ impl Table {
 
     /// Writes all lines.
     pub fn print(&self, out: &mut Vec<u8>) -> Result<(), Failure> {
+        self.print_within(None, out)
+    }
+
+    /// Writes all lines, and goes on below where one would be longer than `columns`.
+    pub fn print_within(&self, columns: Option<usize>, out: &mut Vec<u8>) -> Result<(), Failure> {
         let width = self
             .0
             .iter()
@@ -129,13 +134,74 @@ impl Table {
             .unwrap_or(0);
         for (name, text) in &self.0 {
             let mut name = name.as_str();
-            for line in text.lines() {
+            let room = columns.map(|columns| columns.saturating_sub(width + 2));
+            for line in text.lines().flat_map(|line| wrap(line, room)) {
                 let padded = format!("{name:width$}  {line}");
                 writeln!(out, "{}", padded.trim_end())?;
                 name = "";
             }
         }
         Ok(())
+    }
+}
+
+/// A line in pieces of at most `room` characters, broken between words where there are some. Less
+/// than 20 is no room to write in, and breaks nothing.
+pub fn wrap(line: &str, room: Option<usize>) -> Vec<String> {
+    let Some(room) = room.filter(|room| *room >= 20) else {
+        return vec![line.to_owned()];
+    };
+    let mut lines = vec![String::new()];
+    let mut used = 0;
+    for word in line.split(' ') {
+        let mut word: Vec<char> = word.chars().collect();
+        if used > 0 && used + 1 + word.len() > room {
+            lines.push(String::new());
+            used = 0;
+        }
+        while let Some(last) = lines.last_mut() {
+            if used > 0 {
+                last.push(' ');
+                used += 1;
+            }
+            let rest = word.split_off(word.len().min(room - used));
+            used += word.len();
+            last.extend(word);
+            word = rest;
+            if word.is_empty() {
+                break;
+            }
+            lines.push(String::new());
+            used = 0;
+        }
+    }
+    lines
+}
+
+/// What is written on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Paper {
+    /// Columns of the terminal; `None`: no terminal, and lines are as long as they are.
+    pub width: Option<usize>,
+    /// Whether there may be colours.
+    pub colour: bool,
+}
+
+impl Paper {
+    /// Standard output. `plain`: no colours are wanted (`--no-color`); so says `NO_COLOR`, too.
+    pub fn stdout(plain: bool) -> Paper {
+        let stdout = std::io::stdout();
+        let terminal = stdout.is_terminal();
+        let size = rustix::termios::tcgetwinsize(&stdout).ok();
+        let width = size
+            .filter(|_| terminal)
+            .map(|size| usize::from(size.ws_col));
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_none_or(|value| value == "dumb");
+        Paper {
+            width: width.filter(|width| *width > 0),
+            colour: terminal && !plain && !no_color && !dumb,
+        }
     }
 }
 
@@ -199,6 +265,23 @@ mod tests {
     #[test]
     fn names_cannot_drive_the_terminal() {
         assert_eq!(printable("a\x1b[2Jb\u{9b}"), "a\u{fffd}[2Jb\u{fffd}");
+    }
+
+    #[test]
+    fn lines_are_broken_between_words() {
+        let broken = |line: &str, room| wrap(line, Some(room)).join("|");
+        assert_eq!(wrap("a b", None), ["a b"]);
+        assert_eq!(wrap("a b", Some(3)), ["a b"]);
+        let text = "the quick brown fox jumps over";
+        assert_eq!(broken(text, 20), "the quick brown fox|jumps over");
+        let path = "see /sys/fs/cgroup/user.slice/app.scope";
+        assert_eq!(broken(path, 20), "see|/sys/fs/cgroup/user.|slice/app.scope");
+        assert_eq!(broken("", 20), "");
+        for room in 20..40 {
+            let lines = wrap(path, Some(room));
+            assert!(lines.iter().all(|line| line.chars().count() <= room));
+            assert_eq!(lines.concat().replace(' ', ""), path.replace(' ', ""));
+        }
     }
 
     #[test]

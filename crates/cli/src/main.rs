@@ -134,13 +134,12 @@ fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
             };
             acknowledged(ask(told)?, args.json, out)?;
         }
-        Command::Doctor { pid } => {
+        Command::Doctor { pid, all, strict } => {
             let machine = doctor::Machine::running(&args.socket, args.patience(), *pid);
-            let findings = doctor::examine(&machine);
-            doctor::print(&findings, args.json, out)?;
-            if findings.iter().any(|finding| finding.state.is_trouble()) {
-                return Ok(ExitCode::from(exit::TROUBLE));
-            }
+            let report = doctor::examine(&machine);
+            let paper = format::Paper::stdout(args.no_color);
+            doctor::print(&report, *all, args.json, &paper, out)?;
+            return Ok(ExitCode::from(report.exit_code(*strict)));
         }
         Command::Run { premap: _, program } => run::premap(program)?,
         Command::Config(ConfigCommand::Check { file }) => {

@@ -117,11 +117,13 @@ fn status() -> Status {
             state: State::Idle,
             detail: "control socket".into(),
         }],
-        mechanisms: vec![MechanismStatus {
-            name: "protect".into(),
-            state: State::Active,
-            detail: "memory.min on its cgroup".into(),
-        }],
+        mechanisms: ["protect", "boost", "readahead", "premap", "prezero", "swap"]
+            .map(|name| MechanismStatus {
+                name: name.into(),
+                state: State::Active,
+                detail: "memory.min on its cgroup".into(),
+            })
+            .into(),
         window: WindowStatus {
             state: State::Active,
             detail: "told by x11".into(),
@@ -378,24 +380,59 @@ fn explain_tells_each_knob_and_the_way_back() {
     assert_eq!(daemon.request(), Request::Explain { pid: 4242 });
 }
 
+fn doctor(daemon: &Daemon, args: &[&str]) -> std::process::Output {
+    // No machine has the library there, so that there is something to be strict about.
+    limelight()
+        .env("LIMELIGHT_PREMAP_LIBRARY", "/no/such/library.so")
+        .arg("--socket")
+        .arg(daemon.socket())
+        .arg("doctor")
+        .args(args)
+        .output()
+        .unwrap()
+}
+
 #[test]
 fn doctor_reports_the_daemon_and_fails_when_something_is_missing() {
     let daemon = Daemon::answering(Response::Status(Box::new(status())));
-    let out = daemon.limelight(&["doctor", "--json"]).code(1);
-    let findings: serde_json::Value = serde_json::from_slice(&out.get_output().stdout).unwrap();
-    let state = |check: &str| {
+    let output = doctor(&daemon, &["--json", "--strict"]);
+    assert_eq!(output.status.code(), Some(1));
+    let findings: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let finding = |check: &str| {
         let all = findings.as_array().unwrap();
-        all.iter()
-            .find(|finding| finding["check"] == check)
-            .expect(check)["state"]
-            .clone()
+        let mut all = all.iter();
+        all.find(|finding| finding["check"] == check).expect(check)
     };
+    let state = |check: &str| &finding(check)["state"];
     assert_eq!(state("daemon"), "acts");
-    assert_eq!(state("mechanism protect"), "acts");
+    assert_eq!(state("knobs"), "acts");
     assert_eq!(state("response windows"), "acts");
     assert_eq!(state("window source control socket"), "acts");
+    assert_eq!(state("mechanism windows"), "acts");
+    assert_eq!(state("premap library"), "missing");
+    assert_eq!(finding("boost nice")["part"], "boost");
     // The daemon that the test plays does not use the device.
     assert_ne!(state("kernel support"), "acts");
+    for name in ["protect", "boost", "readahead", "premap", "prezero", "swap"] {
+        assert_ne!(*state(&format!("mechanism {name}")), "ready", "{name}");
+    }
+}
+
+#[test]
+fn doctor_without_a_daemon_says_what_the_machine_could_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = limelight()
+        .arg("--socket")
+        .arg(dir.path().join("control.sock"))
+        .arg("doctor")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    let text = text(&output.stdout);
+    assert!(text.contains("limelightd does not answer"), "{text}");
+    assert!(text.contains("ready    readahead"), "{text}");
+    assert!(text.contains("start it with"), "{text}");
+    assert!(!text.contains('\u{1b}'), "no colours but on a terminal");
 }
 
 #[test]

@@ -92,7 +92,7 @@ impl LockedFile {
         let failed = |errno| Error::new("lock pages of", "a file", errno);
         let inside = range.offset.checked_add(range.len).is_some_and(|end| {
             let page = crate::meminfo::page_bytes();
-            end <= (self.len as u64).div_ceil(page) * page && range.offset % page == 0
+            end <= (self.len as u64).div_ceil(page) * page && range.offset.is_multiple_of(page)
         });
         if !inside {
             return Err(failed(Errno::INVAL));

@@ -41,6 +41,7 @@ pub fn examine(
         true => WeightKnob::Io,
         false => WeightKnob::Bfq,
     };
+    schedulers_line(&sys, proc, &disks, findings);
     let path = app.as_ref().ok().map(|(_, path)| path);
     let without = |knob: WeightKnob| {
         let found = path.and_then(|path| hierarchy.first_without(path, knob.file()));
@@ -75,6 +76,35 @@ pub fn examine(
             Standing::Unused(why) => findings.note(&check, format!("not needed: {why}")),
             Standing::Inert(why) => findings.inert(&check, why, cure(name)),
         }
+    }
+}
+
+/// Who orders threads and requests, for all that a weight is worth.
+fn schedulers_line(sys: &Dir, proc: &Proc, disks: &[Disk], findings: &mut Findings) {
+    let groups = match schedulers::autogroup(proc) {
+        true => "sessions are groups of their own (autogroup) where no cpu controller is",
+        false => "no autogroup",
+    };
+    match schedulers::sched_ext(sys) {
+        Some(name) => findings.note(
+            "cpu scheduler",
+            format!("sched_ext: {name}, which may look at neither weights nor slices; {groups}"),
+        ),
+        None => findings.note(
+            "cpu scheduler",
+            format!("the kernel's own, no sched_ext; {groups}"),
+        ),
+    }
+    let each: Vec<String> = disks
+        .iter()
+        .map(|disk| {
+            let cost = if disk.cost { " with iocost" } else { "" };
+            format!("{}: {}{cost}", disk.name, disk.scheduler)
+        })
+        .collect();
+    match each.is_empty() {
+        true => findings.note("io schedulers", "no disk that has one"),
+        false => findings.note("io schedulers", each.join(", ")),
     }
 }
 

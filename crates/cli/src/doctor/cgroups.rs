@@ -2,7 +2,7 @@
 //! The cgroups that an app's protection hangs on.
 
 use limelight_core::control::Status;
-use limelight_sys::cgroup::{Cgroup, CgroupPath, Hierarchy};
+use limelight_sys::cgroup::{CgroupPath, Hierarchy};
 use limelight_sys::proc::Proc;
 
 use super::{Findings, Machine};
@@ -58,7 +58,7 @@ pub fn examine(proc: &Proc, app: AppCgroup, findings: &mut Findings) {
             return findings.missing(
                 "memory controller",
                 format!(
-                    "not among the controllers of {}",
+                    "the memory controller is not among those of {}",
                     hierarchy.mount_point().display()
                 ),
                 "take it from cgroup v1 (boot with systemd.unified_cgroup_hierarchy=1), or remove \
@@ -75,41 +75,98 @@ pub fn examine(proc: &Proc, app: AppCgroup, findings: &mut Findings) {
     }
 }
 
-/// A limit is worth what every ancestor grants, so the controller must be there all the way down.
+/// A controller that Limelight needs all the way down to an app.
+struct Controller {
+    name: &'static str,
+    /// The mechanism that needs it most.
+    part: &'static str,
+    /// A file that every group has for which it is enabled.
+    file: &'static str,
+    /// What switches systemd's accounting on for it.
+    unit: &'static str,
+}
+
+const CONTROLLERS: [Controller; 3] = [
+    Controller {
+        name: "memory",
+        part: "protect",
+        file: "memory.min",
+        unit: "MemoryAccounting=yes",
+    },
+    Controller {
+        name: "cpu",
+        part: "boost",
+        file: "cpu.weight",
+        unit: "CPUWeight=100",
+    },
+    Controller {
+        name: "io",
+        part: "boost",
+        file: "io.stat",
+        unit: "IOWeight=100",
+    },
+];
+
+/// A value is worth what every ancestor grants, so a controller must be there all the way down.
 fn chain(hierarchy: &Hierarchy, whose: &str, path: &CgroupPath, findings: &mut Findings) {
-    const CHECK: &str = "memory controller";
     if path.is_root() {
         return findings.inert(
-            CHECK,
+            "memory controller",
             format!("the cgroup {whose} is the root, which has no limits"),
             "start apps in cgroups of their own (systemd-run --user --scope APP), or use the \
              Limelight kernel, which needs none",
         );
     }
-    let chain = match hierarchy.open_chain(path) {
-        Ok(chain) => chain,
-        Err(error) => return findings.inert(CHECK, error, "name a living process: --pid PID"),
-    };
-    let without = |group: &&Cgroup| !group.dir().contains("memory.min");
-    match chain.iter().find(without) {
-        None => findings.acts(CHECK, format!("all the way down to {path}, {whose}")),
-        Some(group) => {
-            let above = group.path().parent().unwrap_or(CgroupPath::root());
-            let control = hierarchy
-                .mount_point()
-                .join(above.as_str().trim_start_matches('/'));
-            findings.inert(
-                CHECK,
-                format!(
-                    "not enabled for {}, above or at the cgroup {whose}",
-                    group.path()
-                ),
-                &format!(
-                    "let systemd do it (MemoryAccounting=yes), or: echo +memory > \
-                     {}/cgroup.subtree_control",
-                    control.display().to_string().trim_end_matches('/')
-                ),
-            )
+    if let Err(error) = hierarchy.open_chain(path) {
+        return findings.inert(
+            "memory controller",
+            error,
+            "name a living process: --pid PID",
+        );
+    }
+    for controller in &CONTROLLERS {
+        let check = format!("{} controller", controller.name);
+        let findings = findings.part(controller.part);
+        match hierarchy.first_without(path, controller.file) {
+            None => findings.acts(&check, format!("all the way down to {path}, {whose}")),
+            Some(group) => findings.inert(
+                &check,
+                format!("not enabled for {group}, above or at the cgroup {whose}"),
+                &enable(hierarchy, controller, path, &group),
+            ),
         }
     }
+    findings.part(CONTROLLERS[0].part);
+}
+
+/// What hands a controller down to `group`. systemd leaves a user's own tree to that user's manager,
+/// and by default hands it memory and cpu, but not io.
+fn enable(
+    hierarchy: &Hierarchy,
+    controller: &Controller,
+    path: &CgroupPath,
+    group: &CgroupPath,
+) -> String {
+    let manager = |part: &CgroupPath| {
+        let name = part.name();
+        name.starts_with("user@") && name.ends_with(".service")
+    };
+    let chain = path.chain();
+    let managed = chain.iter().find(|part| manager(part));
+    if managed.is_some_and(|managed| managed.contains(group) && managed != group) {
+        return "delegate it: [Service] Delegate=pids memory cpu io in \
+                /etc/systemd/system/user@.service.d/delegate.conf, then systemctl daemon-reload \
+                and a new login"
+            .to_owned();
+    }
+    let above = group.parent().unwrap_or(CgroupPath::root());
+    let mount = hierarchy.mount_point();
+    let control = mount.join(above.as_str().trim_start_matches('/'));
+    format!(
+        "let systemd do it ({} for {}), or: echo +{} > {}/cgroup.subtree_control",
+        controller.unit,
+        group.name(),
+        controller.name,
+        control.display().to_string().trim_end_matches('/')
+    )
 }

@@ -5,12 +5,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use limelight_core::control::{
-    MechanismStatus, Request, Response, SourceStatus, State, Status, PROTOCOL,
+    Change, Outcome, Request, Response, SourceStatus, State, Status, PROTOCOL,
 };
+use limelight_sys::proc::Proc;
+use rustix::thread::CapabilitySet;
 
 use super::Findings;
 use crate::client::Client;
 use crate::exit::Failure;
+use crate::format;
 
 /// What it says of itself.
 pub fn ask(socket: &Path, patience: Duration) -> Result<Box<Status>, Failure> {
@@ -21,7 +24,7 @@ pub fn ask(socket: &Path, patience: Duration) -> Result<Box<Status>, Failure> {
 }
 
 /// What it has and has not.
-pub fn examine(status: &Status, findings: &mut Findings) {
+pub fn examine(status: &Status, proc: &Proc, findings: &mut Findings) {
     let detail = format!("limelightd {}, pid {}", status.version, status.pid);
     match (status.protocol == PROTOCOL, status.dry_run) {
         (false, _) => findings.inert(
@@ -39,21 +42,9 @@ pub fn examine(status: &Status, findings: &mut Findings) {
         ),
         (true, false) => findings.acts("daemon", detail),
     }
-    for MechanismStatus {
-        name,
-        state,
-        detail,
-    } in &status.mechanisms
-    {
-        let check = format!("mechanism {name}");
-        report(
-            &check,
-            *state,
-            detail,
-            "see the lines above for what this machine lacks",
-            findings,
-        );
-    }
+    capabilities(status, proc, findings);
+    changes(status, findings);
+    findings.part("windows");
     let window = &status.window;
     report(
         "response windows",
@@ -68,28 +59,129 @@ pub fn examine(status: &Status, findings: &mut Findings) {
     } else {
         findings.acts("kernel windows", &kernel.detail);
     }
-    let sources = status.sources.iter().map(|source| ("source", source));
-    let of_windows = window
-        .sources
-        .iter()
-        .map(|source| ("window source", source));
-    for (kind, source) in sources.chain(of_windows) {
-        let SourceStatus {
+    let tells: [(&'static str, &str, &[SourceStatus]); 2] = [
+        ("topmost", "source", &status.sources),
+        ("windows", "window source", &window.sources),
+    ];
+    for (part, kind, sources) in tells {
+        findings.part(part);
+        for SourceStatus {
             name,
             state,
             detail,
-        } = source;
-        let check = format!("{kind} {name}");
-        report(
-            &check,
-            *state,
-            detail,
-            "harmless as long as another source speaks",
-            findings,
-        );
+        } in sources
+        {
+            report(
+                &format!("{kind} {name}"),
+                *state,
+                detail,
+                "harmless as long as another source speaks",
+                findings,
+            );
+        }
     }
 }
 
+/// What limelightd may do, and what it does without each.
+const NEEDED: [(CapabilitySet, &str, &str); 6] = [
+    (
+        CapabilitySet::SYS_RESOURCE,
+        "CAP_SYS_RESOURCE",
+        "pressure is heard of late (windows of 2 s), and no oom_score_adj is lowered",
+    ),
+    (
+        CapabilitySet::SYS_NICE,
+        "CAP_SYS_NICE",
+        "no nice values, and no /dev/limelight",
+    ),
+    (
+        CapabilitySet::SYS_PTRACE,
+        "CAP_SYS_PTRACE",
+        "other users' apps are hardly known",
+    ),
+    (
+        CapabilitySet::DAC_OVERRIDE,
+        "CAP_DAC_OVERRIDE",
+        "cgroups of users' own managers cannot be written to",
+    ),
+    (
+        CapabilitySet::IPC_LOCK,
+        "CAP_IPC_LOCK",
+        "its own memory may be swapped, and shared libraries are not locked",
+    ),
+    (
+        CapabilitySet::SYS_ADMIN,
+        "CAP_SYS_ADMIN",
+        "starts of apps are not recorded, and shared libraries are not found",
+    ),
+];
+
+/// Whether limelightd has what its unit gives it.
+fn capabilities(status: &Status, proc: &Proc, findings: &mut Findings) {
+    const CHECK: &str = "capabilities";
+    let text = proc.dir().read_text(format!("{}/status", status.pid));
+    let text = text.unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let Some(effective) = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()) else {
+        return findings.note(
+            CHECK,
+            format!("pid {} cannot be seen from here", status.pid),
+        );
+    };
+    let effective = CapabilitySet::from_bits_retain(effective);
+    let lacks: Vec<String> = NEEDED
+        .iter()
+        .filter(|(set, _, _)| !effective.contains(*set))
+        .map(|(_, name, lost)| format!("no {name}: {lost}"))
+        .collect();
+    match lacks.is_empty() {
+        true => findings.acts(
+            CHECK,
+            "limelightd has all that it needs; pressure is heard of in windows of less than 2 s \
+             (CAP_SYS_RESOURCE)",
+        ),
+        false => findings.inert(
+            CHECK,
+            lacks.join("; "),
+            "start it as root, by the packaged limelightd.service",
+        ),
+    }
+}
+
+/// What was turned, and what of it has no effect.
+fn changes(status: &Status, findings: &mut Findings) {
+    /// More are counted, not named.
+    const NAMED: usize = 3;
+    let applied = |change: &&Change| matches!(change.outcome, Outcome::Applied | Outcome::Planned);
+    let all = status.changes.len();
+    let fruitless: Vec<String> = status
+        .changes
+        .iter()
+        .filter(|change| !applied(change))
+        .map(|change| match &change.outcome {
+            Outcome::Inert { why } | Outcome::Failed { why } => format!("{}: {why}", change.knob),
+            Outcome::Applied | Outcome::Planned => change.knob.clone(),
+        })
+        .collect();
+    let turned = format!("{} turned", format::count(all as u64, "knob", "knobs"));
+    if fruitless.is_empty() {
+        return findings.acts("knobs", turned);
+    }
+    let more = match fruitless.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    let named: Vec<&str> = fruitless.iter().take(NAMED).map(String::as_str).collect();
+    findings.inert(
+        "knobs",
+        format!(
+            "{turned}, {} of them without effect: {}{more}",
+            fruitless.len(),
+            named.join("; ")
+        ),
+        "limelight status shows each with its rule",
+    );
+}
 fn report(check: &str, state: State, detail: &str, cure: &str, findings: &mut Findings) {
     match state {
         State::Active | State::Idle => findings.acts(check, detail),

@@ -12,9 +12,12 @@ use super::Findings;
 /// Returns the names of the mechanisms that it has.
 pub fn examine(path: &Path, daemon: Option<&Status>, findings: &mut Findings) -> Vec<String> {
     const CHECK: &str = "kernel support";
-    const STOCK: &str =
-        "run the Limelight kernel; on a stock one protect reserves only for apps with a \
-                         cgroup of their own, and locks what they share with others";
+    const STOCK: &str = "run the Limelight kernel";
+    // Most machines run a stock kernel, and that is no fault of theirs.
+    const ABSENT: &str =
+        "on this kernel protect reserves only for apps with a cgroup of their own, \
+                          and locks what they share with others; premap and prezero need the \
+                          Limelight kernel";
     match daemon.map(|status| &status.device) {
         Some(DeviceStatus::Open {
             abi_version,
@@ -30,7 +33,7 @@ pub fn examine(path: &Path, daemon: Option<&Status>, findings: &mut Findings) ->
                 (true, true) => findings.note(CHECK, detail),
                 (true, false) => findings.inert(CHECK, detail, "see limelightd's log and [kernel]"),
                 (false, _) => {
-                    findings.missing(CHECK, format!("{} is not there", path.display()), STOCK)
+                    findings.note(CHECK, format!("no {}: {ABSENT}", path.display()));
                 }
             }
             return Vec::new();
@@ -57,7 +60,9 @@ pub fn examine(path: &Path, daemon: Option<&Status>, findings: &mut Findings) ->
             findings.acts(CHECK, describe(path, info.abi_version, &names));
             return names;
         }
-        Err(error @ DeviceError::Absent { .. }) => findings.missing(CHECK, error, STOCK),
+        Err(DeviceError::Absent { .. }) => {
+            findings.note(CHECK, format!("no {}: {ABSENT}", path.display()));
+        }
         Err(error @ DeviceError::Forbidden { .. }) => findings.note(CHECK, error),
         Err(error @ DeviceError::Held { .. }) => findings.inert(
             CHECK,

@@ -6,6 +6,9 @@ use serde::Serialize;
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
+    /// What it belongs to: a mechanism, `windows`, `topmost`, `machine`, `daemon`, or `others` for
+    /// who else tunes or kills.
+    pub part: &'static str,
     /// What was looked at.
     pub check: String,
     /// What it is good for.
@@ -23,6 +26,10 @@ pub struct Finding {
 pub enum Verdict {
     /// It works.
     Acts,
+    /// It would work if limelightd ran.
+    Ready,
+    /// Switched off by the configuration.
+    Off,
     /// Neither good nor bad, but worth knowing.
     Note,
     /// It is there and has no effect.
@@ -41,6 +48,8 @@ impl Verdict {
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Acts => "acts",
+            Verdict::Ready => "ready",
+            Verdict::Off => "off",
             Verdict::Note => "note",
             Verdict::Inert => "inert",
             Verdict::Missing => "missing",
@@ -49,12 +58,24 @@ impl Verdict {
 }
 
 /// All of them, in the order in which they were made.
-#[derive(Default)]
-pub struct Findings(pub Vec<Finding>);
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// They.
+    pub list: Vec<Finding>,
+    part: &'static str,
+}
 
 impl Findings {
-    fn add(&mut self, check: &str, state: Verdict, detail: impl ToString, cure: Option<&str>) {
-        self.0.push(Finding {
+    /// What comes from now on belongs to this.
+    pub fn part(&mut self, part: &'static str) -> &mut Self {
+        self.part = part;
+        self
+    }
+
+    /// A finding of this state.
+    pub fn add(&mut self, check: &str, state: Verdict, detail: impl ToString, cure: Option<&str>) {
+        self.list.push(Finding {
+            part: self.part,
             check: check.to_owned(),
             state,
             detail: detail.to_string(),

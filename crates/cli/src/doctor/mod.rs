@@ -9,10 +9,13 @@ mod device;
 mod files;
 mod findings;
 mod kernel;
+mod mechanisms;
 mod memory;
+mod paper;
 mod premap;
 mod prezero;
 mod swap;
+mod tuners;
 mod windows;
 
 use std::path::{Path, PathBuf};
@@ -21,12 +24,11 @@ use std::time::Duration;
 use limelight_sys::device::DEVICE_PATH;
 use limelight_sys::proc::Proc;
 
-use crate::exit::Failure;
-use crate::format::{self, printable, Table};
+use crate::exit;
 use crate::library;
 
-pub use self::findings::Finding;
-use self::findings::Findings;
+use self::findings::{Finding, Findings};
+pub use self::paper::print;
 
 /// Where to look.
 #[derive(Debug)]
@@ -61,73 +63,101 @@ impl Machine {
     }
 }
 
+/// What was found.
+#[derive(Debug)]
+pub struct Report {
+    /// Linux, and its release.
+    kernel: String,
+    /// The daemon, or that there is none.
+    daemon: String,
+    daemon_runs: bool,
+    /// One for each mechanism: whether it acts, and through what.
+    mechanisms: Vec<Finding>,
+    /// Everything that was looked at.
+    checks: Vec<Finding>,
+}
+
+impl Report {
+    /// What the program ends with. `strict`: already when a single knob is inert beside others that
+    /// act.
+    pub fn exit_code(&self, strict: bool) -> u8 {
+        let mechanisms = self.mechanisms.iter();
+        let checks = self.checks.iter().filter(|_| strict);
+        let trouble = mechanisms.chain(checks).any(|one| one.state.is_trouble());
+        match (self.daemon_runs, trouble) {
+            (false, _) => exit::NO_DAEMON,
+            (true, true) => exit::TROUBLE,
+            (true, false) => 0,
+        }
+    }
+}
+
 /// Looks at everything.
-pub fn examine(machine: &Machine) -> Vec<Finding> {
+pub fn examine(machine: &Machine) -> Report {
     let mut findings = Findings::default();
     let answer = daemon::ask(&machine.socket, machine.patience);
-    match Proc::open(&machine.proc.to_string_lossy()) {
+    let status = answer.as_deref().ok();
+    let proc = Proc::open(&machine.proc.to_string_lossy());
+    match &proc {
         Ok(proc) => {
-            kernel::examine(&proc, &mut findings);
-            let app = cgroups::app_cgroup(machine, &proc, answer.as_deref().ok());
-            cgroups::examine(&proc, app.clone(), &mut findings);
-            let status = answer.as_deref().ok();
-            boost::examine(&proc, &machine.sys, &app, status, &mut findings);
+            kernel::examine(proc, findings.part("machine"));
+            let app = cgroups::app_cgroup(machine, proc, status);
+            cgroups::examine(proc, app.clone(), findings.part("protect"));
             memory::reclaim(&machine.sys, &mut findings);
-            memory::shared_pages(&proc, &mut findings);
-            memory::pressure(&proc, &mut findings);
-            swap::areas(&proc, &machine.sys, &mut findings);
-            swap::steps(&proc, &app, &mut findings);
+            memory::shared_pages(proc, &mut findings);
+            memory::pressure(proc, &mut findings);
+            boost::examine(proc, &machine.sys, &app, status, findings.part("boost"));
+            swap::areas(proc, &machine.sys, findings.part("swap"));
+            swap::steps(proc, &app, &mut findings);
             swap::apps(machine, &mut findings);
-            swap::killers(&proc, &machine.root, status, &mut findings);
-            files::examine(&proc, &mut findings);
-            windows::examine(&proc, &machine.input, &mut findings);
+            files::examine(proc, findings.part("readahead"));
+            windows::examine(proc, &machine.input, findings.part("windows"));
+            swap::killers(proc, &machine.root, status, findings.part("others"));
+            tuners::examine(proc, &mut findings);
         }
-        Err(error) => findings.missing("procfs", error, "mount it: mount -t proc proc /proc"),
+        Err(error) => {
+            findings
+                .part("machine")
+                .missing("procfs", error, "mount it: mount -t proc proc /proc")
+        }
     }
-    let built_in = device::examine(&machine.device, answer.as_deref().ok(), &mut findings);
-    premap::examine(&machine.sys, &machine.library, &built_in, &mut findings);
-    prezero::examine(&machine.proc, &machine.sys, &built_in, &mut findings);
-    match answer {
-        Ok(status) => daemon::examine(&status, &mut findings),
-        Err(failure) => {
+    let built_in = device::examine(&machine.device, status, findings.part("machine"));
+    premap::examine(
+        &machine.sys,
+        &machine.library,
+        &built_in,
+        findings.part("premap"),
+    );
+    prezero::examine(
+        &machine.proc,
+        &machine.sys,
+        &built_in,
+        findings.part("prezero"),
+    );
+    findings.part("daemon");
+    let described = match (&answer, &proc) {
+        (Ok(status), Ok(proc)) => {
+            daemon::examine(status, proc, &mut findings);
+            format!("limelightd {} runs", status.version)
+        }
+        (Ok(status), Err(_)) => format!("limelightd {} runs", status.version),
+        (Err(failure), _) => {
             let (detail, cure) = match failure.to_string().split_once("\n  ") {
                 Some((detail, cure)) => (detail.to_owned(), cure.to_owned()),
                 None => (failure.to_string(), "see its log".to_owned()),
             };
             findings.missing("daemon", detail, &cure);
+            "limelightd does not answer".to_owned()
         }
+    };
+    let release = proc.ok().and_then(|proc| proc.kernel_release().ok());
+    Report {
+        kernel: format!("Linux {}", release.as_deref().unwrap_or("?")),
+        daemon: described,
+        daemon_runs: answer.is_ok(),
+        mechanisms: mechanisms::judge(&findings.list, status),
+        checks: findings.list,
     }
-    findings.0
-}
-
-/// Prints what was found.
-pub fn print(findings: &[Finding], json: bool, out: &mut Vec<u8>) -> Result<(), Failure> {
-    if json {
-        return format::json(&findings, out);
-    }
-    let width = findings
-        .iter()
-        .map(|finding| finding.check.chars().count())
-        .max()
-        .unwrap_or(0);
-    let mut table = Table::default();
-    for Finding {
-        check,
-        state,
-        detail,
-        cure,
-    } in findings
-    {
-        let cure = cure
-            .as_ref()
-            .map(|cure| format!("\n-> {cure}"))
-            .unwrap_or_default();
-        table.line(
-            &format!("{:7}  {:width$}", state.word(), printable(check)),
-            printable(&format!("{detail}{cure}")),
-        );
-    }
-    table.print(out)
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ fn library_line(library: &Result<PathBuf, Vec<PathBuf>>, findings: &mut Findings
         ),
         Err(places) => findings.missing(
             CHECK,
-            format!("not at {}", library::list(places)),
+            format!("the library is not at {}", library::list(places)),
             "make install, or name it in LIMELIGHT_PREMAP_LIBRARY",
         ),
     }
@@ -139,7 +139,7 @@ mod tests {
     fn said(root: &tempfile::TempDir, ours: bool) -> String {
         let mut findings = Findings::default();
         folios(root.path(), ours, &mut findings);
-        findings.0.remove(0).detail
+        findings.list.remove(0).detail
     }
 
     #[test]
@@ -184,7 +184,7 @@ mod tests {
             &Err(vec!["/a/x.so".into(), "/b/x.so".into()]),
             &mut findings,
         );
-        let finding = &findings.0[0];
+        let finding = &findings.list[0];
         assert!(finding.state.is_trouble() && finding.cure.is_some());
         assert!(finding.detail.contains("/a/x.so, /b/x.so"), "{finding:?}");
     }

@@ -94,7 +94,11 @@ mod tests {
             &["protect", "prezero"],
             "cpu\nblock\ndma: no channel\n",
         );
-        let checks: Vec<_> = findings.0.iter().map(|finding| &*finding.check).collect();
+        let checks: Vec<_> = findings
+            .list
+            .iter()
+            .map(|finding| &*finding.check)
+            .collect();
         assert_eq!(
             checks,
             [
@@ -104,23 +108,23 @@ mod tests {
                 "prezero engine dma"
             ]
         );
-        assert!(findings.0[3].detail.contains("no channel"));
+        assert!(findings.list[3].detail.contains("no channel"));
     }
 
     #[test]
     fn what_is_zeroed_when_it_is_freed_needs_no_pool() {
         let findings = said("init_on_free=0 init_on_free=1", &["prezero"], "");
-        assert_eq!(findings.0[0].state, Verdict::Inert);
+        assert_eq!(findings.list[0].state, Verdict::Inert);
         let findings = said("init_on_free=1 init_on_free=0", &["prezero"], "");
-        assert_eq!(findings.0[0].state, Verdict::Acts);
+        assert_eq!(findings.list[0].state, Verdict::Acts);
     }
 
     #[test]
     fn a_stock_kernel_is_no_trouble() {
         for cmdline in ["", "init_on_free=1"] {
             let findings = said(cmdline, &["protect"], "cpu\n");
-            assert_eq!(findings.0.len(), 1);
-            assert!(!findings.0[0].state.is_trouble());
+            assert_eq!(findings.list.len(), 1);
+            assert!(!findings.list[0].state.is_trouble());
         }
     }
 }

@@ -207,8 +207,13 @@ pub fn killers(proc: &Proc, root: &Path, daemon: Option<&Status>, findings: &mut
             }
             false => "limelightd does not kill: this is the one that does",
         };
+        // It is found among them, and reserves memory.
+        let kind = match killer.name {
+            "uresourced" => "tuner",
+            _ => "killer",
+        };
         findings.note(
-            &format!("killer {}", killer.name),
+            &format!("{kind} {}", killer.name),
             format!("{killer}; {then}"),
         );
     }
@@ -261,10 +266,10 @@ mod tests {
     fn apps_without_a_cgroup_are_named_with_what_it_costs_them() {
         let mut findings = Findings::default();
         without_cgroup(&[report("own", true)], &mut findings);
-        assert!(findings.0.is_empty());
+        assert!(findings.list.is_empty());
         let many: Vec<AppReport> = (0..7).map(|at| report(&format!("a{at}"), false)).collect();
         without_cgroup(&many, &mut findings);
-        let finding = &findings.0[0];
+        let finding = &findings.list[0];
         assert_eq!(finding.state, Verdict::Inert);
         assert!(
             finding.detail.starts_with("a0 (pid 7), "),

@@ -49,6 +49,7 @@ impl Fake {
                 }
                 fake.write(&format!("cgroup/{group}memory.min"), "0\n");
                 fake.write(&format!("cgroup/{group}cpu.weight"), "100\n");
+                fake.write(&format!("cgroup/{group}io.stat"), "");
                 fake.write(&format!("cgroup/{group}io.bfq.weight"), "default 100\n");
             }
         }
@@ -66,6 +67,10 @@ impl Fake {
     }
 
     fn examine(&self, pid: i32) -> Vec<Finding> {
+        self.report(pid).checks
+    }
+
+    fn report(&self, pid: i32) -> Report {
         examine(&Machine {
             proc: self.path("proc"),
             sys: self.path("sys"),
@@ -89,17 +94,107 @@ impl Fake {
 }
 
 #[test]
-fn a_sound_machine_lacks_only_the_daemon_and_the_device() {
-    let findings = Fake::sound().examine(7);
-    let trouble: Vec<&str> = findings
-        .iter()
+fn a_sound_machine_lacks_only_the_daemon() {
+    let report = Fake::sound().report(7);
+    let all = || report.mechanisms.iter().chain(&report.checks);
+    let trouble: Vec<&str> = all()
         .filter(|finding| finding.state.is_trouble())
         .map(|finding| finding.check.as_str())
         .collect();
-    assert_eq!(trouble, ["kernel support", "daemon"], "{findings:#?}");
-    assert!(findings
-        .iter()
-        .all(|f| f.cure.is_some() == f.state.is_trouble()));
+    assert_eq!(trouble, ["daemon"], "{report:#?}");
+    assert!(all().all(|f| f.cure.is_some() == f.state.is_trouble() && !f.part.is_empty()));
+    assert_eq!(report.exit_code(false), 3);
+}
+
+#[test]
+fn each_mechanism_says_through_what_it_acts() {
+    let fake = Fake::sound();
+    let mechanism = |name: &str| {
+        let mechanisms = fake.report(7).mechanisms;
+        let mut mechanisms = mechanisms.into_iter();
+        mechanisms.find(|one| one.part == name).expect(name)
+    };
+    let protect = mechanism("protect");
+    assert_eq!(protect.state, Verdict::Ready);
+    assert!(protect.detail.starts_with("memory.min"), "{protect:?}");
+    assert_eq!(
+        mechanism("boost").detail,
+        "cpu.weight, slice, io.weight, ioprio"
+    );
+    assert!(mechanism("swap").detail.contains("/dev/zram0"));
+    // What only our kernel has is no trouble on another one.
+    assert_eq!(mechanism("prezero").state, Verdict::Note);
+    assert_eq!(mechanism("premap").state, Verdict::Note);
+    fs::remove_file(fake.path("cgroup/user.slice/app.scope/memory.min")).unwrap();
+    let protect = mechanism("protect");
+    assert_eq!(protect.state, Verdict::Inert);
+    assert!(protect.cure.unwrap().contains("subtree_control"));
+    // A weight that is inert is made up for by nice values.
+    fs::remove_file(fake.path("cgroup/user.slice/cpu.weight")).unwrap();
+    let boost = mechanism("boost");
+    assert_eq!(boost.state, Verdict::Ready);
+    assert!(boost.detail.starts_with("nice"), "{boost:?}");
+}
+
+#[test]
+fn io_has_to_be_delegated_to_a_user_s_own_manager() {
+    let fake = Fake::sound();
+    let group = "user.slice/user-1000.slice/user@1000.service/app.slice";
+    fake.write("proc/7/cgroup", &format!("0::/{group}\n"));
+    for parent in std::path::Path::new(group).ancestors() {
+        let parent = parent.display();
+        fake.write(&format!("cgroup/{parent}/memory.min"), "0\n");
+        fake.write(&format!("cgroup/{parent}/cpu.weight"), "100\n");
+    }
+    fake.write("cgroup/user.slice/user-1000.slice/io.stat", "");
+    let cure = |fake: &Fake| fake.finding("io controller").cure;
+    let at_the_manager = cure(&fake).unwrap();
+    assert!(
+        at_the_manager.contains("IOWeight=100 for user@1000.service"),
+        "{at_the_manager}"
+    );
+    fake.write(
+        "cgroup/user.slice/user-1000.slice/user@1000.service/io.stat",
+        "",
+    );
+    let below = cure(&fake).unwrap();
+    assert!(below.contains("Delegate=pids memory cpu io"), "{below}");
+    fake.write(&format!("cgroup/{group}/io.stat"), "");
+    assert_eq!(cure(&fake), None);
+    assert_eq!(fake.finding("memory controller").state, Verdict::Acts);
+}
+
+#[test]
+fn one_screen_has_the_mechanisms_and_what_wants_to_be_read() {
+    let fake = Fake::sound();
+    fake.write(
+        "proc/9/stat",
+        "9 (gamemoded) S 1 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 70 0 0\n",
+    );
+    let report = fake.report(7);
+    let text = |all, width, colour| {
+        let mut out = Vec::new();
+        let paper = crate::format::Paper { width, colour };
+        print(&report, all, false, &paper, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    let screen = text(false, Some(80), false);
+    assert!(
+        screen.lines().all(|line| line.chars().count() <= 80),
+        "{screen}"
+    );
+    assert!(screen.lines().count() <= 24, "{screen}");
+    for part in [
+        "Linux 6.12.117-limelight",
+        "ready    protect",
+        "gamemoded",
+        "missing  daemon",
+    ] {
+        assert!(screen.contains(part), "{part}: {screen}");
+    }
+    assert!(!screen.contains("page reclaim"));
+    assert!(text(true, None, false).contains("page reclaim"));
+    assert!(text(false, None, true).contains("\x1b[31mmissing\x1b[0m  daemon"));
 }
 
 #[test]

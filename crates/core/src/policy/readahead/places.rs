@@ -136,7 +136,7 @@ impl Places {
         let mut early = trust.holds();
         if early {
             trust.early += 1;
-            early = trust.early % SAMPLE != 0;
+            early = !trust.early.is_multiple_of(SAMPLE);
         }
         if !early {
             trust.try_one();

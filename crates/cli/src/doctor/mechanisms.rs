@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What it all comes to: for each mechanism whether it acts on this machine, and through what.
+
+use limelight_core::control::{State, Status};
+
+use super::findings::{Finding, Findings, Verdict};
+
+/// What was found, to be asked by name.
+struct Found<'a>(&'a [Finding]);
+
+impl Found<'_> {
+    fn get(&self, check: &str) -> Option<&Finding> {
+        self.0.iter().find(|finding| finding.check == check)
+    }
+
+    fn acts(&self, check: &str) -> bool {
+        self.get(check)
+            .is_some_and(|finding| finding.state == Verdict::Acts)
+    }
+
+    /// Whether the kernel's device has a mechanism.
+    fn device(&self, mechanism: &str) -> bool {
+        let support = self.get("kernel support");
+        support
+            .filter(|finding| finding.state == Verdict::Acts)
+            .and_then(|finding| finding.detail.rsplit_once(" has "))
+            .is_some_and(|(_, names)| names.split(", ").any(|name| name == mechanism))
+    }
+
+    /// The first of these that is in the way, with what to do about it.
+    fn obstacle(&self, checks: &[&str]) -> (String, Option<String>) {
+        let trouble = checks
+            .iter()
+            .filter_map(|check| self.get(check))
+            .find(|finding| finding.state.is_trouble());
+        match trouble {
+            Some(finding) => (finding.detail.clone(), finding.cure.clone()),
+            None => ("nothing that it could act through".to_owned(), None),
+        }
+    }
+}
+
+/// How a mechanism is on this machine, whoever runs.
+enum Machine {
+    /// It can act through these.
+    Can(Vec<String>),
+    /// It cannot, and needs not: a kernel of ours has it, or a program has to ask.
+    Optional(String),
+    /// It cannot, and could.
+    Cannot(String, Option<String>),
+}
+
+impl Machine {
+    /// `Can`, or what is in the way.
+    fn through(means: Vec<String>, found: &Found, checks: &[&str]) -> Machine {
+        match means.is_empty() {
+            false => Machine::Can(means),
+            true => {
+                let (why, cure) = found.obstacle(checks);
+                Machine::Cannot(why, cure)
+            }
+        }
+    }
+}
+
+const DEVICE: &str = "/dev/limelight";
+
+fn protect(found: &Found) -> Machine {
+    let mut means = Vec::new();
+    let device = found.device("protect");
+    if device {
+        means.push(DEVICE.to_owned());
+    }
+    if found.acts("memory controller") {
+        let low = found
+            .get("page reclaim")
+            .is_some_and(|finding| finding.detail.contains("memory.low protects"));
+        let (knob, lru) = match low {
+            true => ("memory.low", "two-list LRU"),
+            false => ("memory.min", "MGLRU"),
+        };
+        means.push(format!("{knob} of the app's cgroup ({lru})"));
+        if !device && found.acts("shared pages") {
+            means.push("locks on shared libraries".to_owned());
+        }
+    }
+    Machine::through(means, found, &["cgroup v2", "memory controller"])
+}
+
+fn boost(found: &Found) -> Machine {
+    let knobs = [
+        "cpu.weight",
+        "nice",
+        "autogroup",
+        "slice",
+        "io.weight",
+        "ioprio",
+    ];
+    let live = |knob: &&str| found.acts(&format!("boost {knob}"));
+    let means = knobs.into_iter().filter(live).map(str::to_owned).collect();
+    Machine::through(means, found, &["cgroup v2", "boost cpu.weight"])
+}
+
+fn readahead(found: &Found) -> Machine {
+    let mut means = vec![match found.device("readahead") {
+        true => DEVICE.to_owned(),
+        false => "streams are read ahead by limelightd".to_owned(),
+    }];
+    if found.acts("opened files") {
+        means.push("starts recorded by fanotify".to_owned());
+    }
+    Machine::Can(means)
+}
+
+fn premap(found: &Found) -> Machine {
+    match (found.device("premap"), found.acts("premap library")) {
+        (true, _) => Machine::Can(vec![DEVICE.to_owned()]),
+        (false, true) => Machine::Optional(
+            "by limelight run --premap; for all on the Limelight kernel".to_owned(),
+        ),
+        (false, false) => {
+            let (why, cure) = found.obstacle(&["premap library"]);
+            Machine::Cannot(why, cure)
+        }
+    }
+}
+
+fn prezero(found: &Found) -> Machine {
+    if !found.device("prezero") {
+        return Machine::Optional("needs the Limelight kernel".to_owned());
+    }
+    let engines: Vec<&str> = found
+        .0
+        .iter()
+        .filter(|finding| finding.state == Verdict::Acts)
+        .filter_map(|finding| finding.check.strip_prefix("prezero engine "))
+        .collect();
+    let means = match engines.is_empty() {
+        true => Vec::new(),
+        false => vec![format!("{DEVICE}, engines {}", engines.join(", "))],
+    };
+    let means = match found.acts("prezero kernel") {
+        true => means,
+        false => Vec::new(),
+    };
+    Machine::through(means, found, &["prezero kernel"])
+}
+
+fn swap(found: &Found) -> Machine {
+    let mut means = Vec::new();
+    if found.acts("swap steps") {
+        means.push("apps squeezed, stopped, killed by class".to_owned());
+    } else if found.get("swap steps").is_some() {
+        means.push("apps killed by class".to_owned());
+    }
+    match found.get("swap") {
+        Some(finding) if finding.state == Verdict::Acts => {
+            means.push(format!("swap on {}", finding.detail));
+        }
+        _ => means.push("no swap".to_owned()),
+    }
+    Machine::Can(means)
+}
+
+fn windows(found: &Found, daemon: Option<&Status>) -> Machine {
+    const TELL: &str = "run limelight-agent in the session, or let a compositor tell";
+    let listens = found.acts("input devices") && found.acts("display frames");
+    let Some(status) = daemon else {
+        return match listens {
+            true => Machine::Can(vec!["/dev/input and the display's frames".to_owned()]),
+            false => Machine::Optional("a session agent or a compositor has to tell".to_owned()),
+        };
+    };
+    let window = &status.window;
+    let mut means: Vec<String> = window
+        .sources
+        .iter()
+        .filter(|source| source.state == State::Active)
+        .map(|source| source.name.clone())
+        .collect();
+    if means.is_empty() && window.tallies.opened > 0 {
+        means.push("control socket".to_owned());
+    }
+    if means.is_empty() && status.topmost.is_none() && listens {
+        means.push("/dev/input and the display's frames, while an app is in front".to_owned());
+    }
+    match means.is_empty() {
+        false => Machine::Can(means),
+        true => Machine::Cannot(
+            "nobody tells of input and frames".to_owned(),
+            Some(TELL.to_owned()),
+        ),
+    }
+}
+
+/// One line for each mechanism, and one for whether anybody says which app is in front.
+pub fn judge(checks: &[Finding], daemon: Option<&Status>) -> Vec<Finding> {
+    let found = Found(checks);
+    let mut findings = Findings::default();
+    let all: [(&'static str, Machine); 7] = [
+        ("protect", protect(&found)),
+        ("boost", boost(&found)),
+        ("readahead", readahead(&found)),
+        ("premap", premap(&found)),
+        ("prezero", prezero(&found)),
+        ("swap", swap(&found)),
+        ("windows", windows(&found, daemon)),
+    ];
+    for (name, machine) in all {
+        let told = daemon.and_then(|status| told(status, name));
+        let (state, detail, cure) = verdict(machine, daemon, told);
+        findings
+            .part(name)
+            .add(&format!("mechanism {name}"), state, detail, cure.as_deref());
+    }
+    topmost(daemon, findings.part("topmost"));
+    findings.list
+}
+
+/// What the daemon says of a mechanism.
+fn told<'a>(status: &'a Status, name: &str) -> Option<(State, &'a str)> {
+    if name == "windows" {
+        return Some((status.window.state, &status.window.detail));
+    }
+    let mechanism = status.mechanisms.iter().find(|one| one.name == name)?;
+    Some((mechanism.state, &mechanism.detail))
+}
+
+fn verdict(
+    machine: Machine,
+    daemon: Option<&Status>,
+    told: Option<(State, &str)>,
+) -> (Verdict, String, Option<String>) {
+    let dry = daemon.is_some_and(|status| status.dry_run);
+    match (machine, told) {
+        (_, Some((State::Off, detail))) => (Verdict::Off, detail.to_owned(), None),
+        (Machine::Optional(why), _) => (Verdict::Note, why, None),
+        (Machine::Cannot(why, cure), _) => (
+            Verdict::Inert,
+            why,
+            Some(cure.unwrap_or_else(|| "see limelight doctor --all".to_owned())),
+        ),
+        (Machine::Can(means), _) if dry => (
+            Verdict::Inert,
+            format!("only planned, through {}", means.join(", ")),
+            Some("start limelightd without --dry-run".to_owned()),
+        ),
+        (Machine::Can(_), Some((State::Unavailable, detail))) => (
+            Verdict::Inert,
+            detail.to_owned(),
+            Some("see limelightd's log, and limelight doctor --all".to_owned()),
+        ),
+        (Machine::Can(means), Some(_)) => (Verdict::Acts, means.join(", "), None),
+        (Machine::Can(means), None) => (Verdict::Ready, means.join(", "), None),
+    }
+}
+
+/// Whether anybody says which app is in front.
+fn topmost(daemon: Option<&Status>, findings: &mut Findings) {
+    const CHECK: &str = "mechanism topmost";
+    const AGENT: &str =
+        "run limelight-agent in the session: systemctl --user enable --now limelight-agent";
+    let Some(status) = daemon else {
+        return;
+    };
+    let active = |name: &str| {
+        let mut sources = status.sources.iter();
+        sources.any(|source| source.name == name && source.state == State::Active)
+    };
+    let others: Vec<&str> = status
+        .sources
+        .iter()
+        .filter(|source| source.state == State::Active && source.name != "explicit")
+        .map(|source| source.name.as_str())
+        .collect();
+    let named = match &status.topmost {
+        Some(topmost) => format!(
+            "{}, named by {}",
+            crate::format::app(&topmost.app).replace('\n', " "),
+            topmost.source
+        ),
+        None => "no app is in front now".to_owned(),
+    };
+    if active("session") {
+        findings.acts(CHECK, format!("{named}; a session agent tells"));
+    } else if active("explicit") {
+        findings.acts(
+            CHECK,
+            format!("{named}, by limelight focus until that is taken back"),
+        );
+    } else if !others.is_empty() {
+        let others = others.join(", ");
+        findings.note(
+            CHECK,
+            format!("{named}; no session agent, only {others}. On a desktop, {AGENT}"),
+        );
+    } else {
+        findings.inert(CHECK, "nobody says which app is in front", AGENT);
+    }
+}

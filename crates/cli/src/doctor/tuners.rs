@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Who else turns the knobs that Limelight turns. A value that somebody else has changed is left to
+//! them, so two tuners do not fight; but neither does what its user expects.
+
+use limelight_sys::proc::Proc;
+
+use super::Findings;
+
+/// Name, what it does, and what to do about it.
+struct Tuner {
+    name: &'static str,
+    does: &'static str,
+    advice: &'static str,
+}
+
+const HARMLESS: &str = "goes well with Limelight";
+const SAME: &str = "does by lists of names what boost does for the app in front: what it changes \
+                    is left to it; run one of both";
+
+const KNOWN: [Tuner; 10] = [
+    Tuner {
+        name: "gamemoded",
+        does: "favours a game that asks for it until it ends",
+        advice: HARMLESS,
+    },
+    Tuner {
+        name: "ananicy",
+        does: "sets nice values, I/O classes and oom_score_adj again and again",
+        advice: SAME,
+    },
+    Tuner {
+        name: "ananicy-cpp",
+        does: "sets nice values, I/O classes and oom_score_adj again and again",
+        advice: SAME,
+    },
+    Tuner {
+        name: "system76-scheduler",
+        does: "sets nice values and I/O classes, of the app in front too",
+        advice: SAME,
+    },
+    Tuner {
+        name: "tuned",
+        does: "sets sysctls, disks' read-ahead and CPU governors by profile",
+        advice: HARMLESS,
+    },
+    Tuner {
+        name: "preload",
+        does: "reads programs ahead that are often started",
+        advice: "readahead does so from what was recorded: run one of both",
+    },
+    Tuner {
+        name: "prelockd",
+        does: "locks the desktop's programs and libraries in memory for good",
+        advice: "what it locks is missing to the app in front",
+    },
+    Tuner {
+        name: "memavaild",
+        does: "moves apps to swap by rules of its own when memory runs short",
+        advice: "swap does so by classes: run one of both",
+    },
+    Tuner {
+        name: "cgrulesengd",
+        does: "moves processes between cgroups by rules",
+        advice: "an app that is moved leaves its memory's charge behind",
+    },
+    Tuner {
+        name: "auto-cpufreq",
+        does: "sets CPU governors by load",
+        advice: HARMLESS,
+    },
+];
+
+/// Longest name that the kernel keeps of a process, in bytes.
+const COMM_MAX: usize = 15;
+
+/// One line for each that runs, or one that says that nobody does.
+pub fn examine(proc: &Proc, findings: &mut Findings) {
+    let tree = proc.tree().unwrap_or_default();
+    let mut any = false;
+    for stat in tree.iter() {
+        let by_name = |tuner: &&Tuner| {
+            let kept = tuner.name.get(..COMM_MAX).unwrap_or(tuner.name);
+            stat.comm == kept
+        };
+        let tuner = KNOWN.iter().find(by_name).or_else(|| {
+            // Some are Python programs, which are called what their interpreter is called.
+            let script = stat.comm.starts_with("python");
+            let arguments = script.then(|| proc.process(stat.pid).and_then(|one| one.cmdline()));
+            let arguments = arguments?.ok()?;
+            let script = arguments.get(1)?.rsplit('/').next()?;
+            KNOWN.iter().find(|tuner| tuner.name == script)
+        });
+        if let Some(Tuner { name, does, advice }) = tuner {
+            any = true;
+            findings.note(
+                &format!("tuner {name}"),
+                format!("pid {}: {does}; {advice}", stat.pid),
+            );
+        }
+    }
+    if !any {
+        findings.note("tuners", "nobody else tunes this machine for its apps");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn said(processes: &[(&str, &str)]) -> Vec<(String, String)> {
+        let root = tempfile::tempdir().unwrap();
+        for (at, (comm, arguments)) in processes.iter().enumerate() {
+            let pid = at + 5;
+            let folder = root.path().join(pid.to_string());
+            fs::create_dir(&folder).unwrap();
+            let stat = format!("{pid} ({comm}) S 1 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 70 0 0\n");
+            fs::write(folder.join("stat"), stat).unwrap();
+            fs::write(folder.join("cmdline"), arguments).unwrap();
+        }
+        let proc = Proc::open(root.path().to_str().unwrap()).unwrap();
+        let mut findings = Findings::default();
+        examine(&proc, &mut findings);
+        let list = findings.list.into_iter();
+        list.map(|one| (one.check, one.detail)).collect()
+    }
+
+    #[test]
+    fn tuners_are_known_by_name_and_by_script() {
+        let found = said(&[
+            ("bash", "bash\0"),
+            ("system76-schedu", "/usr/bin/system76-scheduler\0daemon\0"),
+            ("python3", "/usr/bin/python3\0/usr/bin/ananicy\0start\0"),
+            ("python3", "python3\0/usr/bin/backup\0"),
+            ("gamemoded", "gamemoded\0"),
+        ]);
+        let names: Vec<&str> = found.iter().map(|(check, _)| check.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "tuner system76-scheduler",
+                "tuner ananicy",
+                "tuner gamemoded"
+            ]
+        );
+        assert!(found[0].1.starts_with("pid 6: "), "{found:?}");
+        assert!(found[0].1.contains("run one of both"), "{found:?}");
+    }
+
+    #[test]
+    fn where_nobody_tunes_that_is_said() {
+        let found = said(&[("bash", "bash\0")]);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].0, "tuners");
+    }
+}
