@@ -21,7 +21,7 @@ SYSTEM_LIB ?= /usr/lib
 PROGRAMS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench soak dma report kernel series static build install dist deb lint clean deps
+.PHONY: help demo test bench soak fuzz dma report kernel series static build install dist deb lint clean deps
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -37,6 +37,9 @@ bench: static ## Run every benchmark (hours without KVM)
 
 soak: static ## Run the soak tests on the debug kernel (hours without KVM)
 	@$(LAB) soak
+
+fuzz: deps ## Look for texts that break a parser, SECONDS_EACH=3 for each; see scripts/fuzz.sh
+	@scripts/fuzz.sh
 
 dma: deps ## Have our kernel zero pages by DMA on an emulated RISC-V machine (gcc-riscv64-linux-gnu, qemu-system-misc, opensbi)
 	@$(LAB) dma

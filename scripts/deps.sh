@@ -7,7 +7,7 @@ set -eu
 # The whole list: compilers; the kernel's build; guests and their images; a real X server for the
 # agent's tests; the rest.
 packages="
-gcc libc6-dev binutils
+gcc g++ libc6-dev binutils
 flex bison bc libelf-dev libssl-dev patch xz-utils ccache
 qemu-system-x86 busybox-static e2fsprogs mmdebstrap uidmap zstd cpio
 xvfb openbox

@@ -27,6 +27,7 @@ else
     echo "== lints: left out, clippy is not installed"
 fi
 step "unit and integration tests" "$cargo" test --locked --workspace
+step "fuzzing" scripts/fuzz.sh
 step "static programs" make --no-print-directory static
 step "kernel" make --no-print-directory kernel
 step "whole-VM tests" "$cargo" run --quiet --locked --package limelight-lab -- test

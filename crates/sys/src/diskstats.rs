@@ -30,7 +30,8 @@ impl Proc {
     }
 }
 
-fn parse(line: &str) -> Option<DiskTraffic> {
+/// Parses a line of `/proc/diskstats`; `None` for one that counts less than writes.
+pub fn parse(line: &str) -> Option<DiskTraffic> {
     // Behind the two device numbers: Documentation/admin-guide/iostats.rst.
     let mut words = line.split_ascii_whitespace().skip(2);
     let name = words.next()?.to_owned();

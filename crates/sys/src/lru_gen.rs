@@ -46,7 +46,7 @@ impl Reclaim {
 }
 
 /// Parses the mask: `0x0007`, `7`, or the `y` and `n` that the kernel also accepts.
-fn parse(text: &str) -> Option<Reclaim> {
+pub fn parse(text: &str) -> Option<Reclaim> {
     let features = match text.trim() {
         "y" | "Y" => 7,
         "n" | "N" => 0,

@@ -45,7 +45,9 @@ pub struct ReadMapping {
 }
 
 impl ReadMapping {
-    fn parse(line: &str) -> Option<ReadMapping> {
+    /// Parses a line of `/proc/PID/maps`; `None` for what is no file, is not readable, or may be
+    /// written to.
+    pub fn parse(line: &str) -> Option<ReadMapping> {
         let mut fields = line.split_ascii_whitespace();
         let (start, end) = fields.next()?.split_once('-')?;
         let rights = fields.next()?;

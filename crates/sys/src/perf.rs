@@ -118,7 +118,8 @@ impl Tracepoint {
         parsed.ok_or_else(|| Error::malformed(dir.path().join("format"), "no fields or no id"))
     }
 
-    fn parse(id: &str, format: &str) -> Option<Self> {
+    /// Parses the files `id` and `format`; `None` when there is no number or no field.
+    pub fn parse(id: &str, format: &str) -> Option<Self> {
         let field = |line: &str| {
             // field:unsigned long index;	offset:24;	size:8;	signed:0;
             let (declared, rest) = line.trim().strip_prefix("field:")?.split_once(';')?;
@@ -232,8 +233,8 @@ impl Watch {
     }
 }
 
-/// Splits a piece of a buffer into its records.
-fn parse(mut records: &[u8]) -> Batch {
+/// Splits a piece of a buffer into its records; one that is cut off ends it.
+pub fn parse(mut records: &[u8]) -> Batch {
     let mut batch = Batch::default();
     while let Some((head, _)) = records.split_at_checked(8) {
         let kind = u32::from_ne_bytes([head[0], head[1], head[2], head[3]]);

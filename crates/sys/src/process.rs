@@ -192,7 +192,7 @@ pub struct Autogroup {
 
 impl Autogroup {
     /// Parses `/autogroup-25 nice 0`.
-    fn parse(text: &str) -> Option<Autogroup> {
+    pub fn parse(text: &str) -> Option<Autogroup> {
         let (number, nice) = text
             .trim()
             .strip_prefix("/autogroup-")?
@@ -259,7 +259,7 @@ impl Status {
 }
 
 /// The v2 line (`0::PATH`) of `/proc/PID/cgroup`.
-fn parse_cgroup(text: &str) -> Option<String> {
+pub fn parse_cgroup(text: &str) -> Option<String> {
     let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
     Some(path.strip_suffix(" (deleted)").unwrap_or(path).to_owned())
 }

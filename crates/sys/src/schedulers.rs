@@ -75,7 +75,7 @@ fn chosen(text: &str) -> &str {
 }
 
 /// Devices for which `io.cost.qos` says `enable=1`, as `MAJOR:MINOR`.
-fn parse_cost(text: &str) -> Vec<String> {
+pub fn parse_cost(text: &str) -> Vec<String> {
     let enabled = |line: &&str| line.split_ascii_whitespace().any(|word| word == "enable=1");
     text.lines()
         .filter(enabled)

@@ -132,7 +132,8 @@ impl Zram {
         })
     }
 
-    fn parse(text: &str) -> Option<Zram> {
+    /// Parses `mm_stat`.
+    pub fn parse(text: &str) -> Option<Zram> {
         let mut numbers = text.split_ascii_whitespace().map(|word| word.parse().ok());
         let mut next = || numbers.next().flatten();
         Some(Zram {

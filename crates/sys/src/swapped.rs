@@ -253,7 +253,7 @@ impl Found {
 }
 
 /// The addresses of a line of `maps` whose memory the process may access.
-fn accessible(line: &str) -> Option<AddressRange> {
+pub fn accessible(line: &str) -> Option<AddressRange> {
     let (range, rest) = line.split_once(' ')?;
     let (start, end) = range.split_once('-')?;
     if rest.starts_with("---") {

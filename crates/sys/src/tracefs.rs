@@ -163,7 +163,7 @@ impl Instance {
 }
 
 /// Removes all whole lines from the front of the buffer.
-fn take_lines(buffer: &mut Vec<u8>) -> Vec<String> {
+pub fn take_lines(buffer: &mut Vec<u8>) -> Vec<String> {
     let end = buffer
         .iter()
         .rposition(|&byte| byte == b'\n')

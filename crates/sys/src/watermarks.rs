@@ -40,8 +40,8 @@ impl Watermarks {
         })
     }
 
-    /// Parses `zoneinfo`; `None` when no zone has any.
-    fn parse(text: &str, page: u64) -> Option<Watermarks> {
+    /// Parses `zoneinfo`, with the size of a page in bytes; `None` when no zone has any.
+    pub fn parse(text: &str, page: u64) -> Option<Watermarks> {
         let mut sum = None;
         let mut boost = 0u64;
         for line in text.lines() {

@@ -66,7 +66,8 @@ pub struct FileExtents {
 impl FileExtents {
     /// Bytes of all ranges.
     pub fn bytes(&self) -> u64 {
-        self.extents.iter().map(|extent| extent.len).sum()
+        let lengths = self.extents.iter().map(|extent| extent.len);
+        lengths.fold(0, u64::saturating_add)
     }
 }
 
@@ -138,7 +139,8 @@ impl Record {
 
     /// Bytes of all ranges of all files.
     pub fn bytes(&self) -> u64 {
-        self.files.iter().map(FileExtents::bytes).sum()
+        let bytes = self.files.iter().map(FileExtents::bytes);
+        bytes.fold(0, u64::saturating_add)
     }
 
     /// What a newer look at the same app's start makes of this record. A file in both keeps the
@@ -184,9 +186,7 @@ impl Record {
                 text.push_str(&format!("range {} {}\n", extent.offset, extent.len));
             }
         }
-        let sum = checksum(&text);
-        text.push_str(&format!("sum {sum:016x}\n"));
-        text
+        sealed(text)
     }
 
     /// Reads a record. What it returns obeys the same rules as what [`Record::new`] makes.
@@ -257,7 +257,8 @@ fn merge(mut extents: Vec<Extent>, size: u64) -> Vec<Extent> {
             continue;
         }
         match merged.last_mut() {
-            Some(last) if extent.offset <= last.offset + last.len + HOLE => {
+            // Not their sum, which a damaged record's figures would carry beyond 64 bits.
+            Some(last) if extent.offset.saturating_sub(last.offset + last.len) <= HOLE => {
                 last.len = last.len.max(end - last.offset);
             }
             _ => merged.push(Extent {
@@ -320,6 +321,13 @@ fn unescape(text: &str) -> Option<String> {
         });
     }
     Some(path)
+}
+
+/// A record's lines with the line that ends it: their checksum.
+pub fn sealed(mut lines: String) -> String {
+    let sum = checksum(&lines);
+    lines.push_str(&format!("sum {sum:016x}\n"));
+    lines
 }
 
 /// FNV-1a with 64 bits: it tells a damaged text, and is no protection against a forged one.
@@ -454,6 +462,16 @@ mod tests {
         ] {
             assert_eq!(Record::decode(&with_sum(body)), Err(Flaw::Line(line)), "{body}");
         }
+    }
+
+    #[test]
+    fn figures_of_any_size_are_taken() {
+        let whole = [(0, u64::MAX), (u64::MAX - 1, 1)];
+        let huge = record(vec![file(1, u64::MAX, &whole), file(2, u64::MAX, &whole)]);
+        assert_eq!(extents(&huge, 0), [(0, u64::MAX)]);
+        assert_eq!(huge.bytes(), u64::MAX);
+        let again = huge.updated(huge.clone(), true, u64::MAX);
+        assert!(again.resembles(&huge));
     }
 
     #[test]

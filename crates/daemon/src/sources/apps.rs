@@ -5,7 +5,7 @@
 //! only events, shortages of memory and requests do, and then not more often than every
 //! [`LOOK_EVERY`].
 
-mod desktop;
+pub mod desktop;
 mod sight;
 mod untouchable;
 mod uses;

@@ -134,7 +134,7 @@ fn read(path: &Path) -> Option<String> {
 }
 
 /// The main section of a desktop entry; `None` when it has none, or is no application.
-fn parse(id: &str, text: &str) -> Option<Entry> {
+pub fn parse(id: &str, text: &str) -> Option<Entry> {
     let mut entry = Entry {
         id: id.to_owned(),
         ..Entry::default()
@@ -176,7 +176,7 @@ fn program(command: &str) -> Option<&str> {
 }
 
 /// Categories in AppStream's XML.
-fn categories_of(text: &str) -> Vec<String> {
+pub fn categories_of(text: &str) -> Vec<String> {
     let between = |text: &str, open: &str, close: &str| -> Option<(String, usize)> {
         let start = text.find(open)? + open.len();
         let length = text.get(start..)?.find(close)?;
