@@ -144,8 +144,9 @@ pub enum Command {
         last: u16,
     },
 
-    /// Say that input for the topmost app arrived, or that it has shown a frame.
+    /// Open, close or show the response window: from input for the topmost app to its frame.
     ///
+    /// open says that input arrived, close that a frame was shown, and show changes nothing.
     /// For scripts, and for compositors that would rather run a program than write a line to the
     /// control socket, as docs/windows.md describes it. Taken from root and from the app's owner.
     Window {
@@ -180,20 +181,47 @@ pub enum Command {
         pid: Option<i32>,
     },
 
-    /// Run a program with what Limelight can do for it from inside.
+    /// Run a program as an app of its own.
     ///
-    /// Needs neither the daemon nor a kernel of ours.
+    /// It gets a scope of systemd's (app-limelight-NAME-PID.scope), so that memory, processor and disk
+    /// can be given to it and to nobody else. Where no systemd manages the session it stays in the
+    /// cgroup in which it was started, and limelightd gives it one when it comes to the front, if its
+    /// configuration allows ([protect] adopt).
     Run {
         /// Map its heap ahead of its page faults, by a library that is preloaded
         /// (liblimelight-premap.so). For programs that use glibc's malloc, or get memory by mmap,
         /// mprotect and sbrk. LIMELIGHT_PREMAP_MAX_KIB in the environment bounds what is mapped at
         /// once (1024 KiB); LIMELIGHT_PREMAP_LOG names a file for one line at the program's end.
-        #[arg(long, required = true)]
+        /// Needs neither the daemon nor a kernel of ours.
+        #[arg(long)]
         premap: bool,
+
+        /// Its class while it lives: keep, normal or disposable. As with limelight class set, only
+        /// root may raise it. Needs the daemon, and a scope.
+        #[arg(long, value_name = "CLASS", conflicts_with = "no_scope")]
+        class: Option<Class>,
+
+        /// Leave it in the cgroup of whoever runs this.
+        #[arg(long)]
+        no_scope: bool,
+
+        /// The scope is there already.
+        #[arg(long, hide = true)]
+        inside: bool,
 
         /// The program and its arguments.
         #[arg(last = true, required = true, value_name = "PROGRAM")]
         program: Vec<OsString>,
+    },
+
+    /// Print everything that counts, for Prometheus.
+    ///
+    /// In its text format, for node_exporter's textfile collector: --output writes the file as a
+    /// whole, so that it is never read half written. With --json, an object of samples.
+    Metrics {
+        /// Write them into this file.
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
     },
 
     /// Look at the daemon's configuration.
@@ -201,7 +229,8 @@ pub enum Command {
     Config(ConfigCommand),
 
     /// Print a completion script for a shell.
-    #[command(hide = true)]
+    ///
+    /// For one shell by hand: eval "$(limelight completions bash)".
     Completions {
         /// The shell.
         shell: Shell,
@@ -247,6 +276,8 @@ pub enum WindowWord {
     Open,
     /// The app has shown a frame.
     Close,
+    /// Nothing: show the window that is open, how they went, and who tells of them.
+    Show,
 }
 
 /// What to do with classes.

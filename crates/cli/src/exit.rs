@@ -48,12 +48,16 @@ pub enum Failure {
 impl Failure {
     /// The exit code that stands for it.
     pub fn code(&self) -> ExitCode {
-        ExitCode::from(match self {
+        ExitCode::from(self.number())
+    }
+
+    fn number(&self) -> u8 {
+        match self {
             Failure::NoDaemon { .. } => NO_DAEMON,
             Failure::Refused { .. } => REFUSED,
             Failure::NotFound { .. } => NO_SUCH_PROCESS,
             Failure::Other(_) => TROUBLE,
-        })
+        }
     }
 
     /// An answer that is not what was asked for: the daemon's refusal, or a daemon of another
@@ -75,12 +79,26 @@ impl Failure {
                     ErrorCode::Internal => Failure::Other(with_cure(message, &cure)),
                 }
             }
-            _ => Failure::Other(
-                "the daemon answered another question: are limelight and limelightd of the same \
-                 version?"
-                    .to_owned(),
-            ),
+            _ => Failure::another_version(),
         }
+    }
+
+    /// The daemon answered something that was not asked.
+    pub fn another_version() -> Self {
+        Failure::Other(
+            "the daemon answered another question: are limelight and limelightd of the same version?"
+                .to_owned(),
+        )
+    }
+
+    /// What is printed with `--json`: the error, its cure, and the exit code.
+    pub fn as_json(&self) -> serde_json::Value {
+        let text = self.to_string();
+        let (error, cure) = match text.split_once("\n  ") {
+            Some((error, cure)) => (error, Some(cure)),
+            None => (text.as_str(), None),
+        };
+        serde_json::json!({ "error": error, "cure": cure, "code": self.number() })
     }
 }
 

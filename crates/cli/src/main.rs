@@ -4,6 +4,7 @@
 mod args;
 mod class;
 mod client;
+mod counters;
 mod decision;
 mod doctor;
 mod exit;
@@ -14,6 +15,7 @@ mod latency;
 mod library;
 mod listen;
 mod manual;
+mod metrics;
 mod run;
 mod settings;
 mod status;
@@ -40,7 +42,10 @@ fn main() -> ExitCode {
     match (result, written) {
         (Ok(code), _) => code,
         (Err(failure), _) => {
-            eprintln!("limelight: {failure}");
+            match args.json {
+                true => eprintln!("{}", failure.as_json()),
+                false => eprintln!("limelight: {failure}"),
+            }
             failure.code()
         }
     }
@@ -57,6 +62,14 @@ fn acknowledged(answer: Response, json: bool, out: &mut Vec<u8>) -> Result<(), F
         }
         Response::Ok { message } => Ok(writeln!(out, "{}", format::printable(&message))?),
         other => Err(Failure::unexpected(&other)),
+    }
+}
+
+/// An answer, or the daemon's refusal.
+fn expected(answer: Response) -> Result<Response, Failure> {
+    match answer {
+        Response::Error { .. } => Err(Failure::unexpected(&answer)),
+        answer => Ok(answer),
     }
 }
 
@@ -122,10 +135,17 @@ fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
             Response::History { entries } => history::print(&entries, args.json, out)?,
             other => return Err(Failure::unexpected(&other)),
         },
+        Command::Window {
+            event: WindowWord::Show,
+            ..
+        } => match ask(Request::Status)? {
+            Response::Status(status) => status::print_window(&status.window, args.json, out)?,
+            other => return Err(Failure::unexpected(&other)),
+        },
         Command::Window { event, pid } => {
             let told = Request::Window {
                 event: match event {
-                    WindowWord::Open => WindowEvent::Open,
+                    WindowWord::Open | WindowWord::Show => WindowEvent::Open,
                     WindowWord::Close => WindowEvent::Close,
                 },
                 at_us: None,
@@ -141,14 +161,53 @@ fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
             doctor::print(&report, *all, args.json, &paper, out)?;
             return Ok(ExitCode::from(report.exit_code(*strict)));
         }
-        Command::Run { premap: _, program } => run::premap(program)?,
+        Command::Run {
+            premap,
+            class,
+            no_scope,
+            inside,
+            program,
+        } => {
+            let wish = run::Wish {
+                premap: *premap,
+                class: *class,
+                scope: !no_scope && !inside,
+                socket: &args.socket,
+            };
+            if let (Some(class), true) = (class, *inside) {
+                let pid = std::process::id() as i32;
+                let class = Some(*class);
+                match ask(Request::Class { pid, class })? {
+                    Response::Ok { .. } => {}
+                    other => return Err(Failure::unexpected(&other)),
+                }
+            }
+            run::become_program(&wish, program)?;
+        }
+        Command::Metrics { output } => {
+            let mut client = Client::connect(&args.socket, args.patience())?;
+            let mut ask = |request| client.ask(&request);
+            let Response::Status(status) = expected(ask(Request::Status)?)? else {
+                return Err(Failure::another_version());
+            };
+            let Response::Apps { apps } = expected(ask(Request::Apps { pid: None })?)? else {
+                return Err(Failure::another_version());
+            };
+            let Response::Latency(latency) = expected(ask(Request::Latency { app: None })?)? else {
+                return Err(Failure::another_version());
+            };
+            let seen = metrics::Seen {
+                status: &status,
+                apps: &apps,
+                latency: &latency,
+                kernel: &counters::kernel(),
+            };
+            metrics::print(&seen, output.as_deref(), args.json, out)?;
+        }
         Command::Config(ConfigCommand::Check { file }) => {
             let origin = file.clone().map_or(Origin::Default, Origin::File);
-            config::load(&origin).map_err(|errors| Failure::Other(errors.to_string()))?;
-            match args.json {
-                true => format::json(&serde_json::json!({ "message": "no mistake" }), out)?,
-                false => writeln!(out, "no mistake")?,
-            }
+            let mistakes = config::load(&origin).err().map_or(Vec::new(), |all| all.0);
+            settings::mistakes(&mistakes, args.json, out)?;
         }
         Command::Config(ConfigCommand::Show { file }) => {
             let origin = file.clone().map_or(Origin::Default, Origin::File);

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `limelight run`: starts a program with what Limelight can do for it from inside.
+//! `limelight run`: starts a program as an app of its own, with what Limelight can do for it from
+//! inside.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use limelight_core::model::class::Class;
 use limelight_sys::advice::knows_populate_write;
 
 use crate::exit::Failure;
@@ -16,11 +19,63 @@ use crate::library;
 
 const PRELOAD: &str = "LD_PRELOAD";
 
-/// Replaces this process by `program` with the premap library in it. Returns only when it fails.
-pub fn premap(program: &[OsString]) -> Result<(), Failure> {
+/// What a program is to be run with.
+#[derive(Debug)]
+pub struct Wish<'a> {
+    /// The premap library in it.
+    pub premap: bool,
+    /// Its class, set once it is in its scope.
+    pub class: Option<Class>,
+    /// A scope of its own.
+    pub scope: bool,
+    /// The daemon's socket, for its class.
+    pub socket: &'a Path,
+}
+
+/// Replaces this process by `program`. Returns only when it fails.
+pub fn become_program(wish: &Wish, program: &[OsString]) -> Result<(), Failure> {
     let Some((name, arguments)) = program.split_first() else {
         return Err(Failure::Other("no program to run".to_owned()));
     };
+    if find_program(name).is_none() {
+        return Err(no_program(name));
+    }
+    if wish.scope {
+        match manager() {
+            Ok(manager) => return enter(manager, wish, program),
+            Err(why) if wish.class.is_some() => {
+                return Err(Failure::Other(format!(
+                "a class is an app's, and {} cannot be made one: {why}\n  leave out --class, or \
+                     set it in [class] of limelight.toml",
+                name.to_string_lossy()
+            )))
+            }
+            Err(why) => warn(&format!("no scope of its own: {why}")),
+        }
+    }
+    let mut command = Command::new(name);
+    command.args(arguments);
+    if wish.premap {
+        preload_into(&mut command, name)?;
+    }
+    Err(not_run(name, &command.exec()))
+}
+
+fn no_program(name: &OsStr) -> Failure {
+    Failure::NotFound {
+        message: format!("there is no program {}", name.to_string_lossy()),
+        cure: "give its path, or look at $PATH".to_owned(),
+    }
+}
+
+fn not_run(name: &OsStr, error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::NotFound => no_program(name),
+        _ => Failure::Other(format!("cannot run {}: {error}", name.to_string_lossy())),
+    }
+}
+
+fn preload_into(command: &mut Command, name: &OsStr) -> Result<(), Failure> {
     let library = library::find().map_err(|places| Failure::NotFound {
         message: format!("the premap library is not at {}", library::list(&places)),
         cure: format!(
@@ -37,18 +92,96 @@ pub fn premap(program: &[OsString]) -> Result<(), Failure> {
             "{name} is linked statically and loads no library: it runs as ever"
         ));
     }
-    let error = Command::new(name)
-        .args(arguments)
-        .env(PRELOAD, preload(&library, env::var_os(PRELOAD)))
-        .exec();
-    let name = name.to_string_lossy();
-    match error.kind() {
-        io::ErrorKind::NotFound => Err(Failure::NotFound {
-            message: format!("there is no program {name}"),
-            cure: "give its path, or look at $PATH".to_owned(),
-        }),
-        _ => Err(Failure::Other(format!("cannot run {name}: {error}"))),
+    command.env(PRELOAD, preload(&library, env::var_os(PRELOAD)));
+    Ok(())
+}
+
+/// Whose scope it becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Manager {
+    /// The user's own systemd.
+    User,
+    /// The system's.
+    System,
+}
+
+const SYSTEMD_RUN: &str = "systemd-run";
+
+/// The systemd that would make a scope for the caller, or why there is none.
+fn manager() -> Result<Manager, String> {
+    if find_program(OsStr::new(SYSTEMD_RUN)).is_none() {
+        return Err(format!("there is no {SYSTEMD_RUN} here"));
     }
+    let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let root = rustix::process::geteuid().is_root();
+    manager_of(Path::new("/run"), runtime.as_deref(), root)
+}
+
+fn manager_of(run: &Path, runtime: Option<&Path>, root: bool) -> Result<Manager, String> {
+    let own = runtime.is_some_and(|runtime| runtime.join("systemd/private").exists());
+    match (own, root && run.join("systemd/system").is_dir()) {
+        (true, _) => Ok(Manager::User),
+        (false, true) => Ok(Manager::System),
+        (false, false) => Err("no systemd manages this session ($XDG_RUNTIME_DIR)".to_owned()),
+    }
+}
+
+/// Goes on inside a scope: systemd-run becomes this program again, in the same process.
+fn enter(manager: Manager, wish: &Wish, program: &[OsString]) -> Result<(), Failure> {
+    let ourselves = env::current_exe()?;
+    let unit = unit_name(&program[0], std::process::id());
+    let arguments = scope_arguments(manager, &unit, &ourselves, wish, program);
+    let error = Command::new(SYSTEMD_RUN).args(arguments).exec();
+    Err(not_run(OsStr::new(SYSTEMD_RUN), &error))
+}
+
+fn scope_arguments(
+    manager: Manager,
+    unit: &str,
+    ourselves: &Path,
+    wish: &Wish,
+    program: &[OsString],
+) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = Vec::new();
+    if manager == Manager::User {
+        arguments.push("--user".into());
+    }
+    // Apps are looked for outside the system's own slice.
+    for word in ["--scope", "--quiet", "--collect", "--slice=app.slice"] {
+        arguments.push(word.into());
+    }
+    arguments.push(format!("--unit={unit}").into());
+    arguments.push("--".into());
+    arguments.push(ourselves.into());
+    arguments.push("--socket".into());
+    arguments.push(wish.socket.into());
+    arguments.push("run".into());
+    arguments.push("--inside".into());
+    if wish.premap {
+        arguments.push("--premap".into());
+    }
+    if let Some(class) = wish.class {
+        arguments.push(format!("--class={class}").into());
+    }
+    arguments.push("--".into());
+    arguments.extend(program.iter().cloned());
+    arguments
+}
+
+/// `app-limelight-NAME-PID.scope`, with the name escaped as systemd does.
+fn unit_name(program: &OsStr, pid: u32) -> String {
+    let name = Path::new(program).file_name().unwrap_or(program);
+    let mut escaped = String::new();
+    for (at, byte) in name.as_bytes().iter().enumerate() {
+        match byte {
+            b'.' if at == 0 => escaped.push_str("\\x2e"),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'.' => {
+                escaped.push(char::from(*byte))
+            }
+            byte => escaped.push_str(&format!("\\x{byte:02x}")),
+        }
+    }
+    format!("app-limelight-{escaped}-{pid}.scope")
 }
 
 fn warn(message: &str) {
@@ -108,6 +241,60 @@ fn is_static(path: &Path) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_scope_s_name_tells_the_program() {
+        use limelight_core::model::unit;
+        assert_eq!(
+            unit_name(OsStr::new("/usr/bin/firefox-esr"), 7),
+            "app-limelight-firefox\\x2desr-7.scope"
+        );
+        for name in ["gimp", "org.gnome.eog", "firefox-esr", "a b@c"] {
+            let unit = unit::parse(&unit_name(OsStr::new(name), 42)).unwrap();
+            assert_eq!(unit.ids[0], name);
+        }
+    }
+
+    #[test]
+    fn a_scope_is_made_by_whoever_manages_the_session() {
+        let temp = tempfile::tempdir().unwrap();
+        let (run, user) = (temp.path().join("run"), temp.path().join("user"));
+        assert!(manager_of(&run, None, true).is_err());
+        std::fs::create_dir_all(run.join("systemd/system")).unwrap();
+        assert_eq!(manager_of(&run, None, true), Ok(Manager::System));
+        let refused = manager_of(&run, Some(&user), false).unwrap_err();
+        assert!(refused.contains("XDG_RUNTIME_DIR"), "{refused}");
+        std::fs::create_dir_all(user.join("systemd/private")).unwrap();
+        assert_eq!(manager_of(&run, Some(&user), false), Ok(Manager::User));
+        assert_eq!(manager_of(&run, Some(&user), true), Ok(Manager::User));
+    }
+
+    #[test]
+    fn inside_the_scope_the_wishes_go_on() {
+        let wish = Wish {
+            premap: true,
+            class: Some(Class::Disposable),
+            scope: true,
+            socket: Path::new("/s"),
+        };
+        let program = ["game".into(), "--fast".into()];
+        let arguments = scope_arguments(
+            Manager::User,
+            "u.scope",
+            Path::new("/usr/bin/limelight"),
+            &wish,
+            &program,
+        );
+        let words: Vec<_> = arguments
+            .iter()
+            .map(|word| word.to_str().unwrap())
+            .collect();
+        assert_eq!(
+            words.join(" "),
+            "--user --scope --quiet --collect --slice=app.slice --unit=u.scope -- \
+             /usr/bin/limelight --socket /s run --inside --premap --class=disposable -- game --fast"
+        );
+    }
 
     #[test]
     fn what_was_preloaded_stays() {

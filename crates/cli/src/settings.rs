@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `limelight config show`: what is in force when the daemon reads its configuration, and where it
-//! comes from.
+//! `limelight config`: what is in force when the daemon reads its configuration, where it comes from,
+//! and what is wrong with it.
 
-use limelight_daemon::config::Value;
+use std::io::Write;
+
+use limelight_daemon::config::{ConfigError, ConfigErrors, Value};
 use serde_json::json;
 
 use crate::exit::Failure;
@@ -31,6 +33,22 @@ pub fn print(values: &[Value], json: bool, out: &mut Vec<u8>) -> Result<(), Fail
         table.line(value.key, format!("{}  ({origin})", text.join(" ")));
     }
     table.print(out)
+}
+
+/// Prints all mistakes of a configuration, and fails when there are some.
+pub fn mistakes(found: &[ConfigError], json: bool, out: &mut Vec<u8>) -> Result<(), Failure> {
+    if json {
+        let each = found.iter().map(|mistake| {
+            json!({ "file": mistake.file, "line": mistake.line, "message": mistake.message })
+        });
+        format::json(&json!({ "mistakes": each.collect::<Vec<_>>() }), out)?;
+    } else if found.is_empty() {
+        writeln!(out, "no mistake")?;
+    }
+    match found.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Other(ConfigErrors(found.to_vec()).to_string())),
+    }
 }
 
 fn as_json(value: &Value) -> serde_json::Value {

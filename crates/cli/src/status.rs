@@ -9,9 +9,9 @@ use limelight_core::control::{
     AppLatency, Change, DeviceStatus, KernelWindows, MemoryStatus, Outcome, SourceStatus, State,
     Status, TopmostStatus, WindowStatus,
 };
-use limelight_sys::proc::Proc;
 use serde::Serialize;
 
+use crate::counters;
 use crate::exit::Failure;
 use crate::format::{self, printable, Table};
 
@@ -28,7 +28,7 @@ struct Report<'a> {
 pub fn print(status: &Status, json: bool, out: &mut Vec<u8>) -> Result<(), Failure> {
     let report = Report {
         status,
-        counters: counters(),
+        counters: counters::kernel(),
     };
     match json {
         true => format::json(&report, out),
@@ -36,14 +36,15 @@ pub fn print(status: &Status, json: bool, out: &mut Vec<u8>) -> Result<(), Failu
     }
 }
 
-fn counters() -> BTreeMap<String, u64> {
-    let vmstat = Proc::open("/proc")
-        .and_then(|proc| proc.vmstat())
-        .unwrap_or_default();
-    vmstat
-        .with_prefix("limelight_")
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect()
+/// Prints response windows.
+pub fn print_window(window: &WindowStatus, json: bool, out: &mut Vec<u8>) -> Result<(), Failure> {
+    if json {
+        return format::json(window, out);
+    }
+    let mut table = Table::default();
+    table.line("windows", self::window(window));
+    sources("input", &window.sources, &mut table);
+    table.print(out)
 }
 
 fn print_text(report: &Report, out: &mut Vec<u8>) -> Result<(), Failure> {
@@ -210,6 +211,9 @@ fn memory(memory: &MemoryStatus) -> String {
             )
         }
     });
+    if let Some(level) = memory.level {
+        text.push_str(&format!(", {}", level.name()));
+    }
     match memory.psi_full_avg10 {
         Some(full) => text.push_str(&format!(", stalled {full:.1} % of 10 s")),
         None => text.push_str(", no PSI"),

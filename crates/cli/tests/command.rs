@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The program as a whole, against a daemon that the test plays.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -8,12 +9,15 @@ use std::thread::JoinHandle;
 
 use assert_cmd::Command;
 use limelight_core::control::{
-    AppLatency, AppStatus, Change, DeviceStatus, ErrorCode, Explain, FocusTarget, KernelWindows,
-    LatencyReport, MechanismStatus, MemoryStatus, OpenWindow, Outcome, Request, Response, Role,
-    SourceStatus, State, Status, TopmostStatus, WindowEvent, WindowStatus, WindowTallies, PROTOCOL,
+    AppLatency, AppReport, AppStatus, Change, DeviceStatus, ErrorCode, Explain, FocusTarget,
+    KernelWindows, LatencyReport, MechanismStatus, MemoryStatus, OpenWindow, Outcome, Request,
+    Response, Role, SourceStatus, Stall, Stalls, State, Status, TopmostStatus, WindowEvent,
+    WindowStatus, WindowTallies, PROTOCOL,
 };
+use limelight_core::model::class::Class;
+use limelight_core::model::shortage::Level;
 
-/// A daemon that answers one request, and what it was asked.
+/// A daemon that answers requests, and what it was asked.
 struct Daemon {
     dir: tempfile::TempDir,
     thread: JoinHandle<Request>,
@@ -25,14 +29,22 @@ impl Daemon {
     }
 
     fn sending(answer: String) -> Self {
+        Self::sending_each(vec![answer])
+    }
+
+    /// Answers the requests of one connection in order, and keeps the last of them.
+    fn sending_each(answers: Vec<String>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(dir.path().join("control.sock")).unwrap();
         let thread = std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let mut line = String::new();
-            BufReader::new(&stream).read_line(&mut line).unwrap();
-            stream.write_all(answer.as_bytes()).unwrap();
-            serde_json::from_str(&line).unwrap()
+            let (stream, _) = listener.accept().unwrap();
+            let mut lines = BufReader::new(&stream).lines();
+            let mut last = String::new();
+            for answer in answers {
+                last = lines.next().unwrap().unwrap();
+                (&stream).write_all(answer.as_bytes()).unwrap();
+            }
+            serde_json::from_str(&last).unwrap()
         });
         Daemon { dir, thread }
     }
@@ -122,6 +134,14 @@ fn status() -> Status {
                 name: name.into(),
                 state: State::Active,
                 detail: "memory.min on its cgroup".into(),
+                counters: match name {
+                    "swap" => [
+                        ("killed".to_owned(), 3),
+                        ("killed_bytes".to_owned(), 1 << 30),
+                    ]
+                    .into(),
+                    _ => BTreeMap::new(),
+                },
             })
             .into(),
         window: WindowStatus {
@@ -157,7 +177,16 @@ fn status() -> Status {
         memory: MemoryStatus {
             total: 8 << 30,
             budget: 4 << 30,
+            protected: 100 << 20,
+            level: Some(Level::Swap),
             ..MemoryStatus::default()
+        },
+        stalls: Stalls {
+            io: Some(Stall {
+                some: 12.5,
+                full: None,
+            }),
+            ..Stalls::default()
         },
         device: DeviceStatus::Unused {
             why: "absent".into(),
@@ -211,6 +240,117 @@ fn latency_lists_apps_or_one() {
     let nobody = Daemon::answering(Response::Latency(LatencyReport { apps: vec![] }));
     let out = nobody.limelight(&["latency"]).success();
     assert!(text(&out.get_output().stdout).contains("no app has answered"));
+}
+
+fn app_report(class: Class) -> AppReport {
+    AppReport {
+        app: app(),
+        uid: 1000,
+        role: Role::Background,
+        class,
+        why: "so it is".into(),
+        set_by: None,
+        last_topmost_ms: Some(1),
+        started_ms: 0,
+        uses: vec![],
+        untouchable: None,
+        processes: 1,
+        resident: 40 << 20,
+        anonymous: 30 << 20,
+        swapped: 1 << 20,
+        frozen: false,
+        exempt: false,
+        desktop_id: None,
+        executable: None,
+        package: None,
+        categories: vec![],
+    }
+}
+
+#[test]
+fn metrics_are_what_prometheus_reads() {
+    let daemon = || {
+        let answers = [
+            Response::Status(Box::new(status())),
+            Response::Apps {
+                apps: vec![app_report(Class::Normal), app_report(Class::Normal)],
+            },
+            Response::Latency(LatencyReport {
+                apps: vec![latency()],
+            }),
+        ];
+        let line = |answer| serde_json::to_string(answer).unwrap() + "\n";
+        Daemon::sending_each(answers.iter().map(line).collect())
+    };
+    let out = daemon().limelight(&["metrics"]).success();
+    let told = text(&out.get_output().stdout);
+    for line in [
+        "# TYPE limelight_swap_killed_total counter",
+        "limelight_swap_killed_total 3",
+        "limelight_protected_bytes 104857600",
+        "limelight_memory_level 1",
+        "limelight_apps{class=\"normal\"} 2",
+        "limelight_apps_resident_bytes{class=\"normal\"} 83886080",
+        "limelight_response_seconds{app=\"viewer\",quantile=\"0.95\"} 0.0124",
+        "limelight_responses_total{app=\"viewer\"} 40",
+        "limelight_windows_opened_total 43",
+        "limelight_mechanism_acts{mechanism=\"protect\"} 1",
+        "limelight_knobs{knob=\"memory.min\",outcome=\"applied\"} 1",
+        "limelight_stalled_ratio{resource=\"io\",kind=\"some\"} 0.125",
+    ] {
+        assert!(told.lines().any(|one| one == line), "{line}:\n{told}");
+    }
+    // Each sample's name has been announced, and nothing but comments and samples is there.
+    let announced: Vec<&str> = told
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
+        .collect();
+    for line in told.lines().filter(|line| !line.starts_with('#')) {
+        let name = line.split(['{', ' ']).next().unwrap();
+        assert!(announced.contains(&name), "{line}");
+        line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap();
+    }
+
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("limelight.prom");
+    let path = file.to_str().unwrap();
+    daemon()
+        .limelight(&["metrics", "--output", path])
+        .success()
+        .stdout("");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), told);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    let out = daemon().limelight(&["metrics", "--json"]).success();
+    let value: serde_json::Value = serde_json::from_slice(&out.get_output().stdout).unwrap();
+    assert_eq!(value["limelight_swap_killed_total"], 3.0);
+    let out = daemon()
+        .limelight(&["metrics", "--output", "/no/such/place.prom"])
+        .code(1);
+    assert!(text(&out.get_output().stderr).contains("/no/such/place.prom"));
+}
+
+#[test]
+fn the_window_is_shown_and_not_touched() {
+    let daemon = Daemon::answering(Response::Status(Box::new(status())));
+    let out = daemon.limelight(&["window", "show"]).success();
+    let told = text(&out.get_output().stdout);
+    assert!(told.contains("open for viewer for 12.0 ms"), "{told}");
+    assert!(told.contains("control socket"), "{told}");
+    assert_eq!(daemon.request(), Request::Status);
+}
+
+#[test]
+fn with_json_a_failure_is_json_with_its_cure() {
+    let output = limelight()
+        .args(["--socket", "/no/such.sock", "status", "--json"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert!(output.stdout.is_empty());
+    let told: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(told["code"], 3);
+    assert!(told["error"].as_str().unwrap().contains("/no/such.sock"));
+    assert!(told["cure"].as_str().unwrap().contains("start it"));
 }
 
 #[test]
@@ -289,6 +429,8 @@ fn wrong_usage_is_told_before_anyone_is_asked() {
         &["dance"],
         &["window"],
         &["window", "ajar"],
+        &["run"],
+        &["run", "--class=royal", "--", "true"],
     ] {
         limelight().args(args).assert().code(2);
     }
@@ -482,20 +624,49 @@ fn a_wrong_configuration_is_told_with_file_and_line() {
         err.contains("limelight.toml:2:") && err.contains("bugdet_percent"),
         "{err}"
     );
+    let out = limelight()
+        .args(["config", "check", "--json"])
+        .arg(&file)
+        .assert()
+        .code(1);
+    let told: serde_json::Value = serde_json::from_slice(&out.get_output().stdout).unwrap();
+    assert_eq!(told["mistakes"][0]["line"], 2);
 }
 
 #[test]
 fn manual_and_completions_cover_every_command() {
     let dir = tempfile::tempdir().unwrap();
     limelight().arg("man").arg(dir.path()).assert().success();
-    for page in [
-        "limelight.1",
-        "limelight-status.1",
-        "limelight-focus.1",
-        "limelight-doctor.1",
+    for command in [
+        "",
+        "-status",
+        "-explain",
+        "-doctor",
+        "-focus",
+        "-window",
+        "-class",
+        "-class-list",
+        "-class-set",
+        "-class-why",
+        "-history",
+        "-latency",
+        "-listen",
+        "-run",
+        "-config",
+        "-config-check",
+        "-config-show",
+        "-metrics",
+        "-completions",
     ] {
-        assert!(dir.path().join(page).exists(), "{page}");
+        let page = format!("limelight{command}.1");
+        let text = std::fs::read_to_string(dir.path().join(&page)).expect(&page);
+        assert!(
+            text.contains(".SH SYNOPSIS") && text.contains(".SH DESCRIPTION"),
+            "{page}"
+        );
     }
+    // What is for packagers alone has none.
+    assert!(!dir.path().join("limelight-man.1").exists());
     for shell in ["bash", "zsh", "fish"] {
         let out = limelight().args(["completions", shell]).assert().success();
         assert!(
@@ -505,6 +676,55 @@ fn manual_and_completions_cover_every_command() {
     }
     let missing = dir.path().join("none");
     limelight().arg("man").arg(missing).assert().code(1);
+}
+
+#[test]
+fn a_class_needs_a_scope_to_be_an_app_s() {
+    let output = limelight()
+        .env("PATH", "/nowhere")
+        .args(["run", "--class=disposable", "--", "/bin/sh", "-c", "exit 7"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("systemd-run") && said.contains("leave out --class"),
+        "{said}"
+    );
+    // Without a wish that needs one, the program runs all the same.
+    let output = limelight()
+        .env("PATH", "/nowhere")
+        .args(["run", "--", "/bin/sh", "-c", "exit 7"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(7));
+    assert!(text(&output.stderr).contains("no scope of its own"));
+    limelight()
+        .args(["run", "--class=keep", "--no-scope", "--", "true"])
+        .assert()
+        .code(2);
+}
+
+#[test]
+fn inside_its_scope_a_program_is_given_its_class_and_becomes_itself() {
+    let daemon = Daemon::answering(Response::Ok {
+        message: "done".into(),
+    });
+    daemon
+        .limelight(&[
+            "run",
+            "--inside",
+            "--class=keep",
+            "--",
+            "/bin/sh",
+            "-c",
+            "exit 7",
+        ])
+        .code(7);
+    let Request::Class { pid, class } = daemon.request() else {
+        panic!("no class was set");
+    };
+    assert!(pid > 1 && class == Some(Class::Keep));
 }
 
 #[test]

@@ -27,16 +27,21 @@
 mod apps;
 mod decision;
 mod history;
+mod stalls;
 mod window;
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::apps::Use;
 use crate::model::class::Class;
+use crate::model::shortage::{Level, Thresholds};
 
 pub use apps::{AppReport, Notice};
 pub use decision::{Decision, Weighed};
 pub use history::{Deed, HistoryEntry, MemoryThen, HISTORY_MAX};
+pub use stalls::{Stall, Stalls};
 pub use window::{
     AppLatency, KernelWindows, LatencyReport, OpenWindow, WindowEvent, WindowStatus, WindowTallies,
 };
@@ -258,6 +263,9 @@ pub struct Status {
     pub window: WindowStatus,
     /// The machine's memory.
     pub memory: MemoryStatus,
+    /// What programs wait for.
+    #[serde(default)]
+    pub stalls: Stalls,
     /// `/dev/limelight`.
     pub device: DeviceStatus,
     /// Every change in force, or with `dry_run` every change that would be.
@@ -314,6 +322,10 @@ pub struct MechanismStatus {
     pub state: State,
     /// How it works here, or why it does not.
     pub detail: String,
+    /// What it did since the daemon started, by name; a name that ends in `_bytes` counts bytes.
+    /// What the kernel does for it is in `/proc/vmstat` (`limelight_*`).
+    #[serde(default)]
+    pub counters: BTreeMap<String, u64>,
 }
 
 /// State of a source or a mechanism.
@@ -354,6 +366,15 @@ pub struct MemoryStatus {
     pub protected: u64,
     /// Steps by which protection is lowered because the machine had nothing else left, 0 to 4.
     pub lowered_steps: u8,
+    /// What `protect` has locked of the files that the topmost app shares with others, in bytes.
+    #[serde(default)]
+    pub locked: u64,
+    /// How short memory is; `None` while nobody watches (`swap` is off).
+    #[serde(default)]
+    pub level: Option<Level>,
+    /// Available bytes below which apps are swapped, and killed.
+    #[serde(default)]
+    pub thresholds: Option<Thresholds>,
 }
 
 /// `/dev/limelight`.

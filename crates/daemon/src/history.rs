@@ -5,7 +5,7 @@
 //! The file is a help for people and nothing depends on it: whatever goes wrong with it is said once
 //! and passed over.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -56,6 +56,8 @@ pub struct History {
     /// What listeners were not told yet.
     fresh: Vec<HistoryEntry>,
     boot: String,
+    /// How often each was done since the daemon started, and what it came to in bytes.
+    totals: BTreeMap<&'static str, (u64, u64)>,
     /// `None`: nothing is written, as in a dry run.
     file: Option<Journal>,
 }
@@ -67,6 +69,7 @@ impl History {
             entries: VecDeque::new(),
             fresh: Vec::new(),
             boot,
+            totals: BTreeMap::new(),
             file: None,
         };
         history.keep_in(directory);
@@ -118,6 +121,9 @@ impl History {
             memory: note.memory,
         };
         log(&entry);
+        let (times, bytes) = self.totals.entry(entry.deed.counter()).or_default();
+        *times += 1;
+        *bytes = bytes.saturating_add(entry.bytes);
         if self.fresh.len() < usize::from(HISTORY_MAX) {
             self.fresh.push(entry.clone());
         }
@@ -128,6 +134,19 @@ impl History {
                 false => file.rewrite(self.entries.iter()),
             }
         }
+    }
+
+    /// How often each was done since the daemon started, and what it came to; zeroes among them, so
+    /// that whoever draws them sees where they began.
+    pub fn counters(&self) -> BTreeMap<String, u64> {
+        let mut counters = BTreeMap::new();
+        for deed in Deed::ALL {
+            let name = deed.counter();
+            let (times, bytes) = self.totals.get(name).copied().unwrap_or_default();
+            counters.insert(name.to_owned(), times);
+            counters.insert(format!("{name}_bytes"), bytes);
+        }
+        counters
     }
 
     /// What was noted since this was asked last, oldest first.
@@ -356,6 +375,10 @@ mod tests {
         let mut history = History::open(None, String::new());
         history.note(note("one"));
         assert_eq!(history.take_fresh().len(), 1);
+        let counters = history.counters();
+        assert_eq!(counters["killed"], 1);
+        assert_eq!(counters["killed_bytes"], 1 << 20);
+        assert_eq!(counters["squeezed"], 0);
         assert_eq!(history.take_fresh(), []);
     }
 

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The daemon's state in the control protocol's words.
 
+use std::collections::BTreeMap;
+
 use limelight_core::control::{
-    AppStatus, DeviceStatus, Explain, MechanismStatus, MemoryStatus, Role, SourceStatus, State,
-    Status, TopmostStatus, PROTOCOL,
+    AppStatus, DeviceStatus, Explain, MechanismStatus, MemoryStatus, Role, SourceStatus, Stall,
+    State, Status, TopmostStatus, PROTOCOL,
 };
+use limelight_core::model::shortage::Shortage;
 use limelight_core::model::{App, Lru, ProcessId};
 use limelight_core::policy::boost::Standing;
 use limelight_core::policy::{boost, premap, prezero, protect, readahead};
@@ -37,6 +40,7 @@ impl Daemon {
     /// Answer to `status`.
     pub(crate) fn status(&self) -> Status {
         let at = now();
+        let stalls = pressure::stalls(&self.doors);
         let topmost = self.topmost.front().map(|front| TopmostStatus {
             app: app_status(&front.app),
             source: front.source.clone(),
@@ -64,7 +68,8 @@ impl Daemon {
                 self.swap_status(),
             ],
             window: self.window_status(),
-            memory: self.memory_status(),
+            memory: self.memory_status(stalls.memory),
+            stalls,
             device: self.actuators.device.status(),
             changes: self.actuators.changes.all(),
         }
@@ -141,6 +146,7 @@ impl Daemon {
             name: "protect".to_owned(),
             state,
             detail,
+            counters: BTreeMap::new(),
         }
     }
 
@@ -179,6 +185,7 @@ impl Daemon {
             name: "boost".to_owned(),
             state,
             detail,
+            counters: BTreeMap::new(),
         }
     }
 
@@ -202,6 +209,7 @@ impl Daemon {
             name: "premap".to_owned(),
             state,
             detail,
+            counters: BTreeMap::new(),
         }
     }
 
@@ -231,6 +239,7 @@ impl Daemon {
             name: "prezero".to_owned(),
             state,
             detail,
+            counters: BTreeMap::new(),
         }
     }
 
@@ -259,17 +268,20 @@ impl Daemon {
             name: "readahead".to_owned(),
             state,
             detail,
+            counters: self.readahead.counters(),
         }
     }
 
-    fn memory_status(&self) -> MemoryStatus {
+    fn memory_status(&self, stalled: Option<Stall>) -> MemoryStatus {
         let memory = pressure::memory(&self.doors);
+        let guard = self.actuators.guard.as_ref();
+        let shortage = guard.map(|guard| guard.shortage());
         MemoryStatus {
             total: memory.total,
             available: memory.available,
             swap_total: memory.swap_total,
             swap_free: memory.swap_free,
-            psi_full_avg10: pressure::full_avg10(&self.doors),
+            psi_full_avg10: stalled.and_then(|stall| stall.full),
             lru: match self.last.lru {
                 Lru::MultiGen => "mglru",
                 Lru::TwoList => "two-list",
@@ -279,6 +291,9 @@ impl Daemon {
             protected_by_others: self.last.protected_by_others,
             protected: self.reserved_bytes(),
             lowered_steps: self.pressure.steps(),
+            locked: self.actuators.locked_bytes(),
+            level: shortage.as_ref().map(Shortage::level),
+            thresholds: shortage.as_ref().map(Shortage::thresholds),
         }
     }
 

@@ -45,6 +45,7 @@ impl Daemon {
             name: "swap".to_owned(),
             state,
             detail,
+            counters: self.history.counters(),
         }
     }
 

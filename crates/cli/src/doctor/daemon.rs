@@ -83,7 +83,7 @@ pub fn examine(status: &Status, proc: &Proc, findings: &mut Findings) {
 }
 
 /// What limelightd may do, and what it does without each.
-const NEEDED: [(CapabilitySet, &str, &str); 6] = [
+const NEEDED: [(CapabilitySet, &str, &str); 7] = [
     (
         CapabilitySet::SYS_RESOURCE,
         "CAP_SYS_RESOURCE",
@@ -103,6 +103,11 @@ const NEEDED: [(CapabilitySet, &str, &str); 6] = [
         CapabilitySet::DAC_OVERRIDE,
         "CAP_DAC_OVERRIDE",
         "cgroups of users' own managers cannot be written to",
+    ),
+    (
+        CapabilitySet::KILL,
+        "CAP_KILL",
+        "other users' apps cannot be killed one process at a time",
     ),
     (
         CapabilitySet::IPC_LOCK,

@@ -33,6 +33,30 @@ pub enum Deed {
 }
 
 impl Deed {
+    /// All of them.
+    pub const ALL: [Deed; 7] = [
+        Deed::Ask,
+        Deed::Squeeze,
+        Deed::Freeze,
+        Deed::Thaw,
+        Deed::Return,
+        Deed::Kill,
+        Deed::ForeignKill,
+    ];
+
+    /// What its counter is called.
+    pub const fn counter(self) -> &'static str {
+        match self {
+            Deed::Ask => "asked",
+            Deed::Squeeze => "squeezed",
+            Deed::Freeze => "frozen",
+            Deed::Thaw => "thawed",
+            Deed::Return => "returned",
+            Deed::Kill => "killed",
+            Deed::ForeignKill => "killed_by_others",
+        }
+    }
+
     /// Past participle, for people.
     pub const fn word(self) -> &'static str {
         match self {

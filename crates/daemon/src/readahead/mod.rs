@@ -13,6 +13,7 @@ pub mod replay;
 pub mod streams;
 pub mod waits;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -434,6 +435,21 @@ impl Readahead {
                 self.totals.recordings,
             ),
         }
+    }
+
+    /// What was done so far, by name.
+    pub fn counters(&self) -> BTreeMap<String, u64> {
+        let Totals {
+            replays,
+            recordings,
+            replayed_bytes,
+        } = self.totals;
+        let all = [
+            ("starts_replayed", replays),
+            ("starts_replayed_bytes", replayed_bytes),
+            ("starts_recorded", recordings),
+        ];
+        all.map(|(name, value)| (name.to_owned(), value)).into()
     }
 
     /// How streams are followed.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use limelight_core::control::MemoryThen;
+use limelight_core::control::{MemoryThen, Stall, Stalls};
 use limelight_core::model::pressure::{Memory, Reading};
 use limelight_core::model::Lru;
 use limelight_sys::lru_gen::Reclaim;
@@ -128,10 +128,20 @@ pub fn oom_kills(doors: &Doors) -> u64 {
         .unwrap_or(0)
 }
 
-/// `full avg10` in percent, for `status`.
-pub fn full_avg10(doors: &Doors) -> Option<f64> {
-    let pressure = Pressure::read(doors.proc.dir(), FILE).ok()?;
-    Some(f64::from(pressure.full?.avg10))
+/// What programs wait for, for `status`.
+pub fn stalls(doors: &Doors) -> Stalls {
+    let read = |file| {
+        let pressure = Pressure::read(doors.proc.dir(), file).ok()?;
+        Some(Stall {
+            some: f64::from(pressure.some.avg10),
+            full: pressure.full.map(|full| f64::from(full.avg10)),
+        })
+    };
+    Stalls {
+        cpu: read("pressure/cpu"),
+        memory: read(FILE),
+        io: read("pressure/io"),
+    }
 }
 
 /// The LRU in use now.
