@@ -127,6 +127,7 @@ impl Daemon {
         let at = now();
         let happened = happened(at_us, at)?;
         let Some(front) = self.topmost.front().map(|front| front.app.clone()) else {
+            trust::may_speak(&self.doors, word.peer.uid, false)?;
             if event == WindowEvent::Open {
                 self.windows.model.input_elsewhere();
             }
@@ -234,11 +235,17 @@ impl Daemon {
         trust::may_speak(&self.doors, uid, others)?;
         match (&front.process, identify::open_home(&self.doors, front)) {
             (Some(process), _) => trust::owns_process(&self.doors, uid, process.pid)?,
-            (None, Some(home)) => {
-                let procs = home.procs_below().unwrap_or_default();
+            (None, home) => {
+                let procs = home.and_then(|home| home.procs_below().ok());
+                let procs = procs.filter(|procs| !procs.is_empty()).ok_or_else(|| {
+                    Refusal::new(
+                        ErrorCode::NotFound,
+                        format!("{} has no process any more", front.name),
+                        "name the app that is in front now",
+                    )
+                })?;
                 trust::owns_all(&self.doors, uid, &procs)?;
             }
-            (None, None) => {}
         }
         self.windows.pass = Some(Pass {
             uid,

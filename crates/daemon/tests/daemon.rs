@@ -3,6 +3,7 @@
 
 #[path = "mechanism/apps.rs"]
 mod apps;
+mod authority;
 #[path = "mechanism/boost.rs"]
 mod boost;
 mod common;

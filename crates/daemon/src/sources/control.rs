@@ -3,7 +3,8 @@
 //!
 //! Anybody may connect, so nothing here waits for a client: reads and writes never block, a line,
 //! the answers that wait to be taken, the time without a word and the number of clients are
-//! bounded, and after each request the other clients have their turn.
+//! bounded, and after each request the other clients have their turn. When all places are taken, one
+//! of the user who takes the most of them is given to whoever comes.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -70,6 +71,8 @@ pub struct ControlSource {
     path: PathBuf,
     clients: BTreeMap<u64, Client>,
     next: u64,
+    /// Those whose places others were given since the last tidying.
+    displaced: Vec<u64>,
 }
 
 impl ControlSource {
@@ -95,6 +98,7 @@ impl ControlSource {
             path,
             clients: BTreeMap::new(),
             next: 0,
+            displaced: Vec::new(),
         })
     }
 
@@ -138,7 +142,7 @@ impl ControlSource {
             .filter(|client| client.peer.uid == peer.uid)
             .count();
         let crowded = peer.uid != 0 && of_user >= CLIENTS_PER_USER;
-        if self.clients.len() >= CLIENTS_MAX || crowded {
+        if crowded || !self.make_room(reactor) {
             let answer = encode(&Response::Error {
                 code: ErrorCode::Busy,
                 message: format!(
@@ -170,6 +174,37 @@ impl ControlSource {
             armed: EventFlags::IN,
         };
         self.clients.insert(id, client);
+    }
+
+    /// Whether there is a place for one more, if need be that of a client who has nothing at stake:
+    /// one user may come under thousands of numbers (`/etc/subuid`). Who holds a claim or announces
+    /// something was allowed to, and stays.
+    fn make_room(&mut self, reactor: &Reactor) -> bool {
+        if self.clients.len() < CLIENTS_MAX {
+            return true;
+        }
+        let mut of_user: BTreeMap<u32, usize> = BTreeMap::new();
+        for client in self.clients.values() {
+            *of_user.entry(client.peer.uid).or_default() += 1;
+        }
+        let displaceable = self
+            .clients
+            .iter()
+            .filter(|(_, client)| client.peer.uid != 0 && !client.holds_claim && !client.announces);
+        // Of those of one user the one that came first.
+        let chosen = displaceable
+            .max_by_key(|(&id, client)| (of_user.get(&client.peer.uid), std::cmp::Reverse(id)))
+            .map(|(&id, _)| id);
+        let Some((id, client)) = chosen.and_then(|id| self.clients.remove_entry(&id)) else {
+            return false;
+        };
+        reactor.remove(&client.stream);
+        debug!(
+            "a client of uid {} gives way to another user",
+            client.peer.uid
+        );
+        self.displaced.push(id);
+        true
     }
 
     /// Moves bytes between a client and its buffers.
@@ -269,7 +304,7 @@ impl ControlSource {
     /// Lets go of clients that ended, are idle, or do not listen, and waits for the right things
     /// from the others. Returns the ids of those that are gone.
     pub fn tidy(&mut self, reactor: &Reactor, now: Duration) -> Vec<u64> {
-        let mut gone = Vec::new();
+        let mut gone = std::mem::take(&mut self.displaced);
         for (&id, client) in &mut self.clients {
             let silent = now.saturating_sub(client.last_word);
             let over =

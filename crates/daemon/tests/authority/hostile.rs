@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Clients that mean harm, or do not know better: whatever one sends, everybody else is served.
+
+use std::io::{IoSlice, Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use limelight_core::control::{Response, LINE_MAX};
+use rustix::net::{sendmsg, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+
+use super::STRANGER;
+use crate::common::{Machine, Running};
+
+/// Turns the loop until the others are done with what they do.
+fn serve<T>(daemon: &mut Running, others: thread::JoinHandle<T>) -> T {
+    while !others.is_finished() {
+        daemon.daemon.turn(Some(Duration::from_millis(5))).unwrap();
+    }
+    others.join().unwrap()
+}
+
+fn become_user(uid: u32) {
+    rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(uid)).unwrap();
+}
+
+fn root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("SKIPPED: speaking as other users takes root");
+    }
+    root
+}
+
+fn socket(machine: &Machine) -> PathBuf {
+    machine.path("run/control.sock")
+}
+
+/// Descriptors of this process, which the daemon is a part of here, for what this one is for.
+fn descriptors_like(stream: &UnixStream) -> usize {
+    let link = |number: &str| std::fs::read_link(format!("/proc/self/fd/{number}")).ok();
+    let own = link(&stream.as_raw_fd().to_string());
+    let all = std::fs::read_dir("/proc/self/fd").unwrap();
+    all.filter(|entry| link(entry.as_ref().unwrap().file_name().to_str().unwrap()) == own)
+        .count()
+}
+
+fn is_served(daemon: &mut Running) {
+    let asked = Instant::now();
+    daemon.status();
+    assert!(asked.elapsed() < Duration::from_secs(20));
+}
+
+/// Whether a connection was refused, closed, or is served, within a few seconds.
+fn answer(stream: &mut UnixStream) -> String {
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    let mut text = [0; 4096];
+    let count = stream.read(&mut text).unwrap_or(0);
+    String::from_utf8_lossy(&text[..count]).into_owned()
+}
+
+#[test]
+fn a_line_without_end_is_refused_and_half_a_line_changes_nothing() {
+    let machine = Machine::new();
+    let mut daemon = machine.start();
+    let path = socket(&machine);
+    let long = thread::spawn(move || {
+        let mut stream = UnixStream::connect(path).unwrap();
+        // It may hang up in the middle.
+        let _ = stream.write_all(&vec![b' '; 4 * LINE_MAX]);
+        answer(&mut stream)
+    });
+    let said = serve(&mut daemon, long);
+    assert!(
+        said.contains("bad-request") && said.contains("65536"),
+        "{said}"
+    );
+    let mut half = UnixStream::connect(socket(&machine)).unwrap();
+    half.write_all(br#"{"op":"focus","target":"none","#)
+        .unwrap();
+    is_served(&mut daemon);
+    drop(half);
+    is_served(&mut daemon);
+    // Deeper than any message is.
+    let deep = format!(r#"{{"op":{}"#, "[".repeat(60_000));
+    let answer = daemon.ask(&deep);
+    assert!(matches!(answer, Response::Error { .. }), "{answer:?}");
+}
+
+#[test]
+fn thousands_of_connections_of_one_user_keep_nobody_out() {
+    if !root() {
+        return;
+    }
+    let machine = Machine::new();
+    let mut daemon = machine.start();
+    let path = socket(&machine);
+    let flood = thread::spawn(move || {
+        become_user(STRANGER);
+        let mut kept = std::collections::VecDeque::new();
+        for _ in 0..3000 {
+            if let Ok(stream) = UnixStream::connect(&path) {
+                kept.push_back(stream);
+            }
+            if kept.len() > 200 {
+                kept.pop_front();
+            }
+        }
+        kept
+    });
+    let kept = serve(&mut daemon, flood);
+    assert_eq!(kept.len(), 200);
+    is_served(&mut daemon);
+    drop(kept);
+    is_served(&mut daemon);
+}
+
+/// A user may have thousands of numbers (`/etc/subuid`), so the bound for one of them is not enough.
+#[test]
+fn many_users_together_keep_nobody_out() {
+    if !root() {
+        return;
+    }
+    let machine = Machine::new();
+    let mut daemon = machine.start();
+    let mut kept = Vec::new();
+    for uid in 0..8 {
+        let path = socket(&machine);
+        let crowd = thread::spawn(move || {
+            become_user(100_000 + uid);
+            let connect = |_| UnixStream::connect(&path).unwrap();
+            let mut streams: Vec<UnixStream> = (0..16).map(connect).collect();
+            for stream in &mut streams {
+                let _ = stream.write_all(b"{\"op\":\"listen\"}\n");
+            }
+            streams
+        });
+        kept.extend(serve(&mut daemon, crowd));
+    }
+    is_served(&mut daemon);
+    let mut user = daemon.connect_as(STRANGER);
+    let answer = daemon.ask_over(&mut user, r#"{"op":"status"}"#);
+    assert!(matches!(answer, Response::Status(_)), "{answer:?}");
+}
+
+#[test]
+fn clients_that_never_read_are_not_waited_for() {
+    let machine = Machine::new();
+    let mut daemon = machine.start();
+    let path = socket(&machine);
+    let deaf = thread::spawn(move || {
+        let connect = |_| UnixStream::connect(&path).unwrap();
+        let mut streams: Vec<UnixStream> = (0..8).map(connect).collect();
+        for stream in &mut streams {
+            stream.set_nonblocking(true).unwrap();
+        }
+        let requests = b"{\"op\":\"status\"}\n".repeat(64);
+        for _ in 0..100 {
+            for stream in &mut streams {
+                // Whether there is room.
+                let _ = stream.write(&requests);
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        streams
+    });
+    let deaf = serve(&mut daemon, deaf);
+    is_served(&mut daemon);
+    drop(deaf);
+    is_served(&mut daemon);
+}
+
+#[test]
+fn descriptors_that_come_along_are_not_kept() {
+    let machine = Machine::new();
+    let mut daemon = machine.start();
+    let stream = UnixStream::connect(socket(&machine)).unwrap();
+    let own = [stream.as_fd(); 100];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(100))];
+    for _ in 0..20 {
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(&own)));
+        let line = [IoSlice::new(b"{\"op\":\"latency\"}\n")];
+        sendmsg(&stream, &line, &mut control, SendFlags::empty()).unwrap();
+        is_served(&mut daemon);
+        assert_eq!(descriptors_like(&stream), 1);
+    }
+}
