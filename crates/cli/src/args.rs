@@ -67,6 +67,31 @@ pub enum Command {
     /// Exits with 0 once the daemon is ready.
     Status,
 
+    /// Watch who is in front, what is done for it, and what becomes of the others.
+    ///
+    /// Shows the app in front, how long it takes to answer input, whether it is waited for now, how
+    /// much of its memory is protected, each mechanism with what it counted, what programs wait for,
+    /// all apps with class, last use, memory and swap, and what was done lately and why. Keys: ? shows
+    /// them. With --json, or where standard output is no terminal, everything once.
+    Top {
+        /// Print everything once, as text, and end.
+        #[arg(long)]
+        once: bool,
+
+        /// Seconds between two looks, 1 to 60.
+        #[arg(
+            long,
+            value_name = "SECONDS",
+            default_value_t = 2,
+            value_parser = clap::value_parser!(u64).range(1..=60)
+        )]
+        interval: u64,
+
+        /// Leave the mouse to the terminal, to mark and copy text.
+        #[arg(long)]
+        no_mouse: bool,
+    },
+
     /// Tell what was done to one process: each knob, from what to what, by which rule, and what
     /// would change it back. Or tell a decision about memory: what was seen, who was chosen, and why
     /// nobody else was.

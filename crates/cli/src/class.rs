@@ -66,7 +66,7 @@ fn named(apps: Vec<AppReport>, name: &str) -> Result<Vec<AppReport>, Failure> {
 }
 
 /// When an app was used last.
-fn used(app: &AppReport) -> String {
+pub fn used(app: &AppReport) -> String {
     let ago = |at_ms: u64| {
         let past = clock::boottime().saturating_sub(Duration::from_millis(at_ms));
         format::span(past)
@@ -88,7 +88,7 @@ fn word(what: Use) -> &'static str {
 }
 
 /// What else there is to say, in few words.
-fn marks(app: &AppReport) -> String {
+pub fn marks(app: &AppReport) -> String {
     let mut marks: Vec<&str> = app.uses.iter().map(|what| word(*what)).collect();
     for (is, mark) in [
         (app.frozen, "frozen"),
@@ -146,7 +146,8 @@ fn list(apps: &[AppReport], json: bool, out: &mut Vec<u8>) -> Result<(), Failure
     Ok(())
 }
 
-fn why(apps: &[AppReport], json: bool, out: &mut Vec<u8>) -> Result<(), Failure> {
+/// Prints where the classes of these apps come from, and what else is known of them.
+pub fn why(apps: &[AppReport], json: bool, out: &mut Vec<u8>) -> Result<(), Failure> {
     if json {
         return format::json(&apps, out);
     }

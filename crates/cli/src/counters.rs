@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What the kernel counted.
+//! What mechanisms did: the kernel's counters, and limelightd's own.
 
 use std::collections::BTreeMap;
 
+use limelight_core::control::Status;
 use limelight_sys::proc::Proc;
 
 const PREFIX: &str = "limelight_";
@@ -16,4 +17,18 @@ pub fn kernel() -> BTreeMap<String, u64> {
         .with_prefix(PREFIX)
         .map(|(name, value)| (name.to_owned(), value))
         .collect()
+}
+
+/// What a mechanism counted, the kernel's counters first and without its name.
+pub fn of(status: &Status, kernel: &BTreeMap<String, u64>, mechanism: &str) -> Vec<(String, u64)> {
+    let prefix = format!("{PREFIX}{mechanism}_");
+    let in_kernel = kernel
+        .iter()
+        .filter_map(|(name, value)| Some((name.strip_prefix(&prefix)?.to_owned(), *value)));
+    let own = status
+        .mechanisms
+        .iter()
+        .filter(|one| one.name == mechanism)
+        .flat_map(|one| one.counters.clone());
+    in_kernel.chain(own).collect()
 }

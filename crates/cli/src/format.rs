@@ -148,7 +148,8 @@ impl Table {
 /// A line in pieces of at most `room` characters, broken between words where there are some. Less
 /// than 20 is no room to write in, and breaks nothing.
 pub fn wrap(line: &str, room: Option<usize>) -> Vec<String> {
-    let Some(room) = room.filter(|room| *room >= 20) else {
+    let fits = |room: &usize| line.chars().count() <= *room;
+    let Some(room) = room.filter(|room| *room >= 20 && !fits(room)) else {
         return vec![line.to_owned()];
     };
     let mut lines = vec![String::new()];

@@ -19,9 +19,11 @@ mod metrics;
 mod run;
 mod settings;
 mod status;
+mod top;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use limelight_core::control::{FocusTarget, Request, Response, WindowEvent};
@@ -153,6 +155,20 @@ fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
                 source: SOURCE.to_owned(),
             };
             acknowledged(ask(told)?, args.json, out)?;
+        }
+        Command::Top {
+            once,
+            interval,
+            no_mouse,
+        } => {
+            let wishes = top::Wishes {
+                once: *once,
+                interval: Duration::from_secs(*interval),
+                mouse: !no_mouse,
+            };
+            let paper = format::Paper::stdout(args.no_color);
+            let patience = args.patience();
+            top::run(&args.socket, patience, &wishes, args.json, &paper, out)?;
         }
         Command::Doctor { pid, all, strict } => {
             let machine = doctor::Machine::running(&args.socket, args.patience(), *pid);

@@ -330,6 +330,44 @@ fn metrics_are_what_prometheus_reads() {
 }
 
 #[test]
+fn top_is_a_text_where_nobody_can_look() {
+    let daemon = || {
+        let answers = [
+            Response::Status(Box::new(status())),
+            Response::Apps {
+                apps: vec![app_report(Class::Keep)],
+            },
+            Response::Latency(LatencyReport {
+                apps: vec![latency()],
+            }),
+            Response::History { entries: vec![] },
+        ];
+        let line = |answer| serde_json::to_string(answer).unwrap() + "\n";
+        Daemon::sending_each(answers.iter().map(line).collect())
+    };
+    let out = daemon().limelight(&["top"]).success();
+    let told = text(&out.get_output().stdout);
+    for part in [
+        "viewer  pid 4242",
+        "100 MiB protected",
+        "killed 3",
+        "keep",
+        "12.4 ms",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    assert!(!told.contains('\u{1b}'), "{told:?}");
+    let out = daemon().limelight(&["top", "--json"]).success();
+    let value: serde_json::Value = serde_json::from_slice(&out.get_output().stdout).unwrap();
+    assert_eq!(value["apps"][0]["class"], "keep");
+    assert_eq!(value["latency"]["apps"][0]["p95_us"], 12_400);
+    limelight()
+        .args(["--socket", "/no/such.sock", "top"])
+        .assert()
+        .code(3);
+}
+
+#[test]
 fn the_window_is_shown_and_not_touched() {
     let daemon = Daemon::answering(Response::Status(Box::new(status())));
     let out = daemon.limelight(&["window", "show"]).success();
@@ -640,6 +678,7 @@ fn manual_and_completions_cover_every_command() {
     for command in [
         "",
         "-status",
+        "-top",
         "-explain",
         "-doctor",
         "-focus",

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What `top` shows, asked from the daemon over one connection.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use limelight_core::control::{
+    AppLatency, AppReport, HistoryEntry, LatencyReport, Request, Response, Status,
+};
+use limelight_sys::clock;
+use serde::Serialize;
+
+use crate::client::Client;
+use crate::counters;
+use crate::exit::Failure;
+
+/// Deeds that are asked for; no screen shows more.
+const DEEDS: u16 = 64;
+
+/// Everything at one moment.
+#[derive(Debug, Clone, Serialize)]
+pub struct Picture {
+    /// The daemon's state.
+    pub status: Status,
+    /// All apps.
+    pub apps: Vec<AppReport>,
+    /// How long they take to answer.
+    pub latency: LatencyReport,
+    /// What was done, oldest first.
+    pub history: Vec<HistoryEntry>,
+    /// The kernel's counters.
+    pub counters: BTreeMap<String, u64>,
+    /// When it was taken, since boot.
+    #[serde(skip)]
+    pub at: Duration,
+    /// When it was taken, since 1970.
+    #[serde(skip)]
+    pub wall: Duration,
+}
+
+impl Picture {
+    /// How long an app takes to answer.
+    pub fn answers(&self, name: &str) -> Option<&AppLatency> {
+        self.latency.apps.iter().find(|app| app.name == name)
+    }
+}
+
+/// A connection that is made again when it was lost.
+#[derive(Debug)]
+pub struct Feed {
+    socket: PathBuf,
+    patience: Duration,
+    client: Option<Client>,
+}
+
+impl Feed {
+    /// Nobody is asked yet.
+    pub fn new(socket: PathBuf, patience: Duration) -> Feed {
+        Feed {
+            socket,
+            patience,
+            client: None,
+        }
+    }
+
+    /// Asks; a refusal is a failure.
+    pub fn ask(&mut self, request: &Request) -> Result<Response, Failure> {
+        let mut client = match self.client.take() {
+            Some(client) => client,
+            None => Client::connect(&self.socket, self.patience)?,
+        };
+        let answer = client.ask(request)?;
+        self.client = Some(client);
+        match answer {
+            Response::Error { .. } => Err(Failure::unexpected(&answer)),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Everything as it is now.
+    pub fn picture(&mut self) -> Result<Picture, Failure> {
+        let Response::Status(status) = self.ask(&Request::Status)? else {
+            return Err(Failure::another_version());
+        };
+        let Response::Apps { apps } = self.ask(&Request::Apps { pid: None })? else {
+            return Err(Failure::another_version());
+        };
+        let Response::Latency(latency) = self.ask(&Request::Latency { app: None })? else {
+            return Err(Failure::another_version());
+        };
+        let Response::History { entries } = self.ask(&Request::History { last: DEEDS })? else {
+            return Err(Failure::another_version());
+        };
+        let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        Ok(Picture {
+            status: *status,
+            apps,
+            latency,
+            history: entries,
+            counters: counters::kernel(),
+            at: clock::boottime(),
+            wall: wall.unwrap_or_default(),
+        })
+    }
+}

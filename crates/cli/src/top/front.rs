@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The app in front, how long it takes to answer, and how short memory is.
+
+use std::time::Duration;
+
+use limelight_core::control::{MemoryStatus, Stall, TopmostStatus, WindowStatus};
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+use ratatui::Frame;
+
+use super::feed::Picture;
+use super::theme::Theme;
+use crate::format::{self, printable};
+
+/// The line on top.
+pub fn title(frame: &mut Frame, area: Rect, picture: &Picture, theme: Theme) {
+    let status = &picture.status;
+    let up = format::span(Duration::from_millis(status.uptime_ms));
+    let dry = match status.dry_run {
+        true => "dry run, nothing is changed   ",
+        false => "",
+    };
+    let left = format!(" limelight {}", printable(&status.version));
+    let right = format!("{dry}up {up} ");
+    let gap = usize::from(area.width)
+        .saturating_sub(left.chars().count() + right.chars().count())
+        .max(1);
+    let text = format!("{left}{:gap$}{right}", "");
+    let text = format!("{text:width$}", width = usize::from(area.width));
+    frame.render_widget(Span::styled(text, theme.title()), area);
+}
+
+/// As many of the four lines as there are rows.
+pub fn draw(frame: &mut Frame, area: Rect, picture: &Picture, theme: Theme) {
+    let status = &picture.status;
+    let lines = [
+        topmost(status.topmost.as_ref(), theme),
+        answers(&status.window, area.width, theme),
+        memory(&status.memory, area.width, theme),
+        waits(picture, area.width, theme),
+    ];
+    // With two rows alone, memory says more than the last answers.
+    let shown: Vec<Line> = match area.height {
+        0..=2 => {
+            let [first, _, third, _] = lines;
+            vec![first, third]
+        }
+        _ => lines.into(),
+    };
+    frame.render_widget(Paragraph::new(shown), area);
+}
+
+fn label(name: &str, theme: Theme) -> Span<'static> {
+    Span::styled(format!(" {name:9} "), theme.dim())
+}
+
+fn topmost(topmost: Option<&TopmostStatus>, theme: Theme) -> Line<'static> {
+    let Some(topmost) = topmost else {
+        return Line::from(vec![
+            label("in front", theme),
+            Span::raw("no app: nothing is done for any"),
+        ]);
+    };
+    let name = printable(&topmost.app.name).replace('\n', " ");
+    let pid = topmost
+        .app
+        .pid
+        .map(|pid| format!("pid {pid}, "))
+        .unwrap_or_default();
+    let mut spans = vec![
+        label("in front", theme),
+        Span::styled(name, theme.front()),
+        Span::raw(format!(
+            "  {pid}{}, for {}, by {}",
+            format::count(topmost.members.into(), "process", "processes"),
+            format::span(Duration::from_millis(topmost.for_ms)),
+            printable(&topmost.source),
+        )),
+    ];
+    if let Some(left) = topmost.demoted_in_ms {
+        let left = format::span(Duration::from_millis(left));
+        spans.push(Span::styled(format!(", leaves in {left}"), theme.warn()));
+    }
+    if !topmost.app.own_cgroup {
+        spans.push(Span::styled(", no cgroup of its own", theme.warn()));
+    }
+    Line::from(spans)
+}
+
+fn answers(window: &WindowStatus, columns: u16, theme: Theme) -> Line<'static> {
+    let mut left = vec![label("answers", theme)];
+    match &window.topmost {
+        Some(seen) => {
+            let wide = columns >= 100;
+            let times = [
+                ("p50", seen.p50_us),
+                ("p95", seen.p95_us),
+                ("p99", seen.p99_us),
+                ("max", seen.max_us),
+            ];
+            for (name, us) in times.into_iter().take(if wide { 4 } else { 3 }) {
+                left.push(Span::styled(format!("{name} "), theme.dim()));
+                left.push(Span::styled(
+                    format!("{}  ", format::micros(us)),
+                    theme.strong(),
+                ));
+            }
+            if wide {
+                let answers = format::count(seen.answers, "answer", "answers");
+                left.push(Span::styled(format!("of {answers}"), theme.dim()));
+            }
+        }
+        None => left.push(Span::raw("none seen yet")),
+    }
+    let window = match &window.open {
+        Some(open) => {
+            let text = format!("◆ window {}", format::micros(open.for_us));
+            Span::styled(text, theme.warn())
+        }
+        None => Span::styled("◇ no window", theme.dim()),
+    };
+    justified(left, vec![window], columns)
+}
+
+/// Columns of a bar.
+fn bar_width(columns: u16) -> usize {
+    usize::from(columns / 5).saturating_sub(6).clamp(8, 40)
+}
+
+/// A bar of parts of a whole, each with its sign; the rest is free.
+fn bar(width: usize, whole: u64, parts: &[(u64, char, Style)], theme: Theme) -> Vec<Span<'static>> {
+    let mut spans = Vec::new();
+    let mut left = width;
+    for (part, sign, style) in parts {
+        let cells = match whole {
+            0 => 0,
+            // What is there at all can be seen.
+            whole => ((*part as f64 / whole as f64 * width as f64).round() as usize)
+                .max(usize::from(*part > 0))
+                .min(left),
+        };
+        left -= cells;
+        // Colours tell parts apart where there are some.
+        let sign = if theme.colour { '━' } else { *sign };
+        spans.push(Span::styled(sign.to_string().repeat(cells), *style));
+    }
+    let free = if theme.colour { "─" } else { "·" };
+    spans.push(Span::styled(free.repeat(left), theme.dim()));
+    spans
+}
+
+/// What stands on the left, and on the right as far as there is room.
+fn justified(left: Vec<Span<'static>>, right: Vec<Span<'static>>, columns: u16) -> Line<'static> {
+    let width = |spans: &[Span]| spans.iter().map(Span::width).sum::<usize>();
+    let used = width(&left) + width(&right) + 1;
+    let gap = usize::from(columns).saturating_sub(used).max(2);
+    let mut spans = left;
+    spans.push(Span::raw(" ".repeat(gap)));
+    spans.extend(right);
+    Line::from(spans)
+}
+
+fn memory(memory: &MemoryStatus, columns: u16, theme: Theme) -> Line<'static> {
+    let used = memory.total.saturating_sub(memory.available);
+    let kept = (memory.protected + memory.locked).min(memory.total);
+    let parts = [
+        (kept, '█', theme.good()),
+        (used.saturating_sub(kept), '▒', Style::new()),
+    ];
+    let mut left = vec![label("memory", theme)];
+    left.extend(bar(bar_width(columns), memory.total, &parts, theme));
+    let total = format::bytes(memory.total);
+    let (kept, available) = (format::bytes(kept), format::bytes(memory.available));
+    left.push(Span::styled(format!("  {kept} protected"), theme.good()));
+    left.push(Span::raw(format!(", {available} free of {total}")));
+    let mut right = Vec::new();
+    if memory.lowered_steps > 0 {
+        let steps = format::count(memory.lowered_steps.into(), "step", "steps");
+        right.push(Span::styled(format!("lowered by {steps} "), theme.warn()));
+    }
+    if let Some(level) = memory.level {
+        right.push(Span::styled(level.name(), theme.level(level)));
+    }
+    justified(left, right, columns)
+}
+
+fn waits(picture: &Picture, columns: u16, theme: Theme) -> Line<'static> {
+    let memory = &picture.status.memory;
+    let mut left = vec![label("swap", theme)];
+    match memory.swap_total {
+        0 => left.push(Span::raw("none")),
+        total => {
+            let used = total.saturating_sub(memory.swap_free);
+            let parts = [(used, '▒', Style::new())];
+            left.extend(bar(bar_width(columns), total, &parts, theme));
+            let (used, total) = (format::bytes(used), format::bytes(total));
+            left.push(Span::raw(format!("  {used} of {total}")));
+        }
+    }
+    let stalls = &picture.status.stalls;
+    let mut right = Vec::new();
+    if columns >= 90 {
+        right.push(Span::styled("waits", theme.dim()));
+    }
+    for (name, stall) in [
+        ("cpu", stalls.cpu),
+        ("mem", stalls.memory),
+        ("disk", stalls.io),
+    ] {
+        if let Some(Stall { some, .. }) = stall {
+            right.push(Span::styled(format!("  {name} "), theme.dim()));
+            right.push(Span::styled(format!("{some:.0}%"), theme.share(some)));
+        }
+    }
+    if stalls.memory.is_none() {
+        right.push(Span::raw("  not known (no PSI)"));
+    }
+    justified(left, right, columns)
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `limelight top`: who is in front, what is done for it, how short memory is, and what becomes of
+//! the others, as it goes on. Everything comes from the control socket.
+
+mod apps;
+mod feed;
+mod front;
+mod mechanisms;
+mod order;
+mod popup;
+mod recent;
+mod screen;
+mod theme;
+mod view;
+
+use std::io::{stdout, IsTerminal, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use limelight_core::control::{Request, Response};
+use ratatui::backend::TestBackend;
+use ratatui::buffer::Buffer;
+use ratatui::crossterm::event::{self, DisableMouseCapture, EnableMouseCapture};
+use ratatui::crossterm::execute;
+use ratatui::text::Span;
+use ratatui::{DefaultTerminal, Terminal};
+
+use crate::class;
+use crate::exit::Failure;
+use crate::explain;
+use crate::format::{self, Paper};
+use feed::{Feed, Picture};
+use theme::Theme;
+use view::{Popup, View, Wish};
+
+/// How it is to be shown.
+#[derive(Debug)]
+pub struct Wishes {
+    /// Once, as text.
+    pub once: bool,
+    /// Time between two looks.
+    pub interval: Duration,
+    /// Whether clicks are heard.
+    pub mouse: bool,
+}
+
+/// Columns of the text form where no terminal says otherwise.
+const COLUMNS: u16 = 100;
+
+/// Shows everything until a person has seen enough; once, as text, where nobody can look.
+pub fn run(
+    socket: &Path,
+    patience: Duration,
+    wishes: &Wishes,
+    json: bool,
+    paper: &Paper,
+    out: &mut Vec<u8>,
+) -> Result<(), Failure> {
+    let mut feed = Feed::new(socket.to_owned(), patience);
+    let picture = feed.picture()?;
+    if json {
+        return format::json(&picture, out);
+    }
+    if wishes.once || !stdout().is_terminal() {
+        let columns = paper.width.and_then(|width| u16::try_from(width).ok());
+        return Ok(write!(
+            out,
+            "{}",
+            text(&picture, columns.unwrap_or(COLUMNS))?
+        )?);
+    }
+    let theme = Theme {
+        colour: paper.colour,
+    };
+    let mut terminal = ratatui::try_init()?;
+    let result = match wishes.mouse {
+        true => execute!(stdout(), EnableMouseCapture),
+        false => Ok(()),
+    };
+    let result = result
+        .map_err(Failure::from)
+        .and_then(|()| watch(&mut terminal, &mut feed, picture, wishes.interval, theme));
+    if wishes.mouse {
+        let _ = execute!(stdout(), DisableMouseCapture);
+    }
+    ratatui::restore();
+    result
+}
+
+/// Draws when something is another: after each look, and after a key.
+fn watch(
+    terminal: &mut DefaultTerminal,
+    feed: &mut Feed,
+    mut picture: Picture,
+    interval: Duration,
+    theme: Theme,
+) -> Result<(), Failure> {
+    let mut view = View::default();
+    let mut trouble: Option<String> = None;
+    let mut next = Instant::now() + interval;
+    loop {
+        terminal.draw(|frame| {
+            screen::draw(frame, &picture, &mut view, theme, trouble.as_deref());
+        })?;
+        let wish = loop {
+            if !event::poll(next.saturating_duration_since(Instant::now()))? {
+                break Some(Wish::Refresh);
+            }
+            if let Some(wish) = view.event(&event::read()?, &picture) {
+                break wish;
+            }
+        };
+        match wish {
+            None => continue,
+            Some(Wish::Quit) => return Ok(()),
+            Some(Wish::Refresh) => {}
+            Some(Wish::Explain { pid, name }) => match explained(feed, pid) {
+                Ok(text) => {
+                    view.popup = Popup::Explain {
+                        title: name,
+                        text,
+                        scroll: 0,
+                    };
+                    continue;
+                }
+                Err(failure) => view.said = Some(failure.to_string()),
+            },
+            Some(Wish::SetClass { pid, class }) => {
+                view.said = Some(match feed.ask(&Request::Class { pid, class }) {
+                    Ok(Response::Ok { message }) => message,
+                    Ok(_) => Failure::another_version().to_string(),
+                    Err(failure) => failure.to_string(),
+                });
+            }
+        }
+        match feed.picture() {
+            Ok(new) => {
+                picture = new;
+                trouble = None;
+            }
+            // It may be restarted: what was known stays on the screen, and says so.
+            Err(failure) => trouble = Some(failure.to_string()),
+        }
+        next = Instant::now() + interval;
+    }
+}
+
+/// What `class why` and `explain` say of an app.
+fn explained(feed: &mut Feed, pid: i32) -> Result<String, Failure> {
+    let Response::Apps { apps } = feed.ask(&Request::Apps { pid: Some(pid) })? else {
+        return Err(Failure::another_version());
+    };
+    let Response::Explain(told) = feed.ask(&Request::Explain { pid })? else {
+        return Err(Failure::another_version());
+    };
+    let mut text = Vec::new();
+    class::why(&apps, false, &mut text)?;
+    writeln!(text)?;
+    explain::print(&told, false, &mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// The screen as text, as high as it has to be for everything.
+fn text(picture: &Picture, columns: u16) -> Result<String, Failure> {
+    let rows = screen::rows(picture, columns);
+    let Ok(mut terminal) = Terminal::new(TestBackend::new(columns, rows));
+    let theme = Theme { colour: false };
+    let mut view = View::default();
+    let drawn = terminal.draw(|frame| {
+        screen::draw_all(frame, picture, &mut view, theme);
+    });
+    let Ok(drawn) = drawn;
+    Ok(lines(drawn.buffer))
+}
+
+/// The signs of a buffer, without what is blank at the end of each line.
+fn lines(buffer: &Buffer) -> String {
+    let area = buffer.area;
+    let mut text = String::new();
+    for y in area.top()..area.bottom() {
+        let mut line = String::new();
+        let mut x = area.left();
+        while x < area.right() {
+            let sign = buffer[(x, y)].symbol();
+            line.push_str(sign);
+            // A wide one covers the cell after it.
+            x += u16::try_from(Span::raw(sign).width()).unwrap_or(1).max(1);
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

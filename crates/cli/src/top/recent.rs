@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What was done lately: deeds, and knobs that are turned.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use limelight_core::control::{Change, Deed, Outcome};
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+use ratatui::Frame;
+
+use super::feed::Picture;
+use super::theme::Theme;
+use crate::format::{self, printable};
+use crate::history;
+
+/// Something that was done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recent {
+    /// How long ago.
+    pub ago: Duration,
+    /// What.
+    pub what: String,
+    /// Why.
+    pub why: String,
+    /// Which deed; `None`: a knob.
+    pub deed: Option<Deed>,
+    /// It had no effect.
+    pub fruitless: bool,
+}
+
+/// Everything that is known to have been done, the latest first.
+pub fn all(picture: &Picture) -> Vec<Recent> {
+    let deeds = picture.history.iter().map(|entry| Recent {
+        ago: picture
+            .wall
+            .saturating_sub(Duration::from_millis(entry.unix_ms)),
+        what: history::deed(entry),
+        why: line(&entry.reason),
+        deed: Some(entry.deed),
+        fruitless: false,
+    });
+    let mut all: Vec<Recent> = deeds.chain(knobs(picture)).collect();
+    all.sort_by_key(|one| one.ago);
+    all
+}
+
+fn line(text: &str) -> String {
+    printable(text).replace('\n', " ")
+}
+
+/// Knobs that were turned alike, by one rule and together, are one thing: an app may have hundreds of
+/// threads.
+fn knobs(picture: &Picture) -> Vec<Recent> {
+    let mut groups: BTreeMap<(u64, &str, &str), Vec<&Change>> = BTreeMap::new();
+    for change in &picture.status.changes {
+        let file = change.knob.rsplit('/').next().unwrap_or_default();
+        let key = (change.at_ms / 1000, file, change.rule.as_str());
+        groups.entry(key).or_default().push(change);
+    }
+    groups
+        .into_values()
+        .filter_map(|changes| {
+            let first = *changes.first()?;
+            let why = match &first.outcome {
+                Outcome::Applied => line(&first.rule),
+                Outcome::Planned => format!("dry run: {}", line(&first.rule)),
+                Outcome::Inert { why } => format!("no effect: {}", line(why)),
+                Outcome::Failed { why } => format!("refused: {}", line(why)),
+            };
+            let at = Duration::from_millis(first.at_ms);
+            Some(Recent {
+                ago: picture.at.saturating_sub(at),
+                what: turned(&changes, first),
+                why,
+                deed: None,
+                fruitless: matches!(
+                    first.outcome,
+                    Outcome::Inert { .. } | Outcome::Failed { .. }
+                ),
+            })
+        })
+        .collect()
+}
+
+fn turned(changes: &[&Change], first: &Change) -> String {
+    let mut path = first.knob.rsplit('/');
+    let file = path.next().unwrap_or_default();
+    let (from, to) = (
+        format::value(&first.knob, &first.from),
+        format::value(&first.knob, &first.to),
+    );
+    let text = match changes.len() {
+        1 => {
+            let whose = match path.next() {
+                Some("" | "dev") | None => String::new(),
+                Some(whose) => format!(" of {whose}"),
+            };
+            format!("{file}{whose}: {from} -> {to}")
+        }
+        count => format!("{file} ×{count}: {from} -> {to}"),
+    };
+    line(&text)
+}
+
+/// Draws the latest, a line each.
+pub fn draw(frame: &mut Frame, area: Rect, picture: &Picture, theme: Theme) {
+    let all = all(picture);
+    if all.is_empty() {
+        let text = Line::styled(" nothing was done yet", theme.dim());
+        return frame.render_widget(text, area);
+    }
+    let lines: Vec<Line> = all
+        .iter()
+        .take(usize::from(area.height))
+        .map(|one| {
+            let style = match (one.deed, one.fruitless) {
+                (Some(deed), _) => theme.deed(deed),
+                (None, true) => theme.warn(),
+                (None, false) => Style::new(),
+            };
+            Line::from(vec![
+                Span::styled(format!(" {:>11}  ", format::span(one.ago)), theme.dim()),
+                Span::styled(one.what.clone(), style),
+                Span::styled(format!("  {}", one.why), theme.dim()),
+            ])
+        })
+        .collect();
+    frame.render_widget(Paragraph::new(lines), area);
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The screen: what is where, for every size that a terminal can have.
+
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Borders};
+use ratatui::Frame;
+
+use super::feed::Picture;
+use super::theme::Theme;
+use super::view::{Target, View};
+use super::{apps, front, mechanisms, popup, recent};
+use crate::format::printable;
+
+/// Rows of each part. A part that is left out has none, its heading among them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Parts {
+    front: u16,
+    mechanisms: u16,
+    recent: u16,
+}
+
+/// Columns from which on mechanisms stand in two columns.
+const TWO_COLUMNS: u16 = 70;
+
+impl Parts {
+    /// For a terminal of this size: apps have what is left, and the others go first when there is
+    /// little.
+    fn of(columns: u16, rows: u16) -> Parts {
+        let many = mechanisms::NAMES.len() as u16;
+        let short = match columns {
+            TWO_COLUMNS.. => many.div_ceil(2),
+            _ => many,
+        };
+        match rows {
+            0..=13 => Parts {
+                front: 2,
+                mechanisms: 0,
+                recent: 0,
+            },
+            14..=21 => Parts {
+                front: 4,
+                mechanisms: 0,
+                recent: 3,
+            },
+            22..=33 => Parts {
+                front: 4,
+                mechanisms: 1 + short,
+                recent: 5,
+            },
+            _ => Parts {
+                front: 4,
+                mechanisms: 1 + many,
+                recent: 1 + rows / 5,
+            },
+        }
+    }
+}
+
+/// Rows of the text form, in which nothing is left out.
+pub fn rows(picture: &Picture, columns: u16) -> u16 {
+    let parts = Parts::of(columns, u16::MAX);
+    let apps = u16::try_from(picture.apps.len().max(1)).unwrap_or(u16::MAX);
+    // Title, the two headings of the apps, and the heading of what was done.
+    let fixed = 1 + parts.front + parts.mechanisms + 2 + 1;
+    let recent = u16::try_from(recent::all(picture).len().clamp(1, RECENT)).unwrap_or(1);
+    fixed.saturating_add(apps).saturating_add(recent)
+}
+
+/// Deeds in the text form.
+const RECENT: usize = 10;
+
+/// Draws it all for a person. `trouble`: why the picture is an old one.
+pub fn draw(
+    frame: &mut Frame,
+    picture: &Picture,
+    view: &mut View,
+    theme: Theme,
+    trouble: Option<&str>,
+) {
+    view.targets.clear();
+    let area = frame.area();
+    let parts = Parts::of(area.width, area.height);
+    let [main, foot] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(area);
+    body(frame, main, parts, picture, view, theme);
+    footer(frame, foot, view, theme, trouble);
+    popup::draw(frame, view, theme);
+}
+
+/// Draws it all as a text: no keys can be pressed there.
+pub fn draw_all(frame: &mut Frame, picture: &Picture, view: &mut View, theme: Theme) {
+    let area = frame.area();
+    let recent = recent::all(picture).len().clamp(1, RECENT);
+    let parts = Parts {
+        recent: 1 + u16::try_from(recent).unwrap_or(1),
+        ..Parts::of(area.width, u16::MAX)
+    };
+    body(frame, area, parts, picture, view, theme);
+}
+
+fn body(
+    frame: &mut Frame,
+    area: Rect,
+    parts: Parts,
+    picture: &Picture,
+    view: &mut View,
+    theme: Theme,
+) {
+    let [title, front, mechanisms, apps, recent] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(parts.front),
+        Constraint::Length(parts.mechanisms),
+        Constraint::Min(0),
+        Constraint::Length(parts.recent),
+    ])
+    .areas(area);
+    front::title(frame, title, picture, theme);
+    front::draw(frame, front, picture, theme);
+    if parts.mechanisms > 0 {
+        let inner = heading(frame, mechanisms, "mechanisms", "", theme);
+        mechanisms::draw(frame, inner, picture, theme);
+    }
+    let order = format!("by {}", view.order.name());
+    let inner = heading(frame, apps, "apps", &order, theme);
+    apps::draw(frame, inner, picture, view, theme);
+    if parts.recent > 0 {
+        let inner = heading(frame, recent, "lately", "", theme);
+        recent::draw(frame, inner, picture, theme);
+    }
+}
+
+/// A line with a name in it; returns what is below.
+fn heading(frame: &mut Frame, area: Rect, name: &str, right: &str, theme: Theme) -> Rect {
+    let mut block = Block::new()
+        .borders(Borders::TOP)
+        .border_style(theme.dim())
+        .title(Span::styled(format!(" {name} "), theme.strong()));
+    if !right.is_empty() {
+        let right = Line::styled(format!(" {right} "), theme.dim()).right_aligned();
+        block = block.title(right);
+    }
+    let inner = block.inner(area);
+    frame.render_widget(block, area);
+    inner
+}
+
+/// Which keys there are, or what the last one came to, or what is wrong.
+fn footer(frame: &mut Frame, area: Rect, view: &mut View, theme: Theme, trouble: Option<&str>) {
+    let first = |text: &str| printable(text.lines().next().unwrap_or_default());
+    if let Some(trouble) = trouble {
+        let text = format!(" an old picture: {}", first(trouble));
+        return frame.render_widget(Span::styled(text, theme.bad()), area);
+    }
+    if let Some(said) = &view.said {
+        return frame.render_widget(
+            Span::styled(format!(" {}", first(said)), theme.warn()),
+            area,
+        );
+    }
+    let keys = [
+        ('\n', "Enter", "explain"),
+        ('c', "c", "class"),
+        ('s', "s", "sort"),
+        ('r', "r", "refresh"),
+        ('?', "?", "help"),
+        ('q', "q", "quit"),
+    ];
+    let mut spans = vec![Span::raw(" ")];
+    let mut column = area.x + 1;
+    for (press, key, what) in keys {
+        let width = (key.chars().count() + what.chars().count() + 1) as u16;
+        let place = Rect {
+            x: column,
+            width,
+            ..area
+        };
+        view.targets
+            .push((place.intersection(area), Target::Press(press)));
+        spans.push(Span::styled(key, theme.strong()));
+        spans.push(Span::styled(format!(" {what}   "), theme.dim()));
+        column += width + 3;
+    }
+    frame.render_widget(Line::from(spans), area);
+}
