@@ -13,7 +13,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use limelight_core::control::{FocusTarget, Notice, Request, Response, WindowEvent};
+use limelight_core::control::{
+    FocusTarget, Notice, PassedOver, Request, Response, WindowEvent, AGENT_TEXT_MAX,
+    PASSED_OVER_MAX,
+};
 use limelight_core::model::apps::Use;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -40,11 +43,26 @@ struct Claim {
     target: FocusTarget,
 }
 
+/// How an agent learns of the focus.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// Its source.
+    pub source: Option<&'static str>,
+    /// How that works here.
+    pub detail: String,
+    /// Sources that do not work.
+    pub passed_over: Vec<PassedOver>,
+}
+
 /// A connection to the daemon, or the way to one.
 #[derive(Debug)]
 pub struct Link {
     socket: PathBuf,
     wanted: Option<Claim>,
+    /// How this agent works here.
+    report: Option<Report>,
+    /// What the daemon wants of agents; `None` until it has said so.
+    own_scopes: Option<bool>,
     /// Processes that are in use, and why.
     uses: BTreeSet<(i32, Use)>,
     /// The daemon is asked to tell of shortages of memory.
@@ -62,7 +80,7 @@ enum State {
         retry_at: Option<Instant>,
         pause: Duration,
     },
-    Up(Connection),
+    Up(Box<Connection>),
 }
 
 #[derive(Debug)]
@@ -70,6 +88,10 @@ struct Connection {
     fd: OwnedFd,
     /// The claim that the daemon was told last.
     told: Option<Claim>,
+    /// The report that it was told.
+    told_report: Option<Report>,
+    /// What it wants, if it has said so since this was asked last.
+    own_scopes: Option<bool>,
     /// The uses that it was told.
     told_uses: BTreeSet<(i32, Use)>,
     /// It is still to be asked to tell of shortages of memory.
@@ -88,6 +110,7 @@ struct Connection {
 enum Asked {
     Claim,
     News,
+    Report,
 }
 
 impl Link {
@@ -96,6 +119,8 @@ impl Link {
         Link {
             socket,
             wanted: None,
+            report: None,
+            own_scopes: None,
             uses: BTreeSet::new(),
             listens: false,
             heard: Vec::new(),
@@ -110,6 +135,23 @@ impl Link {
     /// Sets what the daemon is to be told, at the next [`Link::turn`] and after every reconnection.
     pub fn claim(&mut self, source: &'static str, target: FocusTarget) {
         self.wanted = Some(Claim { source, target });
+    }
+
+    /// Sets how this agent works, at the next [`Link::turn`] and after every reconnection.
+    pub fn report(&mut self, report: Report) {
+        self.report = Some(report);
+    }
+
+    /// Whether the daemon wants apps to be moved into scopes of their own.
+    pub fn wants_own_scopes(&self) -> bool {
+        self.own_scopes == Some(true)
+    }
+
+    /// Has the claim in force told again: what is claimed has moved to another cgroup.
+    pub fn claim_again(&mut self) {
+        if let State::Up(connection) = &mut self.state {
+            connection.told = None;
+        }
     }
 
     /// From now on the daemon is asked to tell of shortages of memory.
@@ -175,7 +217,7 @@ impl Link {
             match connect(&self.socket) {
                 Ok(fd) => {
                     tracing::info!("connected to limelightd on {}", self.socket.display());
-                    self.state = State::Up(Connection::new(fd, self.listens));
+                    self.state = State::Up(Box::new(Connection::new(fd, self.listens)));
                 }
                 Err(errno) => {
                     // Once is enough: a machine without the daemon is no reason to fill a log.
@@ -195,7 +237,9 @@ impl Link {
             }
         }
         if let State::Up(connection) = &mut self.state {
+            connection.report(self.report.as_ref(), now);
             let turned = connection.turn(self.wanted.as_ref(), &self.uses, &mut self.news, now);
+            self.own_scopes = connection.own_scopes.or(self.own_scopes);
             self.heard.append(&mut connection.heard);
             if let Err(why) = turned {
                 tracing::warn!("lost limelightd: {why}; trying again until it is back");
@@ -213,6 +257,8 @@ impl Connection {
         Connection {
             fd,
             told: None,
+            told_report: None,
+            own_scopes: None,
             told_uses: BTreeSet::new(),
             to_listen,
             heard: Vec::new(),
@@ -254,6 +300,38 @@ impl Connection {
             self.ask(&Request::Listen, Asked::News, now)?;
         }
         self.send()
+    }
+
+    /// Tells how this agent works, if that is news.
+    fn report(&mut self, report: Option<&Report>, now: Instant) {
+        let Some(report) = report.filter(|report| self.told_report.as_ref() != Some(report)) else {
+            return;
+        };
+        let words = |text: &str| {
+            let clean = text.chars().filter(|c| !c.is_control());
+            let mut left = AGENT_TEXT_MAX;
+            let fitting = clean.take_while(|c| {
+                let fits = c.len_utf8() <= left;
+                left -= c.len_utf8().min(left);
+                fits
+            });
+            fitting.collect::<String>()
+        };
+        let passed_over = report.passed_over.iter().take(PASSED_OVER_MAX);
+        let request = Request::Agent {
+            source: report.source.map(str::to_owned),
+            detail: words(&report.detail),
+            passed_over: passed_over
+                .map(|one| PassedOver {
+                    name: words(&one.name),
+                    why: words(&one.why),
+                })
+                .collect(),
+        };
+        // JSON cannot fail on text.
+        if self.ask(&request, Asked::Report, now).is_ok() {
+            self.told_report = Some(report.clone());
+        }
     }
 
     /// Tells what has changed of the processes that are in use. They can wait for all else.
@@ -318,6 +396,18 @@ impl Connection {
             // Nobody asked for it, so it answers nothing.
             if let Ok(Response::Notice(notice)) = said {
                 self.heard.push(notice);
+                continue;
+            }
+            // Said again whenever the daemon's configuration changes.
+            if let Ok(Response::Agent { own_scopes }) = said {
+                self.own_scopes = Some(own_scopes);
+                if self
+                    .asked
+                    .front()
+                    .is_some_and(|(asked, _)| *asked == Asked::Report)
+                {
+                    self.asked.pop_front();
+                }
                 continue;
             }
             let asked = self.asked.pop_front().map(|(asked, _)| asked);

@@ -2,13 +2,15 @@
 //! limelight-agent: tells limelightd which app of this session is in front, when the user waits for
 //! it, and which others are seen or heard.
 //!
-//! One thread, one `poll()`. A [`sources::Source`] knows what the session's display server shows;
-//! [`link::Link`] keeps a connection to the daemon and says it there. The claim lives as long as
-//! that connection, so that a session that ends, however that happens, claims nothing any more.
-//! The agent needs no privilege: the daemon takes a claim only for the caller's own processes.
+//! One thread, one `poll()`. A [`sources::Source`] knows what has the focus; [`sources::pick`] finds
+//! one that works here; [`link::Link`] keeps a connection to the daemon and says it there. The claim
+//! lives as long as that connection, so that a session that ends, however that happens, claims
+//! nothing any more. The agent needs no privilege: the daemon takes a claim only for the caller's own
+//! processes.
 
 mod link;
 mod notify;
+mod scopes;
 mod session;
 mod sources;
 mod uses;
@@ -20,28 +22,32 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use tracing::level_filters::LevelFilter;
 
-use sources::x11::X11;
-use sources::Source;
+use sources::environment::Environment;
+use sources::pick::{self, Pick};
 
-/// No display server, or it went away and did not come back.
+/// Nobody tells of the focus, or not any more.
 const NO_DISPLAY: u8 = 3;
 
 /// Tell limelightd which app of this session is in front, when the user waits for it, and which
 /// others are seen or heard.
 ///
-/// Watches an X11 display, and the sound server through pactl, and keeps a connection to the
-/// daemon. Runs until the display is gone. Of input it tells that there was some and when, never
-/// what.
+/// Asks the compositor or the X server of this session, whichever it is, and the sound server through
+/// pactl, and keeps a connection to the daemon. Runs until the session's display is gone. Of input it
+/// tells that there was some and when, never what.
 #[derive(Debug, Parser)]
 #[command(
     name = "limelight-agent",
     version,
-    after_help = "Exit codes: 0 done (--once); 1 failed; 2 wrong usage; 3 no display."
+    after_help = "Exit codes: 0 done (--once, --explain); 1 failed; 2 wrong usage; 3 no display."
 )]
 struct Args {
-    /// The X11 display, such as `:0`; without it $DISPLAY.
+    /// The X11 display, such as `:0`, whatever else there is; without it what the environment names.
     #[arg(long, value_name = "DISPLAY")]
     display: Option<String>,
+
+    /// Ask this one alone, instead of the first that works.
+    #[arg(long, value_name = "NAME", value_parser = source_names())]
+    source: Option<String>,
 
     /// The daemon's control socket.
     #[arg(
@@ -55,6 +61,14 @@ struct Args {
     #[arg(long)]
     once: bool,
 
+    /// Print who would be asked here and why not the others, and exit. The daemon is not told.
+    #[arg(long, conflicts_with = "once")]
+    explain: bool,
+
+    /// Wait for a display for as long as it takes, and for the next one when it is gone.
+    #[arg(long)]
+    stay: bool,
+
     /// Write the manual page into a directory, which must exist, and exit.
     #[arg(long, value_name = "DIR", hide = true)]
     man: Option<PathBuf>,
@@ -64,6 +78,10 @@ struct Args {
     #[arg(long)]
     focus_only: bool,
 
+    /// Leave apps that share a cgroup where they are, whatever the daemon's configuration says.
+    #[arg(long)]
+    no_own_scopes: bool,
+
     /// Show nothing on the desktop when an app is killed because memory ran short, or will be.
     #[arg(long)]
     no_notifications: bool,
@@ -71,6 +89,10 @@ struct Args {
     /// Log every change of focus.
     #[arg(long, short)]
     verbose: bool,
+}
+
+fn source_names() -> clap::builder::PossibleValuesParser {
+    pick::KINDS.map(|kind| kind.name).into()
 }
 
 fn main() -> ExitCode {
@@ -89,33 +111,48 @@ fn main() -> ExitCode {
     if let Some(directory) = &args.man {
         return manual(directory);
     }
-    let Some(display) = args.display.or_else(|| std::env::var("DISPLAY").ok()) else {
-        tracing::error!("no display: neither --display nor $DISPLAY names an X server");
-        return ExitCode::from(NO_DISPLAY);
+    // Who names a display means the X server there.
+    let wanted = match (&args.source, &args.display) {
+        (None, Some(_)) => Some("x11".to_owned()),
+        (source, _) => source.clone(),
     };
-    let responses = !args.once && !args.focus_only;
-    let source = match X11::connect(&display, responses) {
-        Ok(source) => source,
-        Err(error) => {
-            tracing::error!("{error}");
-            return ExitCode::from(NO_DISPLAY);
+    let (responses, display) = (
+        !args.once && !args.explain && !args.focus_only,
+        args.display,
+    );
+    let find = move || {
+        let mut environment = Environment::now(display.as_deref());
+        environment.responses = responses;
+        if display.is_some() {
+            environment.wayland = None;
         }
+        let pick = pick::pick(&environment, wanted.as_deref());
+        (environment, pick)
     };
-    if args.once {
-        return once(source);
+    let (environment, pick) = find();
+    if args.explain {
+        return explain(&environment, pick);
     }
-    match session::run(
-        source,
-        || X11::connect(&display, responses),
-        match args.focus_only {
-            true => uses::Uses::default(),
-            false => uses::Uses::watch(&display),
-        },
-        (!args.no_notifications).then(notify::Notifier::default),
-        link::Link::new(args.socket),
-    ) {
-        session::End::DisplayGone(error) => {
-            tracing::error!("{error}");
+    if pick.source.is_none() && (args.once || !args.stay) {
+        for one in &pick.passed_over {
+            tracing::error!("not {}: {}", one.name, one.why);
+        }
+        return ExitCode::from(NO_DISPLAY);
+    }
+    if args.once {
+        return once(pick);
+    }
+    let session = session::Session {
+        find: Box::new(find),
+        stay: args.stay,
+        watch_uses: !args.focus_only,
+        notifier: (!args.no_notifications).then(notify::Notifier::default),
+        scopes: (!args.no_own_scopes).then(scopes::Scopes::default),
+        link: link::Link::new(args.socket),
+    };
+    match session::run(session, environment, pick) {
+        session::End::SourceGone => {
+            tracing::error!("it did not come back");
             ExitCode::from(NO_DISPLAY)
         }
         session::End::Failed(error) => {
@@ -138,7 +175,28 @@ fn manual(directory: &Path) -> ExitCode {
     }
 }
 
-fn once(mut source: X11) -> ExitCode {
+fn explain(environment: &Environment, pick: Pick) -> ExitCode {
+    let origin = match environment.found {
+        true => "found in the runtime directory",
+        false => "named by the environment",
+    };
+    println!("displays {origin}");
+    for one in &pick.passed_over {
+        println!("not {}: {}", one.name, one.why);
+    }
+    match pick.source {
+        Some(source) => {
+            println!("{}: {}", source.name(), source.detail());
+            ExitCode::SUCCESS
+        }
+        None => ExitCode::from(NO_DISPLAY),
+    }
+}
+
+fn once(pick: Pick) -> ExitCode {
+    let Some(mut source) = pick.source else {
+        return ExitCode::from(NO_DISPLAY);
+    };
     let seen = match source.observe() {
         Ok(seen) => seen,
         Err(error) => {

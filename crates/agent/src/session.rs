@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The loop: waits for the display and for the daemon, and passes on what the one says to the other.
-//! Input and frames go first: what is told of the focus may take a question or two to the server.
+//! The loop: waits for the source and for the daemon, and passes on what the one says to the other.
+//! Input and frames go first: what is told of the focus may take a question or two to the source.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -10,116 +10,222 @@ use limelight_sys::clock;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-use crate::link::Link;
+use crate::link::{Link, Report};
 use crate::notify::Notifier;
-use crate::sources::{DisplayGone, Seen, Source};
+use crate::scopes::Scopes;
+use crate::sources::arrivals::Arrivals;
+use crate::sources::environment::Environment;
+use crate::sources::pick::Pick;
+use crate::sources::{Gone, Seen, Source};
 use crate::uses::Uses;
 
-/// How long a display that went away may take to come back.
-const DISPLAY_PATIENCE: Duration = Duration::from_secs(10);
-const DISPLAY_RETRY: Duration = Duration::from_millis(500);
+/// How long a source that went away may take to come back, for an agent that does not stay.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The name under which it is told that nothing has the focus while there is no source.
+const NO_SOURCE: &str = "agent";
 
 /// Why the loop ended.
 #[derive(Debug)]
 pub enum End {
-    /// The display went away and did not come back in time.
-    DisplayGone(DisplayGone),
+    /// The source went away, and no other came in time.
+    SourceGone,
     /// The kernel would not let us wait.
     Failed(Errno),
 }
 
-/// Runs until the display is gone.
-pub fn run<S: Source>(
-    mut source: S,
-    mut reconnect: impl FnMut() -> Result<S, DisplayGone>,
-    mut uses: Uses,
-    mut notifier: Option<Notifier>,
-    mut link: Link,
-) -> End {
-    let mut last = None;
-    if notifier.is_some() {
-        link.listen();
+/// What an agent does besides telling the focus, and for how long.
+pub struct Session {
+    /// Finds a source.
+    pub find: Box<dyn FnMut() -> (Environment, Pick)>,
+    /// Waits for a source as long as it takes.
+    pub stay: bool,
+    /// Tells which other apps are seen and heard.
+    pub watch_uses: bool,
+    /// Shows shortages of memory.
+    pub notifier: Option<Notifier>,
+    /// Gives apps scopes of their own.
+    pub scopes: Option<Scopes>,
+    /// To the daemon.
+    pub link: Link,
+}
+
+/// What there is of a source.
+enum Focus {
+    /// It.
+    Known {
+        source: Box<dyn Source>,
+        uses: Box<Uses>,
+        last: Option<Seen>,
+    },
+    /// None, until one comes or the time is up.
+    Awaited {
+        arrivals: Arrivals,
+        until: Option<Instant>,
+    },
+}
+
+/// Runs until there is no source any more.
+pub fn run(mut session: Session, environment: Environment, first: Pick) -> End {
+    if session.notifier.is_some() {
+        session.link.listen();
     }
+    let mut focus = session.begin(environment, first);
     loop {
-        let seen = source.responses().and_then(|news| {
-            for (pid, news) in news {
-                link.tell(source.name(), pid, news);
+        let gone = match &mut focus {
+            Focus::Known { source, uses, last } => session.tell(source.as_mut(), uses, last).err(),
+            Focus::Awaited { .. } => None,
+        };
+        if let Some(gone) = gone {
+            tracing::warn!("{gone}; waiting for it to come back");
+            session.link.claim(NO_SOURCE, FocusTarget::None);
+            focus = session.lose(gone);
+        }
+        session.talk();
+        if let Focus::Awaited { arrivals, until } = &mut focus {
+            if arrivals.is_due(clock::monotonic()) {
+                let (environment, pick) = (session.find)();
+                if pick.source.is_some() {
+                    focus = session.begin(environment, pick);
+                    continue;
+                }
             }
-            source.observe()
-        });
-        match seen {
-            Ok(seen) => claim(&mut link, source.name(), seen, &mut last),
-            Err(gone) => {
-                tracing::warn!("{gone}; waiting for it to come back");
-                link.claim(source.name(), FocusTarget::None);
-                last = None;
-                source = match wait_for_display(&mut reconnect, &mut link) {
-                    Ok(source) => source,
-                    Err(end) => return end,
-                };
-                tracing::info!("the display is back");
-                uses.reconnect();
-                continue;
+            if until.is_some_and(|until| until <= Instant::now()) {
+                return End::SourceGone;
             }
         }
-        link.turn(Instant::now());
-        uses.turn(clock::monotonic());
-        link.in_use(uses.processes());
-        link.turn(Instant::now());
-        for notice in link.take_heard() {
-            if let Some(notifier) = &mut notifier {
-                notifier.tell(&notice, Instant::now());
-            }
-        }
-        let due = [source.responses_deadline(), uses.deadline()];
-        let due = due.into_iter().flatten().map(|due| {
-            let left = due.saturating_sub(clock::monotonic());
-            Instant::now() + left
-        });
-        let deadline = link.deadline().into_iter().chain(due).min();
-        let mut fds = uses.fds();
-        fds.push(source.fd());
-        fds.extend(source.responses_fd());
-        if let Err(errno) = wait(&fds, &link, deadline) {
+        if let Err(errno) = session.wait(&focus) {
             return End::Failed(errno);
         }
     }
 }
 
-fn claim(link: &mut Link, source: &'static str, seen: Seen, last: &mut Option<Seen>) {
-    if last.as_ref() == Some(&seen) {
-        return;
-    }
-    tracing::debug!(?seen, "focus");
-    link.claim(source, seen.pid.map_or(FocusTarget::None, FocusTarget::Pid));
-    *last = Some(seen);
-}
-
-fn wait_for_display<S>(
-    reconnect: &mut impl FnMut() -> Result<S, DisplayGone>,
-    link: &mut Link,
-) -> Result<S, End> {
-    let give_up = Instant::now() + DISPLAY_PATIENCE;
-    loop {
-        let gone = match reconnect() {
-            Ok(source) => return Ok(source),
-            Err(gone) => gone,
+impl Session {
+    /// A source was looked for.
+    fn begin(&mut self, environment: Environment, pick: Pick) -> Focus {
+        let Pick {
+            source,
+            passed_over,
+        } = pick;
+        let detail = match &source {
+            Some(source) => source.detail(),
+            None => "no compositor and no X server; waiting for one".to_owned(),
         };
-        let retry = Instant::now() + DISPLAY_RETRY;
-        if retry > give_up {
-            return Err(End::DisplayGone(gone));
+        let name = source.as_ref().map(|source| source.name());
+        for one in &passed_over {
+            tracing::debug!("not {}: {}", one.name, one.why);
         }
-        while Instant::now() < retry {
-            link.turn(Instant::now());
-            let deadline = link
-                .deadline()
-                .map_or(retry, |deadline| deadline.min(retry));
-            wait(&[], link, Some(deadline)).map_err(End::Failed)?;
+        tracing::info!(
+            "the focus is told by {}: {detail}",
+            name.unwrap_or("nobody")
+        );
+        self.link.report(Report {
+            source: name,
+            detail,
+            passed_over,
+        });
+        let Some(source) = source else {
+            return self.await_one(&environment);
+        };
+        // Of a display that is only Xwayland's the windows beside it are not known.
+        let display = environment
+            .display
+            .filter(|_| environment.wayland.is_none());
+        Focus::Known {
+            source,
+            uses: Box::new(match self.watch_uses {
+                true => Uses::watch(display.as_deref()),
+                false => Uses::default(),
+            }),
+            last: None,
         }
+    }
+
+    fn lose(&mut self, gone: Gone) -> Focus {
+        self.link.report(Report {
+            source: None,
+            detail: gone.to_string(),
+            passed_over: Vec::new(),
+        });
+        self.link.in_use(Default::default());
+        self.await_one(&Environment::now(None))
+    }
+
+    fn await_one(&self, environment: &Environment) -> Focus {
+        Focus::Awaited {
+            arrivals: Arrivals::watch(environment.runtime.as_deref(), clock::monotonic()),
+            until: (!self.stay).then(|| Instant::now() + PATIENCE),
+        }
+    }
+
+    /// Passes on what the source knows.
+    fn tell(
+        &mut self,
+        source: &mut dyn Source,
+        uses: &mut Uses,
+        last: &mut Option<Seen>,
+    ) -> Result<(), Gone> {
+        for (pid, news) in source.responses()? {
+            self.link.tell(source.name(), pid, news);
+        }
+        let seen = source.observe()?;
+        if last.as_ref() != Some(&seen) {
+            tracing::debug!(?seen, "focus");
+            self.give_own_scope(&seen);
+            self.link.claim(source.name(), seen.target());
+            *last = Some(seen);
+        }
+        self.link.turn(Instant::now());
+        uses.turn(clock::monotonic());
+        self.link.in_use(uses.processes());
+        // The daemon may have said only now that it wants it.
+        if last.as_ref().is_some_and(|seen| self.give_own_scope(seen)) {
+            self.link.claim_again();
+        }
+        Ok(())
+    }
+
+    /// Whether the app was moved just now.
+    fn give_own_scope(&mut self, seen: &Seen) -> bool {
+        match (&mut self.scopes, seen.pid) {
+            (Some(scopes), Some(pid)) if self.link.wants_own_scopes() => scopes.settle(pid),
+            _ => false,
+        }
+    }
+
+    /// Says and hears what there is to the daemon.
+    fn talk(&mut self) {
+        self.link.turn(Instant::now());
+        for notice in self.link.take_heard() {
+            if let Some(notifier) = &mut self.notifier {
+                notifier.tell(&notice, Instant::now());
+            }
+        }
+    }
+
+    /// Waits for the source and whatever else is watched, the daemon, or what is due.
+    fn wait(&self, focus: &Focus) -> Result<(), Errno> {
+        let (sources, due): (Vec<BorrowedFd<'_>>, _) = match focus {
+            Focus::Known { source, uses, .. } => {
+                let responses = source.responses_fd();
+                let all = source.fds().into_iter().chain(uses.fds()).chain(responses);
+                let due = [source.responses_deadline(), uses.deadline()];
+                (all.collect(), due.into_iter().flatten().min())
+            }
+            Focus::Awaited { arrivals, .. } => {
+                (arrivals.fd().into_iter().collect(), arrivals.deadline())
+            }
+        };
+        let until = match focus {
+            Focus::Awaited { until, .. } => *until,
+            Focus::Known { .. } => None,
+        };
+        let due = due.map(|due| Instant::now() + due.saturating_sub(clock::monotonic()));
+        let deadlines = [self.link.deadline(), due, until];
+        wait(&sources, &self.link, deadlines.into_iter().flatten().min())
     }
 }
 
-/// Waits for the display and whatever else is watched, the daemon, or the deadline.
 fn wait(sources: &[BorrowedFd<'_>], link: &Link, deadline: Option<Instant>) -> Result<(), Errno> {
     let sources = sources.iter();
     let mut fds: Vec<PollFd<'_>> = sources.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();

@@ -37,7 +37,8 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
     }
-    let tests: [(&str, fn()); 10] = [
+    let tests: [(&str, fn()); 11] = [
+        ("i3_tells_the_focus", i3_tells_the_focus),
         (
             "windows_that_can_be_seen_are_in_use",
             windows_that_can_be_seen_are_in_use,
@@ -145,6 +146,11 @@ struct Daemon {
 impl Daemon {
     /// Serves one connection. When that closes, the channel does.
     fn serve(socket: &Path) -> Self {
+        Daemon::serve_source(socket, "x11")
+    }
+
+    /// The same for an agent that has it from another source than X11.
+    fn serve_source(socket: &Path, expected: &'static str) -> Self {
         let _ = std::fs::remove_file(socket);
         let listener = UnixListener::bind(socket).unwrap();
         let (send, claims) = channel();
@@ -163,7 +169,9 @@ impl Daemon {
                         source,
                         hold,
                     } => {
-                        assert_eq!((source.as_str(), hold), ("x11", true));
+                        // A source that has gone away is named by nobody.
+                        let by_none = target == FocusTarget::None && source == "agent";
+                        assert!(hold && (source == expected || by_none), "{source}");
                         if send.send(target).is_err() {
                             // The test wants this daemon dead.
                             return;
@@ -181,7 +189,7 @@ impl Daemon {
                         };
                         assert!(changed, "{pid} was told twice");
                     }
-                    Request::Listen => {}
+                    Request::Listen | Request::Agent { .. } => {}
                     other => panic!("unexpected {other:?}"),
                 }
                 let ok = Response::Ok {
@@ -246,6 +254,30 @@ fn the_window_manager_tells_the_focus() {
     drop(second);
     daemon.expect(FocusTarget::Pid(first.pid()));
     drop(first);
+    daemon.expect(FocusTarget::None);
+}
+
+fn i3_tells_the_focus() {
+    if !is_installed("i3") {
+        eprintln!("SKIPPED: i3 is missing; install it with: apt-get install i3-wm");
+        return;
+    }
+    let server = Server::start();
+    let session = Session::new();
+    let _i3 = server.start_i3(&session);
+    let daemon = Daemon::serve_source(&session.socket(), "i3");
+    // Its socket is named by a property of the display.
+    let _agent = session.start_agent_with(&server, &["--source", "i3"]);
+    let (first, second) = (server.open_client(), server.open_client());
+    for client in [&first, &second, &first] {
+        daemon.expect_of(
+            || server.activate(client.window),
+            FocusTarget::Pid(client.pid()),
+        );
+    }
+    drop(first);
+    daemon.expect(FocusTarget::Pid(second.pid()));
+    drop(second);
     daemon.expect(FocusTarget::None);
 }
 
@@ -399,10 +431,16 @@ fn once_prints_what_is_in_front() {
 }
 
 fn no_display_has_its_own_exit_code() {
-    let unset = agent().output().unwrap();
+    let nowhere = tempfile::tempdir().unwrap();
+    let unset = agent()
+        .args(["--source", "x11"])
+        .env("XDG_RUNTIME_DIR", nowhere.path())
+        .env("DISPLAY", ":4001")
+        .output()
+        .unwrap();
     assert_eq!(unset.status.code(), Some(3));
     assert!(
-        String::from_utf8_lossy(&unset.stderr).contains("$DISPLAY"),
+        String::from_utf8_lossy(&unset.stderr).contains(":4001"),
         "{unset:?}"
     );
     let wrong = agent()

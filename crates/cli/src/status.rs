@@ -6,8 +6,8 @@ use std::io::Write;
 use std::time::Duration;
 
 use limelight_core::control::{
-    AppLatency, Change, DeviceStatus, KernelWindows, MemoryStatus, Outcome, SourceStatus, State,
-    Status, TopmostStatus, WindowStatus,
+    AgentStatus, AppLatency, Change, DeviceStatus, KernelWindows, MemoryStatus, Outcome,
+    SourceStatus, State, Status, TopmostStatus, WindowStatus,
 };
 use serde::Serialize;
 
@@ -83,6 +83,9 @@ fn print_text(report: &Report, out: &mut Vec<u8>) -> Result<(), Failure> {
     table.line("memory", memory(&status.memory));
     table.line("kernel", device(&status.device, &report.counters));
     sources("sources", &status.sources, &mut table);
+    for agent in &status.agents {
+        table.line("agent", agent_line(agent));
+    }
     sources("input", &status.window.sources, &mut table);
     table.print(out)?;
     match status.changes.is_empty() {
@@ -107,6 +110,18 @@ fn sources(what: &str, sources: &[SourceStatus], table: &mut Table) {
             printable(&source.detail)
         );
         table.line(if at == 0 { what } else { "" }, text);
+    }
+}
+
+fn agent_line(agent: &AgentStatus) -> String {
+    let whose = format!("uid {}, pid {}", agent.uid, agent.pid);
+    match &agent.source {
+        Some(source) => format!(
+            "{whose}: {}: {}",
+            printable(source),
+            printable(&agent.detail)
+        ),
+        None => format!("{whose}: sees no app: {}", printable(&agent.detail)),
     }
 }
 

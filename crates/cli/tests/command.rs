@@ -9,10 +9,10 @@ use std::thread::JoinHandle;
 
 use assert_cmd::Command;
 use limelight_core::control::{
-    AppLatency, AppReport, AppStatus, Change, DeviceStatus, ErrorCode, Explain, FocusTarget,
-    KernelWindows, LatencyReport, MechanismStatus, MemoryStatus, OpenWindow, Outcome, Request,
-    Response, Role, SourceStatus, Stall, Stalls, State, Status, TopmostStatus, WindowEvent,
-    WindowStatus, WindowTallies, PROTOCOL,
+    AgentStatus, AppLatency, AppReport, AppStatus, Change, DeviceStatus, ErrorCode, Explain,
+    FocusTarget, KernelWindows, LatencyReport, MechanismStatus, MemoryStatus, OpenWindow, Outcome,
+    Request, Response, Role, SourceStatus, Stall, Stalls, State, Status, TopmostStatus,
+    WindowEvent, WindowStatus, WindowTallies, PROTOCOL,
 };
 use limelight_core::model::class::Class;
 use limelight_core::model::shortage::Level;
@@ -128,6 +128,13 @@ fn status() -> Status {
             name: "explicit".into(),
             state: State::Idle,
             detail: "control socket".into(),
+        }],
+        agents: vec![AgentStatus {
+            pid: 77,
+            uid: 1000,
+            source: Some("sway".into()),
+            detail: "sway (pid 70) says it".into(),
+            passed_over: Vec::new(),
         }],
         mechanisms: ["protect", "boost", "readahead", "premap", "prezero", "swap"]
             .map(|name| MechanismStatus {

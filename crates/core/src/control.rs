@@ -24,6 +24,7 @@
 //! answer that it does not know, because later versions add some. Sizes are in bytes, times in
 //! milliseconds, points in time since boot (`CLOCK_BOOTTIME`).
 
+mod agent;
 mod apps;
 mod decision;
 mod history;
@@ -38,6 +39,7 @@ use crate::model::apps::Use;
 use crate::model::class::Class;
 use crate::model::shortage::{Level, Thresholds};
 
+pub use agent::{AgentStatus, PassedOver, AGENT_TEXT_MAX, PASSED_OVER_MAX};
 pub use apps::{AppReport, Notice};
 pub use decision::{Decision, Weighed};
 pub use history::{Deed, HistoryEntry, MemoryThen, HISTORY_MAX};
@@ -80,7 +82,9 @@ pub enum Request {
         ///
         /// `true`: the running report of a session agent. It ends when this connection closes,
         /// ranks below an explicit claim and above `oom_score_adj`, and its `none` demotes the
-        /// app only after the configured gap, because overviews and lock screens come and go.
+        /// app only after the configured gap, because overviews and lock screens come and go. Where
+        /// logind tells that the caller's session is not the active one it is refused, and counts
+        /// all the same as soon as it is.
         #[serde(default)]
         hold: bool,
     },
@@ -141,6 +145,18 @@ pub enum Request {
         what: Use,
         /// Whether it is, from now on.
         on: bool,
+    },
+    /// A session agent says how it learns of the focus, for `status` and `doctor`. It stands until
+    /// another one or until this connection closes. Answered by [`Response::Agent`], and again
+    /// whenever that changes.
+    Agent {
+        /// Its source: `sway`, `x11`, ...; `None`: none works.
+        source: Option<String>,
+        /// How that source works here. At most [`AGENT_TEXT_MAX`] bytes, printable.
+        detail: String,
+        /// Sources that were tried first, at most [`PASSED_OVER_MAX`].
+        #[serde(default)]
+        passed_over: Vec<PassedOver>,
     },
     /// The last decision about memory, with all that was weighed: answered by
     /// [`Response::Decision`].
@@ -210,6 +226,11 @@ pub enum Response {
         /// It; `None`: none was taken since the daemon started.
         decision: Option<Box<Decision>>,
     },
+    /// Answer to [`Request::Agent`]: what the configuration wants of it.
+    Agent {
+        /// It may move an app that shares its cgroup with others into a scope of its own.
+        own_scopes: bool,
+    },
     /// To those who listen.
     Notice(Notice),
     /// Answer to [`Request::History`].
@@ -257,6 +278,9 @@ pub struct Status {
     pub previous: Option<AppStatus>,
     /// Everything that may say which app is topmost.
     pub sources: Vec<SourceStatus>,
+    /// Session agents that said how they work and whose claims are taken now.
+    #[serde(default)]
+    pub agents: Vec<AgentStatus>,
     /// Everything that may be done for the topmost app.
     pub mechanisms: Vec<MechanismStatus>,
     /// Response windows.

@@ -227,6 +227,7 @@ mod tests {
             comm: comm.to_owned(),
             state: 'S',
             ppid,
+            session: 0,
             minor_faults: 0,
             major_faults: 0,
             start_ticks: 1,

@@ -86,6 +86,8 @@ pub struct Config {
     pub evdev: EvdevSource,
     /// `[protect] adopt`.
     pub adopt: Adopt,
+    /// `[protect] own_scopes`.
+    pub own_scopes: bool,
     /// `[kernel] device`.
     pub device: UseDevice,
     /// `[readahead] directory`.
@@ -107,6 +109,7 @@ impl Default for Config {
             scan_interval: Duration::from_millis(500),
             evdev: EvdevSource::default(),
             adopt: Adopt::default(),
+            own_scopes: true,
             device: UseDevice::default(),
             cold_start_directory: COLD_START_DIRECTORY.into(),
             class_lists: Lists::default(),

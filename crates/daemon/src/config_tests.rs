@@ -22,7 +22,7 @@ fn golden_errors() {
             "\n[protect]\nbudget = 60\n",
             &[(
                 3,
-                "unknown key `budget` in [protect]; there are `enabled`, `budget_percent`, `interval_ms`, `oom_score_adj_points`, `lock_shared`, `adopt`",
+                "unknown key `budget` in [protect]; there are `enabled`, `budget_percent`, `interval_ms`, `oom_score_adj_points`, `lock_shared`, `adopt`, `own_scopes`",
             )],
         ),
         (
@@ -133,6 +133,7 @@ fn every_key_reaches_the_configuration() {
         oom_score_adj_points = 0
         lock_shared = false
         adopt = \"always\"
+        own_scopes = false
         [boost]
         enabled = false
         cpu_weight = 900
@@ -195,6 +196,7 @@ fn every_key_reaches_the_configuration() {
     assert_eq!(config.settings.protect.oom_points, 0);
     assert!(!config.settings.protect.lock_shared);
     assert_eq!(config.adopt, Adopt::Always);
+    assert!(!config.own_scopes);
     let boost = BoostSettings {
         enabled: false,
         cpu_weight: 900,

@@ -21,6 +21,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::actuators::device::DeviceDoor;
 use crate::actuators::{Actuators, Context};
+use crate::agents::Agents;
 use crate::apps::Announced;
 use crate::boost::Surroundings;
 use crate::config::{self, Config, Origin};
@@ -40,6 +41,7 @@ use crate::sources::control::ControlSource;
 use crate::sources::new_units::NewUnits;
 use crate::sources::oom_score_adj::OomScoreAdj;
 use crate::sources::pressure::PressureSource;
+use crate::sources::sessions::Sessions;
 use crate::starting::Starting;
 use crate::swap_report::Rivals;
 use crate::undo::undo_all;
@@ -101,6 +103,8 @@ pub struct Daemon {
     pub(crate) actuators: Actuators,
     pub(crate) app_source: AppsSource,
     pub(crate) new_units: NewUnits,
+    pub(crate) sessions: Sessions,
+    pub(crate) agents: Agents,
     /// The apps that were found.
     pub(crate) apps: Apps,
     /// Processes that were said to be in use.
@@ -207,6 +211,8 @@ impl Daemon {
             actuators: Actuators::new(ledger, device),
             app_source: AppsSource::new(&doors, config.classes.clone()),
             new_units: NewUnits::new(),
+            sessions: Sessions::watch(&doors),
+            agents: Agents::default(),
             apps: Apps::default(),
             announced: Announced::default(),
             rivals: Rivals::default(),
@@ -240,6 +246,7 @@ impl Daemon {
         };
         daemon.start_swap();
         daemon.watch_sources();
+        daemon.look_at_sessions();
         // It is needed most when memory is shortest, and must not wait for the disk then.
         if let Err(error) = lock_memory() {
             warn!("{error}: under pressure the daemon itself may be swapped out");
@@ -262,6 +269,12 @@ impl Daemon {
         let units = self.new_units.queue();
         if let Some(Err(error)) = units.map(|queue| self.reactor.add(queue, Token::Units, once)) {
             warn!("new apps are seen at the next look only: {error}");
+        }
+        let sessions = self.sessions.queue();
+        let sessions =
+            sessions.map(|queue| self.reactor.add(queue, Token::Sessions, EventFlags::IN));
+        if let Some(Err(error)) = sessions {
+            warn!("a switch to another session is seen with its next claim only: {error}");
         }
     }
 
@@ -439,6 +452,7 @@ impl Daemon {
             Token::Waits => self.readahead.notice_waits(now()),
             Token::Guard | Token::Swapper => self.attend_to_memory(),
             Token::Units => self.units_made(),
+            Token::Sessions => self.look_at_sessions(),
             Token::Input | Token::Plugged | Token::Frames => self.window_source(ready.token),
         }
     }
@@ -462,6 +476,7 @@ impl Daemon {
         for client in self.control.tidy(&self.reactor, now()) {
             self.windows.release(client);
             self.announced.release(client);
+            self.agents.release(client);
             let shift = self.topmost.release(Holder(client), now());
             self.after(shift);
         }
@@ -538,6 +553,7 @@ impl Daemon {
                     self.restart_readahead();
                 }
                 self.refresh(Event::Settings);
+                self.tell_agents();
                 info!("configuration reloaded");
             }
             Err(errors) => {

@@ -29,6 +29,7 @@
 )]
 
 pub mod actuators;
+mod agents;
 pub mod answers;
 pub mod apps;
 mod boost;

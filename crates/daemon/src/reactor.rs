@@ -42,11 +42,13 @@ pub enum Token {
     Swapper,
     /// The unit of an app was made.
     Units,
+    /// logind's sessions changed.
+    Sessions,
     /// A client has something to say, or can hear again.
     Client(u64),
 }
 
-const CLIENTS: u64 = 16;
+const CLIENTS: u64 = 32;
 
 impl Token {
     fn number(self) -> u64 {
@@ -66,6 +68,7 @@ impl Token {
             Token::Guard => 12,
             Token::Swapper => 13,
             Token::Units => 14,
+            Token::Sessions => 15,
             Token::Client(id) => CLIENTS + id,
         }
     }
@@ -87,7 +90,8 @@ impl Token {
             12 => Token::Guard,
             13 => Token::Swapper,
             14 => Token::Units,
-            15..CLIENTS => return None,
+            15 => Token::Sessions,
+            16..CLIENTS => return None,
             id => Token::Client(id - CLIENTS),
         })
     }

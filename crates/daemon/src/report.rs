@@ -59,6 +59,7 @@ impl Daemon {
             topmost,
             previous: self.topmost.previous().map(app_status),
             sources: self.sources(),
+            agents: self.agents_status(),
             mechanisms: vec![
                 self.protect_status(),
                 self.boost_status(),

@@ -65,6 +65,11 @@ impl Daemon {
             }
             Request::Apps { pid } => self.apps(pid),
             Request::Class { pid, class } => self.set_class(word, pid, class),
+            Request::Agent {
+                source,
+                detail,
+                passed_over,
+            } => self.agent(word, source, detail, passed_over),
             Request::InUse { pid, what, on } => self.in_use(word, pid, what, on),
             Request::Decision { deed } => Ok(Response::Decision {
                 decision: self.decisions.last(deed).cloned().map(Box::new),
@@ -93,7 +98,13 @@ impl Daemon {
         check_source(source)?;
         let peer = word.peer;
         let others = self.topmost.held_by_other_user(peer.uid);
-        trust::may_speak(&self.doors, peer.uid, others)?;
+        let may_speak = trust::may_speak(&self.doors, peer.uid, others);
+        self.look_at_sessions();
+        // A running report counts as soon as the session is active, and not before.
+        let counts = self.topmost.counts_of(peer.uid);
+        if counts || !hold {
+            may_speak.clone()?;
+        }
         if !hold {
             self.may_override(peer)?;
         }
@@ -116,7 +127,8 @@ impl Daemon {
             self.topmost.claim_explicit(claim, at)
         };
         self.after(shift);
-        Ok(Response::Ok {
+        // Refused for now, not for ever: the session's next switch needs no new claim.
+        may_speak.map(|()| Response::Ok {
             message: self.standing(name),
         })
     }

@@ -8,12 +8,11 @@
 
 use limelight_core::control::ErrorCode;
 use limelight_core::model::App;
-use limelight_sys::dir::Dir;
-use limelight_sys::keyed::Keyed;
 use limelight_sys::pidfd::Pidfd;
 
 use crate::doors::Doors;
 use crate::identify::{no_process, Refusal};
+use crate::sources::sessions::active_users;
 
 /// Whether this user may make claims at all now.
 pub fn may_speak(doors: &Doors, uid: u32, other_users_claim: bool) -> Result<(), Refusal> {
@@ -47,27 +46,6 @@ pub fn may_start_apps(doors: &Doors, uid: u32, other_users_claim: bool) -> Resul
         )),
         _ => may_speak(doors, uid, other_users_claim),
     }
-}
-
-/// Users with an active session; `None` where no logind keeps sessions.
-fn active_users(doors: &Doors) -> Option<Vec<u32>> {
-    let sessions = Dir::open(&doors.roots.sessions).ok()?;
-    let names = sessions.names().ok()?;
-    let files: Vec<Keyed> = names
-        .iter()
-        .filter(|name| !name.ends_with(".ref"))
-        .filter_map(|name| sessions.read_text(name).ok())
-        .map(|text| Keyed::parse(&text.replace('=', " ")))
-        .collect();
-    if files.is_empty() {
-        return None;
-    }
-    let active = files.iter().filter(|file| file.get("ACTIVE") == Some(1));
-    Some(
-        active
-            .filter_map(|file| u32::try_from(file.get("UID")?).ok())
-            .collect(),
-    )
 }
 
 /// Whether a process belongs to this user. Pinned, asked, and asked again, so that neither exec of

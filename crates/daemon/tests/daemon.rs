@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The real loop on a machine of plain files: socket in, knobs out.
 
+#[path = "mechanism/agents.rs"]
+mod agents;
 #[path = "mechanism/apps.rs"]
 mod apps;
 mod authority;

@@ -27,6 +27,8 @@ pub struct Stat {
     pub state: char,
     /// Parent; 0 for init and for kernel threads' ancestor.
     pub ppid: i32,
+    /// Session (`setsid(2)`), by the number of the process that began it; 0 for one outside.
+    pub session: i32,
     /// Page faults served without I/O.
     pub minor_faults: u64,
     /// Page faults that had to wait for I/O.
@@ -225,6 +227,7 @@ impl Stat {
             comm: comm.to_owned(),
             state: field(3)?.chars().next()?,
             ppid: field(4)?.parse().ok()?,
+            session: field(6)?.parse().ok()?,
             minor_faults: field(10)?.parse().ok()?,
             major_faults: field(12)?.parse().ok()?,
             start_ticks: field(22)?.parse().ok()?,

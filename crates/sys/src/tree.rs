@@ -67,6 +67,7 @@ mod tests {
             comm: String::new(),
             state: 'S',
             ppid,
+            session: 0,
             minor_faults: 0,
             major_faults: 0,
             start_ticks: 0,

@@ -24,8 +24,10 @@ use x11rb::protocol::xproto::{
 use x11rb::protocol::Event;
 use x11rb::rust_connection::RustConnection;
 
+use super::environment::Environment;
+use super::pick::NotHere;
 use super::responses::Responses;
-use super::{DisplayGone, FocusBy, PidBy, Seen, Source, Told};
+use super::{FocusBy, Gone, PidBy, Seen, Source, Told};
 
 x11rb::atom_manager! {
     /// Properties that are read.
@@ -45,6 +47,8 @@ const DEPTH_MAX: usize = 32;
 /// An X server, watched.
 pub struct X11 {
     display: String,
+    /// A Wayland compositor's: it shows a part of what there is.
+    is_xwayland: bool,
     conn: RustConnection,
     root: Window,
     atoms: Atoms,
@@ -69,15 +73,19 @@ enum Mode {
     InputFocus { watched: HashSet<Window> },
 }
 
+/// Connects to the display, and watches input and frames, too, if they are wanted.
+pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
+    let display = environment.display.as_deref();
+    let display = display.ok_or_else(|| NotHere::because("$DISPLAY names no X server"))?;
+    let mut x11 = X11::connect(display, environment.responses)
+        .map_err(|gone| NotHere::because(gone.to_string()))?;
+    x11.is_xwayland = environment.wayland.is_some();
+    Ok(Box::new(x11))
+}
+
 impl X11 {
-    /// Connects to a display and begins to watch it.
-    ///
-    /// With `responses`, input and frames are watched too.
-    pub fn connect(display: &str, responses: bool) -> Result<Self, DisplayGone> {
-        let gone = |cause: String| DisplayGone {
-            display: display.to_owned(),
-            cause,
-        };
+    fn connect(display: &str, responses: bool) -> Result<Self, Gone> {
+        let gone = |cause: String| Gone::new(what(display), cause);
         let (conn, screen) =
             RustConnection::connect(Some(display)).map_err(|error| gone(error.to_string()))?;
         let root = conn.setup().roots.get(screen).map(|screen| screen.root);
@@ -107,6 +115,7 @@ impl X11 {
         let display = display.to_owned();
         let mut x11 = X11 {
             display,
+            is_xwayland: false,
             conn,
             root,
             atoms,
@@ -119,11 +128,8 @@ impl X11 {
         Ok(x11)
     }
 
-    fn gone(&self, error: ConnectionError) -> DisplayGone {
-        DisplayGone {
-            display: self.display.clone(),
-            cause: error.to_string(),
-        }
+    fn gone(&self, error: ConnectionError) -> Gone {
+        Gone::new(what(&self.display), error)
     }
 
     /// Finds out whether there is a window manager, and watches what then tells of the focus.
@@ -323,17 +329,8 @@ impl X11 {
 
     fn pid_of(&self, window: Window) -> Result<Option<(i32, PidBy)>, ConnectionError> {
         if self.has_client_ids {
-            let spec = ClientIdSpec {
-                client: window,
-                mask: ClientIdMask::LOCAL_CLIENT_PID,
-            };
-            let reply = answer(self.conn.res_query_client_ids(&[spec])?.reply())?;
-            let ids = reply.map(|reply| reply.ids).unwrap_or_default();
-            let pid = ids
-                .iter()
-                .find_map(|id| id.value.first().copied())
-                .and_then(valid_pid);
             // Without an answer it is a client on another machine, or one that is gone.
+            let pid = client_pid(&self.conn, window)?;
             return Ok(pid.map(|pid| (pid, PidBy::Server)));
         }
         let mut window = window;
@@ -384,6 +381,7 @@ impl X11 {
             }
             self.last = Some(Seen {
                 pid: pid.map(|(pid, _)| pid),
+                cgroup: None,
                 window: window.map(|window| format!("{window:#x}")),
                 focus_by,
                 pid_by: pid.map(|(_, by)| by),
@@ -397,11 +395,24 @@ impl Source for X11 {
         "x11"
     }
 
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.conn.stream().as_fd()
+    fn detail(&self) -> String {
+        let whose = match (self.is_xwayland, &self.mode) {
+            (true, _) => "Xwayland's: programs of Wayland's own are not seen",
+            (false, Mode::WindowManager { .. }) => "by the window manager's _NET_ACTIVE_WINDOW",
+            (false, Mode::InputFocus { .. }) => "by the input focus, no window manager tells",
+        };
+        let windows = match self.responses {
+            Some(_) => ", with input and frames",
+            None => "",
+        };
+        format!("display {}, {whose}{windows}", self.display)
     }
 
-    fn observe(&mut self) -> Result<Seen, DisplayGone> {
+    fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.conn.stream().as_fd()]
+    }
+
+    fn observe(&mut self) -> Result<Seen, Gone> {
         self.look().map_err(|error| self.gone(error))
     }
 
@@ -409,7 +420,7 @@ impl Source for X11 {
         self.responses.as_ref().map(Responses::fd)
     }
 
-    fn responses(&mut self) -> Result<Vec<Told>, DisplayGone> {
+    fn responses(&mut self) -> Result<Vec<Told>, Gone> {
         let told = self.responses.as_mut().map(Responses::turn);
         told.unwrap_or(Ok(Vec::new()))
             .map_err(|error| self.gone(error))
@@ -430,7 +441,27 @@ fn answer<T>(reply: Result<T, ReplyError>) -> Result<Option<T>, ConnectionError>
     }
 }
 
-fn has_client_ids(conn: &RustConnection) -> Result<bool, ReplyError> {
+fn what(display: &str) -> String {
+    format!("no X server on display {display:?}")
+}
+
+/// The process behind a window, by the server's word; `None` when it is gone or not of this machine.
+pub(super) fn client_pid(
+    conn: &RustConnection,
+    window: Window,
+) -> Result<Option<i32>, ConnectionError> {
+    let spec = ClientIdSpec {
+        client: window,
+        mask: ClientIdMask::LOCAL_CLIENT_PID,
+    };
+    let reply = answer(conn.res_query_client_ids(&[spec])?.reply())?;
+    let ids = reply.map(|reply| reply.ids).unwrap_or_default();
+    let pid = ids.iter().find_map(|id| id.value.first().copied());
+    Ok(pid.and_then(valid_pid))
+}
+
+/// Whether the server can tell a client's process (XRes 1.2).
+pub(super) fn has_client_ids(conn: &RustConnection) -> Result<bool, ReplyError> {
     if conn
         .extension_information(res::X11_EXTENSION_NAME)?
         .is_none()

@@ -18,7 +18,6 @@ use self::visible::Visible;
 /// What is watched of the session.
 #[derive(Default)]
 pub struct Uses {
-    display: String,
     visible: Option<Visible>,
     sound: Option<Sound>,
 }
@@ -26,28 +25,15 @@ pub struct Uses {
 impl Uses {
     /// Watches a display's windows and the session's sound server. What cannot be watched is said
     /// and done without.
-    pub fn watch(display: &str) -> Uses {
-        let mut uses = Uses {
-            display: display.to_owned(),
-            visible: None,
-            sound: Some(Sound::new()),
-        };
-        uses.reconnect();
-        uses
-    }
-
-    /// The display is there again.
-    pub fn reconnect(&mut self) {
-        if self.display.is_empty() {
-            return;
+    pub fn watch(display: Option<&str>) -> Uses {
+        let visible = display.map(Visible::connect);
+        if let Some(Err(why)) = &visible {
+            tracing::warn!("which windows can be seen is not known: {why}");
         }
-        self.visible = match Visible::connect(&self.display) {
-            Ok(visible) => Some(visible),
-            Err(why) => {
-                tracing::warn!("which windows can be seen is not known: {why}");
-                None
-            }
-        };
+        Uses {
+            visible: visible.and_then(Result::ok),
+            sound: Some(Sound::new()),
+        }
     }
 
     /// Takes in what has happened. Never waits for events.

@@ -101,6 +101,23 @@ impl Server {
         openbox
     }
 
+    /// Starts i3 and waits until it has announced itself.
+    pub fn start_i3(&self, session: &Session) -> Running {
+        let configuration = session.dir.path().join("i3.conf");
+        std::fs::write(&configuration, "# i3 config file (v4)\n").unwrap();
+        let mut command = Command::new("i3");
+        command.arg("-c").arg(configuration);
+        command
+            .env("DISPLAY", &self.display)
+            .env("XDG_RUNTIME_DIR", session.dir.path());
+        let i3 = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
+        let socket = self.atom("I3_SOCKET_PATH");
+        wait_for("i3 to announce itself", || {
+            self.has_property(self.root, socket)
+        });
+        i3
+    }
+
     pub fn atom(&self, name: &str) -> u32 {
         self.conn
             .intern_atom(false, name.as_bytes())
@@ -202,7 +219,9 @@ impl Session {
 
 pub fn agent() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_limelight-agent"));
-    command.env_remove("DISPLAY");
+    for name in ["DISPLAY", "WAYLAND_DISPLAY", "SWAYSOCK", "I3SOCK"] {
+        command.env_remove(name);
+    }
     command
 }
 

@@ -108,6 +108,7 @@ fn picture() -> Picture {
             demoted_in_ms: None,
         }),
         previous: None,
+        agents: Vec::new(),
         sources: Vec::new(),
         mechanisms: ["protect", "boost", "readahead", "premap", "prezero", "swap"]
             .map(mechanism)

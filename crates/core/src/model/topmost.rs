@@ -6,7 +6,11 @@
 //! stands while the agent's connection does; with several agents the latest report counts. What
 //! was *inferred* from `oom_score_adj` counts only while there is neither: it is dropped, not kept
 //! for later, when it comes in beside a higher claim.
+//!
+//! Where logind tells which users have an active session, the claims of all others are kept and do
+//! not count: whoever switches back to a session finds its app in front.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::app::{App, AppKey};
@@ -71,6 +75,8 @@ pub struct Topmost {
     inferred: Option<Claim>,
     front: Option<Front>,
     previous: Option<App>,
+    /// Users whose claims count, besides root; `None`: everybody's do.
+    active: Option<BTreeSet<u32>>,
 }
 
 impl Topmost {
@@ -97,9 +103,10 @@ impl Topmost {
         self.previous.as_ref()
     }
 
-    /// How many session agents report.
+    /// How many session agents report whose word counts.
     pub fn sessions(&self) -> usize {
-        self.sessions.len()
+        let claims = self.sessions.iter().map(|(_, claim)| claim);
+        claims.filter(|claim| self.counts(claim)).count()
     }
 
     /// Whether an explicit claim is in force.
@@ -114,7 +121,30 @@ impl Topmost {
 
     /// Whether an inferred claim would count now.
     pub fn hears_inferred(&self) -> bool {
-        self.explicit.is_none() && self.sessions.is_empty()
+        let mut claims = self
+            .explicit
+            .iter()
+            .chain(self.sessions.iter().map(|(_, c)| c));
+        !claims.any(|claim| self.counts(claim))
+    }
+
+    /// Sets whose session is active; `None`: nobody tells.
+    pub fn set_active_users(&mut self, active: Option<BTreeSet<u32>>, now: Duration) -> Shift {
+        if active == self.active {
+            return Shift::Unchanged;
+        }
+        self.active = active;
+        self.settle(now, self.gap)
+    }
+
+    /// Whether this user's claims count now.
+    pub fn counts_of(&self, uid: u32) -> bool {
+        let active = self.active.as_ref();
+        uid == 0 || active.is_none_or(|active| active.contains(&uid))
+    }
+
+    fn counts(&self, claim: &Claim) -> bool {
+        self.counts_of(claim.uid)
     }
 
     /// Whether a claim of a user other than `uid` is in force.
@@ -212,11 +242,11 @@ impl Topmost {
     }
 
     fn effective(&self) -> Option<(Rank, &Claim)> {
-        let explicit = self.explicit.as_ref().map(|claim| (Rank::Explicit, claim));
-        let session = self
-            .sessions
-            .last()
-            .map(|(_, claim)| (Rank::Session, claim));
+        let counts = |claim: &&Claim| self.counts(claim);
+        let explicit = self.explicit.as_ref().filter(counts);
+        let explicit = explicit.map(|claim| (Rank::Explicit, claim));
+        let mut sessions = self.sessions.iter().rev().map(|(_, claim)| claim);
+        let session = sessions.find(counts).map(|claim| (Rank::Session, claim));
         let inferred = self.inferred.as_ref().map(|claim| (Rank::Inferred, claim));
         explicit.or(session).or(inferred)
     }
@@ -413,5 +443,41 @@ mod tests {
         topmost.claim_session(Holder(1), claim(1), S(0));
         assert!(!topmost.held_by_other_user(1000));
         assert!(topmost.held_by_other_user(1001));
+    }
+
+    #[test]
+    fn whose_session_is_not_active_does_not_count_until_it_is() {
+        let mut topmost = Topmost::new(S(2));
+        let of = |uid: u32, pid: i32| Claim { uid, ..claim(pid) };
+        let users = |all: &[u32]| Some(all.iter().copied().collect());
+        topmost.set_active_users(users(&[1000]), S(0));
+        topmost.claim_session(Holder(1), of(1000, 1), S(0));
+        assert_eq!(
+            topmost.claim_session(Holder(2), of(1001, 2), S(1)),
+            Shift::Unchanged
+        );
+        assert_eq!(front(&topmost), Some(1));
+        // The other user's session comes to the screen: nobody has to claim anything anew.
+        assert_eq!(
+            topmost.set_active_users(users(&[1001]), S(2)),
+            Shift::Changed
+        );
+        assert_eq!(front(&topmost), Some(2));
+        assert_eq!(
+            topmost.set_active_users(users(&[1001]), S(2)),
+            Shift::Unchanged
+        );
+        // The login screen: nobody's counts, the app leaves after the gap; root's word does.
+        topmost.set_active_users(users(&[115]), S(3));
+        assert!(topmost.hears_inferred());
+        assert_eq!(front(&topmost), Some(2));
+        assert_eq!(topmost.tick(S(5)), Shift::Changed);
+        assert_eq!(front(&topmost), None);
+        topmost.claim_explicit(of(0, 3), S(6));
+        assert_eq!(front(&topmost), Some(3));
+        topmost.claim_explicit(of(0, 0), S(7));
+        // Two seats: both count, the latest first.
+        topmost.set_active_users(users(&[1000, 1001]), S(8));
+        assert_eq!(front(&topmost), Some(2));
     }
 }

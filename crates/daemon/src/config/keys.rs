@@ -134,6 +134,11 @@ pub(super) const KEYS: &[Key] = &[
         }),
     },
     Key {
+        section: "protect",
+        name: "own_scopes",
+        kind: Kind::Bool(|c, v| c.own_scopes = v),
+    },
+    Key {
         section: "boost",
         name: "enabled",
         kind: Kind::Bool(|c, v| c.settings.boost.enabled = v),

@@ -9,5 +9,6 @@ pub mod new_units;
 pub mod oom;
 pub mod oom_score_adj;
 pub mod pressure;
+pub mod sessions;
 pub mod storage;
 pub mod traced;

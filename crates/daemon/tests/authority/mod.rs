@@ -150,6 +150,9 @@ impl World {
             // Nobody takes back what another connection said.
             case(&word(behind, false), Told, Told, Told);
         }
+        // Shown for those who may speak now.
+        let agent = r#"{"op":"agent","source":"sway","detail":"test"}"#;
+        case(agent, Changed, Told, Changed);
         for told in [
             r#"{"op":"status"}"#.to_owned(),
             format!(r#"{{"op":"explain","pid":{front}}}"#),

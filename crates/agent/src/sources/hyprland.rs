@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Hyprland: its second socket says that another window is active (`activewindowv2>>ADDRESS`), the
+//! first one which process that is (`j/activewindow`).
+
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use super::environment::Environment;
+use super::lines::Stream;
+use super::pick::NotHere;
+use super::{FocusBy, Gone, Seen, Source};
+
+/// Events after which another window may be active. The address alone would not do: a window can
+/// close without another one becoming active.
+const EVENTS: [&str; 2] = ["activewindowv2", "closewindow"];
+
+/// Both sockets.
+pub struct Hyprland {
+    events: Stream,
+    questions: PathBuf,
+    last: Option<Seen>,
+}
+
+/// Connects to the instance in `$HYPRLAND_INSTANCE_SIGNATURE`.
+pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
+    let directory = environment.hyprland.as_deref();
+    let directory =
+        directory.ok_or_else(|| NotHere::because("$HYPRLAND_INSTANCE_SIGNATURE is not set"))?;
+    Ok(Box::new(Hyprland {
+        events: Stream::connect(&directory.join(".socket2.sock"))?,
+        questions: directory.join(".socket.sock"),
+        last: None,
+    }))
+}
+
+impl Source for Hyprland {
+    fn name(&self) -> &'static str {
+        "hyprland"
+    }
+
+    fn detail(&self) -> String {
+        let (peer, path) = (self.events.peer(), self.events.path().display());
+        format!("{peer} says it over {path}")
+    }
+
+    fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.events.fd()]
+    }
+
+    fn observe(&mut self) -> Result<Seen, Gone> {
+        let gone = |why: String| Gone::new("Hyprland", why);
+        let lines = self.events.lines().map_err(gone)?;
+        let changed = lines.iter().any(|line| concerns_focus(line));
+        if let (Some(last), false) = (&self.last, changed) {
+            return Ok(last.clone());
+        }
+        let answer = Stream::ask(&self.questions, b"j/activewindow").map_err(gone)?;
+        let seen = active(&answer).map_err(gone)?;
+        self.last = Some(seen.clone());
+        Ok(seen)
+    }
+}
+
+fn concerns_focus(line: &str) -> bool {
+    let event = line.split_once(">>").map(|(event, _)| event);
+    event.is_some_and(|event| EVENTS.contains(&event))
+}
+
+/// The answer to `j/activewindow`: an object without fields when no window is active.
+fn active(answer: &[u8]) -> Result<Seen, String> {
+    #[derive(Deserialize)]
+    struct Window {
+        address: Option<String>,
+        pid: Option<i32>,
+    }
+    let window: Window = serde_json::from_slice(answer)
+        .map_err(|error| format!("its answer to j/activewindow: {error}"))?;
+    Ok(match window.address {
+        Some(address) => Seen::of_compositor(address, window.pid),
+        None => Seen::nothing(FocusBy::Compositor),
+    })
+}
+
+#[cfg(test)]
+#[path = "hyprland_tests.rs"]
+mod tests;

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! KWin (Plasma): a script of ours runs inside it and calls us over the session bus whenever another
+//! window becomes active.
+//!
+//! The bus's answers are waited for by a thread of zbus; this one is woken through a pipe. Only KWin
+//! itself is listened to.
+
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use zbus::blocking::{connection, fdo::DBusProxy, Connection};
+use zbus::message::Header;
+use zbus::names::BusName;
+
+use super::environment::Environment;
+use super::pick::NotHere;
+use super::wayland::Compositor;
+use super::{FocusBy, Gone, Seen, Source};
+
+const SCRIPT: &str = include_str!("kwin.js");
+const SCRIPT_NAME: &str = "limelight-agent";
+const PATH: &str = "/org/limelight/Agent";
+const INTERFACE: &str = "org.limelight.Agent1";
+
+const KWIN: &str = "org.kde.KWin";
+const SCRIPTING: &str = "/Scripting";
+const SCRIPTING_INTERFACE: &str = "org.kde.kwin.Scripting";
+const SCRIPT_INTERFACE: &str = "org.kde.kwin.Script";
+
+/// By these interfaces KWin is known.
+const OWN_INTERFACES: [&str; 4] = [
+    "org_kde_plasma_shell",
+    "org_kde_plasma_window_management",
+    "kde_output_device_v2",
+    "kde_output_order_v1",
+];
+
+/// KWin answers within milliseconds; while it starts it may take longer.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
+
+/// KWin, with our script in it.
+pub struct KWin {
+    bus: Connection,
+    told: Arc<Mutex<Seen>>,
+    woken: UnixStream,
+    /// Ends with the compositor; it is not spoken to.
+    compositor: Compositor,
+}
+
+/// What the script calls.
+struct Receiver {
+    /// KWin's name on the bus: nobody else may call.
+    kwin: String,
+    told: Arc<Mutex<Seen>>,
+    wake: UnixStream,
+}
+
+#[zbus::interface(name = "org.limelight.Agent1")]
+impl Receiver {
+    /// The window that is active now, and its process; both empty: none is.
+    fn active(&self, window: &str, pid: &str, #[zbus(header)] header: Header<'_>) {
+        if header
+            .sender()
+            .is_none_or(|sender| sender.as_str() != self.kwin)
+        {
+            return;
+        }
+        if let Ok(mut told) = self.told.lock() {
+            *told = seen(window, pid);
+        }
+        // A pipe that is full wakes, too.
+        let _ = (&self.wake).write(&[1]);
+    }
+}
+
+fn seen(window: &str, pid: &str) -> Seen {
+    match window {
+        "" => Seen::nothing(FocusBy::Compositor),
+        window => Seen::of_compositor(window.to_owned(), pid.parse().ok()),
+    }
+}
+
+/// Finds KWin by what it offers, and loads the script into it.
+pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
+    let socket = environment.wayland.as_deref();
+    let socket = socket.ok_or_else(|| NotHere::because("there is no Wayland compositor"))?;
+    let compositor = Compositor::connect(socket)?;
+    if !compositor.offers(&OWN_INTERFACES) && !environment.is_desktop("KDE") {
+        let why = format!("{} is not KWin", compositor.peer);
+        return Err(NotHere::because(why));
+    }
+    let runtime = environment.runtime.as_deref();
+    let runtime = runtime.ok_or_else(|| NotHere::because("$XDG_RUNTIME_DIR is not set"))?;
+    let bus = |error: zbus::Error| format!("KWin over the session bus: {error}");
+    let (woken, wake) = UnixStream::pair().map_err(|error| error.to_string())?;
+    for end in [&woken, &wake] {
+        end.set_nonblocking(true).map_err(|e| e.to_string())?;
+    }
+    let connection = connection::Builder::session()
+        .and_then(|builder| builder.method_timeout(ANSWER_PATIENCE).build())
+        .map_err(bus)?;
+    let name = BusName::try_from(KWIN).map_err(|error| error.to_string())?;
+    let kwin = DBusProxy::new(&connection)
+        .and_then(|proxy| Ok(proxy.get_name_owner(name)?))
+        .map_err(bus)?;
+    let told = Arc::new(Mutex::new(Seen::nothing(FocusBy::Compositor)));
+    let receiver = Receiver {
+        kwin: kwin.to_string(),
+        told: Arc::clone(&told),
+        wake,
+    };
+    connection.object_server().at(PATH, receiver).map_err(bus)?;
+    let own = connection.unique_name().map(ToString::to_string);
+    let script = SCRIPT
+        .replace("@RECEIVER@", &own.unwrap_or_default())
+        .replace("@PATH@", PATH)
+        .replace("@INTERFACE@", INTERFACE);
+    // KWin reads it from a file, and has read it when it runs.
+    let file = runtime.join(format!("limelight-agent-{}.js", std::process::id()));
+    std::fs::write(&file, script).map_err(|error| format!("{}: {error}", file.display()))?;
+    let loaded = load(&connection, &file.to_string_lossy());
+    let _ = std::fs::remove_file(&file);
+    loaded.map_err(bus)?;
+    Ok(Box::new(KWin {
+        bus: connection,
+        told,
+        woken,
+        compositor,
+    }))
+}
+
+/// Loads and runs the script in place of one that an earlier agent left.
+fn load(bus: &Connection, file: &str) -> zbus::Result<()> {
+    let scripting = Some(SCRIPTING_INTERFACE);
+    unload(bus)?;
+    let number: i32 = bus
+        .call_method(
+            Some(KWIN),
+            SCRIPTING,
+            scripting,
+            "loadScript",
+            &(file, SCRIPT_NAME),
+        )?
+        .body()
+        .deserialize()?;
+    // KWin 6 has it below /Scripting, KWin 5 at the top.
+    let run = |path: String| {
+        bus.call_method(Some(KWIN), path, Some(SCRIPT_INTERFACE), "run", &())
+            .map(drop)
+    };
+    run(format!("/Scripting/Script{number}")).or_else(|_| run(format!("/{number}")))
+}
+
+fn unload(bus: &Connection) -> zbus::Result<()> {
+    let interface = Some(SCRIPTING_INTERFACE);
+    bus.call_method(
+        Some(KWIN),
+        SCRIPTING,
+        interface,
+        "unloadScript",
+        &(SCRIPT_NAME,),
+    )
+    .map(drop)
+}
+
+impl Drop for KWin {
+    fn drop(&mut self) {
+        // One whose KWin is gone is gone already.
+        let _ = unload(&self.bus);
+    }
+}
+
+impl Source for KWin {
+    fn name(&self) -> &'static str {
+        "kwin"
+    }
+
+    fn detail(&self) -> String {
+        format!(
+            "a script in {} says it over the session bus",
+            self.compositor.peer
+        )
+    }
+
+    fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.woken.as_fd(), self.compositor.connection.as_fd()]
+    }
+
+    fn observe(&mut self) -> Result<Seen, Gone> {
+        let gone = |why: String| Gone::new("KWin", why);
+        self.compositor.check().map_err(gone)?;
+        let mut buffer = [0u8; 256];
+        while (&self.woken).read(&mut buffer).is_ok_and(|count| count > 0) {}
+        let told = self.told.lock();
+        told.map(|told| told.clone())
+            .map_err(|_| gone("its thread failed".to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_active_window_has_a_process() {
+        assert_eq!(seen("{5f1}", "4242").pid, Some(4242));
+        assert_eq!(seen("{5f1}", "-1").pid, None);
+        assert_eq!(seen("{5f1}", "undefined").pid, None);
+        assert_eq!(seen("", ""), Seen::nothing(FocusBy::Compositor));
+    }
+
+    #[test]
+    fn the_script_is_complete() {
+        for name in ["@RECEIVER@", "@PATH@", "@INTERFACE@"] {
+            assert_eq!(SCRIPT.matches(name).count(), 1, "{name}");
+        }
+    }
+}

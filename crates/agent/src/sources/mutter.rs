@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! mutter (GNOME): it marks the cgroup of each app that has the focus or had it, with the attribute
+//! `user.xdg.inactive-since`, which is -1 on the one that has it. The directories above are watched.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use limelight_sys::cgroup::Hierarchy;
+use limelight_sys::inotify::{Inotify, Watch};
+use limelight_sys::proc::Proc;
+use rustix::fs::inotify::{ReadFlags, WatchFlags};
+
+use super::environment::Environment;
+use super::pick::NotHere;
+use super::wayland::Compositor;
+use super::{FocusBy, Gone, PidBy, Seen, Source};
+
+/// The attribute.
+const ATTRIBUTE: &str = "user.xdg.inactive-since";
+
+/// By this interface mutter is known.
+const OWN_INTERFACES: [&str; 2] = ["gtk_shell1", "mutter_x11_interop"];
+
+/// A session has a handful of slices; those in a slice are looked into this deep.
+const DEPTH_MAX: usize = 8;
+
+/// The cgroups of this user.
+pub struct Mutter {
+    marks: Marks,
+    /// Ends with the compositor; it is not spoken to.
+    compositor: Compositor,
+    root: PathBuf,
+}
+
+/// Marks below a directory.
+#[derive(Debug)]
+struct Marks {
+    mount: PathBuf,
+    queue: Inotify,
+    slices: BTreeMap<Watch, PathBuf>,
+    focused: Option<PathBuf>,
+}
+
+/// Finds mutter by what it offers, and this user's cgroups.
+pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
+    let socket = environment.wayland.as_deref();
+    let socket = socket.ok_or_else(|| NotHere::because("there is no Wayland compositor"))?;
+    let compositor = Compositor::connect(socket)?;
+    if !compositor.offers(&OWN_INTERFACES) {
+        let why = format!("{} is not mutter", compositor.peer);
+        return Err(NotHere::because(why));
+    }
+    let proc = Proc::open("/proc").map_err(|error| error.to_string())?;
+    let cgroups = Hierarchy::find(&proc).map_err(|error| error.to_string())?;
+    let own = proc.process(std::process::id() as i32);
+    let own = own.and_then(|own| own.cgroup()).ok().flatten();
+    let root = root_of(
+        cgroups.mount_point(),
+        own.as_deref(),
+        rustix::process::getuid().as_raw(),
+    );
+    let marks = Marks::watch(cgroups.mount_point(), &root)?;
+    Ok(Box::new(Mutter {
+        marks,
+        compositor,
+        root,
+    }))
+}
+
+/// Where the user's systemd has its cgroups; for an agent that runs below it by its own cgroup.
+fn root_of(mount: &Path, own: Option<&str>, uid: u32) -> PathBuf {
+    let manager = format!("user@{uid}.service");
+    let own = own.and_then(|own| {
+        let (above, _) = own.split_once(&manager)?;
+        Some(mount.join(above.trim_start_matches('/')).join(&manager))
+    });
+    own.unwrap_or_else(|| mount.join(format!("user.slice/user-{uid}.slice/{manager}")))
+}
+
+impl Marks {
+    /// Watches a directory and the slices in it, and reads the marks that there are.
+    fn watch(mount: &Path, root: &Path) -> Result<Marks, String> {
+        let mut marks = Marks {
+            mount: mount.to_owned(),
+            queue: Inotify::new().map_err(|error| error.to_string())?,
+            slices: BTreeMap::new(),
+            focused: None,
+        };
+        marks.add(root, 0)?;
+        Ok(marks)
+    }
+
+    fn add(&mut self, slice: &Path, depth: usize) -> Result<(), String> {
+        let kinds =
+            WatchFlags::ATTRIB | WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::ONLYDIR;
+        let watch = self.queue.watch(slice, kinds);
+        let watch = watch.map_err(|error| error.to_string())?;
+        self.slices.insert(watch, slice.to_owned());
+        // Watched first, so that nothing that comes meanwhile is missed.
+        for child in std::fs::read_dir(slice).into_iter().flatten().flatten() {
+            if child.file_type().is_ok_and(|kind| kind.is_dir()) {
+                self.look(&child.path(), depth);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at one cgroup. A slice that is gone already is none.
+    fn look(&mut self, path: &Path, depth: usize) {
+        let is_slice = path.extension().is_some_and(|kind| kind == "slice");
+        if is_slice && depth < DEPTH_MAX && !self.slices.values().any(|known| known == path) {
+            let _ = self.add(path, depth + 1);
+        }
+        match (has_focus(path), self.focused.as_deref() == Some(path)) {
+            (true, _) => self.focused = Some(path.to_owned()),
+            (false, true) => self.focused = None,
+            (false, false) => {}
+        }
+    }
+
+    /// Takes in what has changed.
+    fn take(&mut self) -> Result<(), String> {
+        for event in self.queue.events().map_err(|error| error.to_string())? {
+            let slice = event.watch.and_then(|watch| self.slices.get(&watch));
+            let path = match (slice, &event.name) {
+                (Some(slice), Some(name)) => slice.join(name),
+                (Some(_), None) if event.flags.contains(ReadFlags::IGNORED) => {
+                    // The slice is gone.
+                    self.slices.retain(|watch, _| Some(*watch) != event.watch);
+                    continue;
+                }
+                (Some(_), None) => continue,
+                // Events were lost: everything may have changed.
+                (None, _) if event.watch.is_none() => {
+                    let slices: Vec<PathBuf> = self.slices.values().cloned().collect();
+                    slices.iter().try_for_each(|slice| self.add(slice, 0))?;
+                    continue;
+                }
+                (None, _) => continue,
+            };
+            if event.flags.contains(ReadFlags::DELETE) {
+                self.focused = self.focused.take().filter(|focused| *focused != path);
+            } else if event.flags.contains(ReadFlags::ISDIR) {
+                self.look(&path, 0);
+            }
+        }
+        Ok(())
+    }
+
+    fn seen(&self) -> Seen {
+        let nothing = Seen::nothing(FocusBy::Compositor);
+        let focused = self.focused.as_deref();
+        let Some(path) = focused.and_then(|path| path.strip_prefix(&self.mount).ok()) else {
+            return nothing;
+        };
+        Seen {
+            cgroup: Some(format!("/{}", path.display())),
+            pid_by: Some(PidBy::Mark),
+            ..nothing
+        }
+    }
+}
+
+/// Whether a cgroup is marked as having the focus.
+fn has_focus(path: &Path) -> bool {
+    let mut value = [0u8; 32];
+    let length = rustix::fs::getxattr(path, ATTRIBUTE, &mut value).unwrap_or(0);
+    let value = value.get(..length).unwrap_or_default();
+    let text = String::from_utf8_lossy(value);
+    text.trim_end_matches('\0').trim() == "-1"
+}
+
+impl Source for Mutter {
+    fn name(&self) -> &'static str {
+        "mutter"
+    }
+
+    fn detail(&self) -> String {
+        format!(
+            "{} marks the app's cgroup below {} ({ATTRIBUTE})",
+            self.compositor.peer,
+            self.root.display()
+        )
+    }
+
+    fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.marks.queue.as_fd(), self.compositor.connection.as_fd()]
+    }
+
+    fn observe(&mut self) -> Result<Seen, Gone> {
+        let gone = |why: String| Gone::new("mutter", why);
+        self.compositor.check().map_err(gone)?;
+        self.marks.take().map_err(gone)?;
+        Ok(self.marks.seen())
+    }
+}
+
+#[cfg(test)]
+#[path = "mutter_tests.rs"]
+mod tests;

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! sway, over its IPC: its window events carry the process.
+
+use std::os::fd::BorrowedFd;
+
+use super::environment::Environment;
+use super::i3_ipc::Ipc;
+use super::pick::NotHere;
+use super::{FocusBy, Gone, Seen, Source};
+
+/// sway's IPC.
+pub struct Sway {
+    ipc: Ipc,
+    detail: String,
+}
+
+/// Connects to `$SWAYSOCK`.
+pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
+    let path = environment.sway.as_deref();
+    let path = path.ok_or_else(|| NotHere::because("$SWAYSOCK names no socket"))?;
+    let mut ipc = Ipc::connect(path)?;
+    let version = ipc.version()?;
+    let (peer, path) = (ipc.stream().peer(), path.display());
+    let detail = format!("{peer}, version {version}, says it over {path}");
+    Ok(Box::new(Sway { ipc, detail }))
+}
+
+impl Source for Sway {
+    fn name(&self) -> &'static str {
+        "sway"
+    }
+
+    fn detail(&self) -> String {
+        self.detail.clone()
+    }
+
+    fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.ipc.stream().fd()]
+    }
+
+    fn observe(&mut self) -> Result<Seen, Gone> {
+        let focused = self.ipc.focused().map_err(|why| Gone::new("sway", why))?;
+        Ok(match focused {
+            Some(node) => Seen::of_compositor(node.id.to_string(), node.pid),
+            None => Seen::nothing(FocusBy::Compositor),
+        })
+    }
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What a Wayland compositor offers, by which it can be told what it is.
+
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use wayland_client::backend::WaylandError;
+use wayland_client::globals::{registry_queue_init, GlobalListContents};
+use wayland_client::protocol::wl_registry::WlRegistry;
+use wayland_client::{Connection, Dispatch, QueueHandle};
+
+use super::lines::peer_of;
+
+/// A compositor that has answered.
+#[derive(Debug)]
+pub struct Compositor {
+    /// Ends with the compositor.
+    pub connection: Connection,
+    /// Who it is: `phoc (pid 812)`.
+    pub peer: String,
+    /// Interfaces of its globals.
+    pub interfaces: Vec<String>,
+}
+
+impl Compositor {
+    /// Connects and asks what there is.
+    pub fn connect(socket: &Path) -> Result<Compositor, String> {
+        let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", socket.display());
+        let stream = UnixStream::connect(socket).map_err(|error| failed(&error))?;
+        let peer = peer_of(&stream);
+        let connection = Connection::from_socket(stream).map_err(|error| failed(&error))?;
+        let (globals, _queue) =
+            registry_queue_init::<Looking>(&connection).map_err(|error| failed(&error))?;
+        let interfaces = globals
+            .contents()
+            .with_list(|list| list.iter().map(|global| global.interface.clone()).collect());
+        Ok(Compositor {
+            connection,
+            peer,
+            interfaces,
+        })
+    }
+
+    /// Whether it is still there, for those that say nothing more to it. Never waits.
+    pub fn check(&self) -> Result<(), String> {
+        while let Some(reading) = self.connection.prepare_read() {
+            match reading.read() {
+                Ok(count) if count > 0 => {}
+                Ok(_) => break,
+                Err(WaylandError::Io(error)) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    break
+                }
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it offers one of these.
+    pub fn offers(&self, interfaces: &[&str]) -> bool {
+        let mut offered = self.interfaces.iter();
+        offered.any(|offered| interfaces.contains(&offered.as_str()))
+    }
+}
+
+/// Whoever looks at the globals once.
+struct Looking;
+
+impl Dispatch<WlRegistry, GlobalListContents> for Looking {
+    fn event(
+        _: &mut Looking,
+        _: &WlRegistry,
+        _: <WlRegistry as wayland_client::Proxy>::Event,
+        _: &GlobalListContents,
+        _: &Connection,
+        _: &QueueHandle<Looking>,
+    ) {
+    }
+}

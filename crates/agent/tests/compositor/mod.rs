@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Real compositors without a screen, a client of their own for them, and a daemon that the test plays.
+//!
+//! Compositors refuse to run as root or should not: as root everything runs as another user, from a
+//! directory that this user can reach.
+
+pub mod client;
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{chown, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{channel, Receiver};
+use std::time::{Duration, Instant};
+
+use limelight_core::control::{FocusTarget, Request, Response};
+
+/// Only a hang takes this long.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The user as whom things run that root must not run.
+const NOBODY: u32 = 65534;
+
+/// What the agent said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    /// Its source.
+    Source(Option<String>),
+    /// What has the focus, by whose word.
+    Focus(String, FocusTarget),
+}
+
+/// A process that ends with its owner.
+pub struct Running(pub Child);
+
+impl Running {
+    pub fn pid(&self) -> i32 {
+        self.0.id() as i32
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A directory that is `$HOME`, `$XDG_RUNTIME_DIR` and more.
+pub struct Place {
+    directory: tempfile::TempDir,
+    uid: u32,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        let directory = tempfile::tempdir().unwrap();
+        let uid = match rustix::process::geteuid().is_root() {
+            true => NOBODY,
+            false => rustix::process::geteuid().as_raw(),
+        };
+        let place = Place { directory, uid };
+        place.give(place.path(""));
+        // Where the build is this user may not look.
+        std::fs::copy(env!("CARGO_BIN_EXE_limelight-agent"), place.path("agent")).unwrap();
+        std::fs::copy(std::env::current_exe().unwrap(), place.path("client")).unwrap();
+        place
+    }
+
+    pub fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// To the user as whom things run.
+    pub fn give(&self, path: PathBuf) {
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        if rustix::process::geteuid().is_root() {
+            chown(&path, Some(self.uid), Some(self.uid)).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// A command with this environment and no other.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", self.path(""))
+            .env("XDG_RUNTIME_DIR", self.path(""))
+            .env("DBUS_SESSION_BUS_ADDRESS", self.bus())
+            .stdin(Stdio::null());
+        if rustix::process::geteuid().is_root() {
+            command.uid(self.uid).gid(self.uid);
+        }
+        command
+    }
+
+    /// Starts it, with what it says in a file that is shown when the test fails.
+    pub fn start(&self, command: &mut Command, name: &str) -> Running {
+        let log = std::fs::File::create(self.path(&format!("{name}.log"))).unwrap();
+        command.stderr(log.try_clone().unwrap()).stdout(log);
+        Running(
+            command
+                .spawn()
+                .unwrap_or_else(|error| panic!("{command:?}: {error}")),
+        )
+    }
+
+    fn bus(&self) -> String {
+        format!("unix:path={}", self.path("bus").display())
+    }
+
+    /// A session bus.
+    pub fn start_bus(&self) -> Running {
+        let mut command = self.command("dbus-daemon");
+        command.args(["--session", "--nofork", "--nopidfile", "--address"]);
+        command.arg(self.bus());
+        let bus = self.start(&mut command, "bus");
+        wait_for("the session bus", || self.path("bus").exists());
+        bus
+    }
+
+    /// An X server, and its display.
+    pub fn start_xvfb(&self) -> (Running, String) {
+        let mut command = self.command("Xvfb");
+        command.args(["-displayfd", "1", "-screen", "0", "640x480x24"]);
+        command.args(["-nolisten", "tcp"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut server = Running(command.spawn().unwrap());
+        // It takes the first free display itself, and prints its number once it serves.
+        let mut line = String::new();
+        let stdout = server.0.stdout.as_mut().expect("piped");
+        BufReader::new(stdout).read_line(&mut line).unwrap();
+        (server, format!(":{}", line.trim()))
+    }
+
+    /// The name of the first Wayland socket, once there is one.
+    pub fn wayland(&self) -> String {
+        let mut found = None;
+        wait_for("a Wayland socket", || {
+            let names = std::fs::read_dir(self.path("")).unwrap().flatten();
+            let names = names.filter_map(|file| file.file_name().into_string().ok());
+            found = names
+                .filter(|name| name.starts_with("wayland-") && !name.ends_with(".lock"))
+                .max();
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
+    /// Starts the agent. It has to find the compositor by itself unless `arguments` say more.
+    pub fn start_agent(&self, arguments: &[&str]) -> Running {
+        let mut command = self.command(self.path("agent"));
+        command
+            .args(["--stay", "--verbose", "--no-notifications", "--socket"])
+            .arg(self.path("control.sock"))
+            .args(arguments);
+        self.start(&mut command, "agent")
+    }
+
+    /// A window of a program with this name and app id.
+    pub fn open(&self, app_id: &str, wayland: &str) -> Running {
+        let program = self.path(app_id);
+        if !program.exists() {
+            std::os::unix::fs::symlink(self.path("client"), &program).unwrap();
+        }
+        let mut command = self.command(program);
+        command
+            .args(["client", app_id])
+            .env("WAYLAND_DISPLAY", wayland);
+        self.start(&mut command, app_id)
+    }
+
+    /// The same, but it shows its window only when it is told to go on.
+    pub fn open_paused(&self, app_id: &str, wayland: &str) -> Running {
+        let mut shell = self.command("sh");
+        let program = self.path(app_id);
+        if !program.exists() {
+            std::os::unix::fs::symlink(self.path("client"), &program).unwrap();
+        }
+        shell
+            .args(["-c", "kill -STOP $$; exec \"$0\" \"$@\""])
+            .arg(program)
+            .args(["client", app_id])
+            .env("WAYLAND_DISPLAY", wayland);
+        let stopped = self.start(&mut shell, app_id);
+        let stat = format!("/proc/{}/stat", stopped.pid());
+        wait_for("the client to stop", || {
+            let stat = std::fs::read_to_string(&stat).unwrap_or_default();
+            stat.rsplit_once(") ")
+                .is_some_and(|(_, rest)| rest.starts_with('T'))
+        });
+        stopped
+    }
+
+    pub fn resume(&self, stopped: &Running) {
+        let pid = rustix::process::Pid::from_raw(stopped.pid()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    }
+
+    pub fn logs(&self) -> String {
+        let files = std::fs::read_dir(self.path("")).unwrap().flatten();
+        let logs = files.filter(|file| file.path().extension().is_some_and(|e| e == "log"));
+        logs.map(|file| {
+            let text = std::fs::read(file.path()).unwrap_or_default();
+            let text = String::from_utf8_lossy(&text).into_owned();
+            let end: Vec<&str> = text.lines().rev().take(15).collect();
+            let end: Vec<&str> = end.into_iter().rev().collect();
+            format!("--- {}\n{}\n", file.path().display(), end.join("\n"))
+        })
+        .collect()
+    }
+}
+
+/// A daemon that agrees to everything and passes on what it was told.
+pub struct Daemon {
+    said: Receiver<Said>,
+}
+
+impl Daemon {
+    /// Serves one connection.
+    pub fn serve(place: &Place) -> Daemon {
+        let socket = place.path("control.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        place.give(socket);
+        let (send, said) = channel();
+        std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let mut answers = stream.try_clone().unwrap();
+            for line in BufReader::new(stream).lines() {
+                let Ok(line) = line else { return };
+                let request: Request = serde_json::from_str(&line).unwrap();
+                let (word, answer) = match request {
+                    Request::Focus { target, source, .. } => {
+                        (Some(Said::Focus(source, target)), ok())
+                    }
+                    Request::Agent { source, detail, .. } => {
+                        println!("    {}: {detail}", source.as_deref().unwrap_or("nobody"));
+                        let answer = Response::Agent { own_scopes: false };
+                        (Some(Said::Source(source)), answer)
+                    }
+                    _ => (None, ok()),
+                };
+                let answer = serde_json::to_string(&answer).unwrap() + "\n";
+                let passed = word.is_none_or(|word| send.send(word).is_ok());
+                if !passed || answers.write_all(answer.as_bytes()).is_err() {
+                    return;
+                }
+            }
+        });
+        Daemon { said }
+    }
+
+    /// Waits until it is told this; what it is told before is passed over.
+    pub fn expect(&self, wanted: &Said, place: &Place) {
+        let deadline = Instant::now() + PATIENCE;
+        let mut told = Vec::new();
+        while let Some(left) = deadline.checked_duration_since(Instant::now()) {
+            match self.said.recv_timeout(left) {
+                Ok(said) if said == *wanted => return,
+                Ok(said) => told.push(said),
+                Err(_) => break,
+            }
+        }
+        panic!("never told {wanted:?}, but {told:?}\n{}", place.logs());
+    }
+}
+
+fn ok() -> Response {
+    Response::Ok {
+        message: "so be it".into(),
+    }
+}
+
+pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+pub fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+}
+
+/// A copy of a program without its file capabilities, which need more rights than a test has.
+pub fn plain_copy(program: &str, place: &Place) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|dir| dir.join(program));
+    let found = found.into_iter().find(|path: &PathBuf| Path::is_file(path));
+    let copy = place.path(program);
+    std::fs::copy(found.unwrap(), &copy).unwrap();
+    copy
+}

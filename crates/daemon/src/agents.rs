@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Session agents and what they said of themselves.
+
+use std::collections::BTreeMap;
+
+use limelight_core::control::{AgentStatus, PassedOver, AGENT_TEXT_MAX, PASSED_OVER_MAX};
+use limelight_core::control::{ErrorCode, Response};
+use limelight_sys::peercred::PeerCred;
+use tracing::info;
+
+use crate::daemon::Daemon;
+use crate::doors::now;
+use crate::identify::Refusal;
+use crate::sources::control::Word;
+use crate::sources::sessions::active_users;
+use crate::trust;
+
+/// By connection.
+#[derive(Debug, Default)]
+pub struct Agents(BTreeMap<u64, Agent>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Agent {
+    peer: PeerCred,
+    source: Option<String>,
+    detail: String,
+    passed_over: Vec<PassedOver>,
+}
+
+impl Agents {
+    /// A connection was closed.
+    pub fn release(&mut self, client: u64) {
+        self.0.remove(&client);
+    }
+}
+
+impl Daemon {
+    /// Answer to `agent`.
+    pub(crate) fn agent(
+        &mut self,
+        word: &Word,
+        source: Option<String>,
+        detail: String,
+        passed_over: Vec<PassedOver>,
+    ) -> Result<Response, Refusal> {
+        if !are_fit(source.as_deref(), &detail, &passed_over) {
+            return Err(Refusal::new(
+                ErrorCode::BadRequest,
+                "an agent's words are too many, too long, or not printable",
+                format!(
+                    "name at most {PASSED_OVER_MAX} sources, with {AGENT_TEXT_MAX} printable bytes each"
+                ),
+            ));
+        }
+        let agent = Agent {
+            peer: word.peer,
+            source,
+            detail,
+            passed_over,
+        };
+        if self.agents.0.get(&word.client) != Some(&agent) {
+            info!(
+                "the agent of uid {} (pid {}) has the focus from {}: {}",
+                agent.peer.uid,
+                agent.peer.pid,
+                agent.source.as_deref().unwrap_or("nobody"),
+                agent.detail
+            );
+        }
+        self.agents.0.insert(word.client, agent);
+        self.control.set_holding(word.client);
+        Ok(self.wishes())
+    }
+
+    fn wishes(&self) -> Response {
+        Response::Agent {
+            own_scopes: self.config.own_scopes,
+        }
+    }
+
+    /// Tells all agents what the configuration wants of them.
+    pub(crate) fn tell_agents(&mut self) {
+        let wishes = self.wishes();
+        for client in self.agents.0.keys() {
+            self.control.answer(*client, &wishes, now());
+        }
+    }
+
+    /// Takes in whose session is active.
+    pub(crate) fn look_at_sessions(&mut self) {
+        self.sessions.take();
+        let active = active_users(&self.doors);
+        let shift = self.topmost.set_active_users(active, now());
+        self.after(shift);
+    }
+
+    /// For `status`: those whose claims would be taken now.
+    pub(crate) fn agents_status(&self) -> Vec<AgentStatus> {
+        let heard = |agent: &&Agent| {
+            let others = self.topmost.held_by_other_user(agent.peer.uid);
+            trust::may_speak(&self.doors, agent.peer.uid, others).is_ok()
+        };
+        let agents = self.agents.0.values().filter(heard);
+        agents
+            .map(|agent| AgentStatus {
+                pid: agent.peer.pid,
+                uid: agent.peer.uid,
+                source: agent.source.clone(),
+                detail: agent.detail.clone(),
+                passed_over: agent.passed_over.clone(),
+            })
+            .collect()
+    }
+}
+
+/// Whether these words are few, short and printable: they end up in logs and on terminals.
+fn are_fit(source: Option<&str>, detail: &str, passed_over: &[PassedOver]) -> bool {
+    let texts = passed_over.iter().flat_map(|one| [&one.name, &one.why]);
+    let mut texts = texts.map(String::as_str).chain(source).chain([detail]);
+    passed_over.len() <= PASSED_OVER_MAX
+        && texts.all(|text| text.len() <= AGENT_TEXT_MAX && !text.chars().any(char::is_control))
+}
