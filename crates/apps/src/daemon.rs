@@ -170,20 +170,7 @@ impl Daemon {
 
     /// Processor time that each of its threads has used, in nanoseconds, by the thread's name.
     pub fn cpu_by_thread(&self) -> Result<BTreeMap<String, u64>> {
-        let tasks = format!("/proc/{}/task", self.process.pid());
-        let mut times = BTreeMap::new();
-        for task in fs::read_dir(&tasks).with_context(|| format!("cannot list {tasks}"))? {
-            let task = task?.path();
-            let read = |file| {
-                let path = task.join(file);
-                fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
-            };
-            let text = read("schedstat")?;
-            let time: Option<u64> = text.split(' ').next().and_then(|word| word.parse().ok());
-            let time = time.with_context(|| format!("{} holds {text:?}", task.display()))?;
-            *times.entry(read("comm")?.trim().to_owned()).or_default() += time;
-        }
-        Ok(times)
+        cpu_by_thread(self.process.pid())
     }
 
     /// Processor time that all of them have used, in nanoseconds.
@@ -228,6 +215,24 @@ impl Daemon {
         self.process.wait(STOP_LIMIT)?;
         Ok(self.before)
     }
+}
+
+/// Processor time that each thread of a process has used, in nanoseconds, by the thread's name.
+pub fn cpu_by_thread(pid: i32) -> Result<BTreeMap<String, u64>> {
+    let tasks = format!("/proc/{pid}/task");
+    let mut times = BTreeMap::new();
+    for task in fs::read_dir(&tasks).with_context(|| format!("cannot list {tasks}"))? {
+        let task = task?.path();
+        let read = |file| {
+            let path = task.join(file);
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+        };
+        let text = read("schedstat")?;
+        let time: Option<u64> = text.split(' ').next().and_then(|word| word.parse().ok());
+        let time = time.with_context(|| format!("{} holds {text:?}", task.display()))?;
+        *times.entry(read("comm")?.trim().to_owned()).or_default() += time;
+    }
+    Ok(times)
 }
 
 /// Gives the focus to an app.

@@ -118,7 +118,10 @@ fn rotate<C: Cast>(mut stage: Stage, work: &Rotation, cast: C, file: &Path) -> R
     let rival = Rival::of(stage.arm)?;
     let own_killer = matches!(stage.arm, Arm::KillOnly | Arm::SwapAll);
     let parts = cast.parts();
-    let line = daemon.is_some().then(Line::connect).transpose()?;
+    let line = match &daemon {
+        Some(daemon) => Some((daemon.pid(), Line::connect()?)),
+        None => None,
+    };
     let mut launcher = Launcher::new(cast, slice, own_killer.then(Killer::start), line);
     sleep(SETTLE);
 

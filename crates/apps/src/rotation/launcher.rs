@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::cgroup::Cgroup;
-use crate::daemon::Line;
+use crate::daemon::{cpu_by_thread, Line};
 use crate::memory::now_ns;
 use crate::process::Process;
 use crate::record::Reporter;
@@ -88,15 +88,23 @@ pub struct Launcher<C: Cast> {
     tally: Tally,
     killer: Option<Killer>,
     daemon: Option<Line>,
+    /// The process of the daemon.
+    daemon_pid: Option<i32>,
     /// What the daemon was told and has not answered yet.
     told: Option<String>,
 }
 
 impl<C: Cast> Launcher<C> {
-    /// A launcher of a cast, none of whom lives yet. Apps are killed by `killer`, if there is one, and `daemon`
-    /// is told who is in front.
-    pub fn new(cast: C, slice: &'static str, killer: Option<Killer>, daemon: Option<Line>) -> Self {
+    /// A launcher of a cast, none of whom lives yet. Apps are killed by `killer`, if there is one, and `daemon`,
+    /// a process and a connection to it, is told who is in front.
+    pub fn new(
+        cast: C,
+        slice: &'static str,
+        killer: Option<Killer>,
+        daemon: Option<(i32, Line)>,
+    ) -> Self {
         let parts = cast.parts();
+        let (daemon_pid, daemon) = daemon.unzip();
         Launcher {
             slice,
             cast,
@@ -106,6 +114,7 @@ impl<C: Cast> Launcher<C> {
             tally: Tally::default(),
             killer,
             daemon,
+            daemon_pid,
             told: None,
         }
     }
@@ -129,6 +138,7 @@ impl<C: Cast> Launcher<C> {
         self.order.retain(|&other| other != index);
         self.order.push(index);
         self.tell_killer();
+        let daemon_before = self.daemon_pid.map(cpu_by_thread).transpose()?;
         let sent_ns = now_ns();
         let cold = self.lives[index].is_none();
         let mut launched = None;
@@ -152,6 +162,10 @@ impl<C: Cast> Launcher<C> {
             format!("{name} died in each of {ATTEMPTS} launches {complaint}")
         })?;
         self.tally.launched(class, first, cold, &launched);
+        let daemon_after = self.daemon_pid.map(cpu_by_thread).transpose()?;
+        if let (false, Some((before, after))) = (first, daemon_before.zip(daemon_after)) {
+            self.tally.daemon_worked(&before, &after);
+        }
         self.hear_daemon()?;
         if let Some(life) = &mut self.lives[index] {
             match self.cast.be_used(&mut life.actor) {

@@ -66,6 +66,9 @@ pub struct Tally {
     classes: BTreeMap<Class, Sums>,
     /// Delays of the round in which every app is launched for the first time.
     first_us: Vec<f64>,
+    /// Processor time of limelightd's threads while an app was launched, in microseconds, by the thread's name.
+    daemon_us: BTreeMap<String, f64>,
+    daemon_launches: u32,
 }
 
 impl Tally {
@@ -88,6 +91,15 @@ impl Tally {
         };
         delays.push(delay_us);
         sums.major_faults += launched.major_faults;
+    }
+
+    /// What each thread of limelightd had used before a launch and after it, in nanoseconds.
+    pub fn daemon_worked(&mut self, before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) {
+        self.daemon_launches += 1;
+        for (thread, after) in after {
+            let used = after.saturating_sub(before.get(thread).copied().unwrap_or(0));
+            *self.daemon_us.entry(thread.clone()).or_default() += used as f64 / 1000.0;
+        }
     }
 
     /// An app died before it was told to.
@@ -122,6 +134,14 @@ impl Tally {
             reporter.sample("launch_us", *delay);
         }
         reporter.value("first_mean_us", mean(&self.first_us));
+        if self.daemon_launches > 0 {
+            let launches = f64::from(self.daemon_launches);
+            let all: f64 = self.daemon_us.values().sum();
+            reporter.value("daemon_launch_us", all / launches);
+            for (thread, us) in &self.daemon_us {
+                reporter.value(format!("daemon_launch_us_{thread}"), us / launches);
+            }
+        }
     }
 }
 
@@ -199,6 +219,9 @@ mod tests {
         };
         tally.ended(Class::Keep, charges);
         tally.ended(Class::Keep, Charges::default());
+        let used = |main| BTreeMap::from([("main".to_owned(), main)]);
+        tally.daemon_worked(&used(1_000), &used(5_000));
+        tally.daemon_worked(&BTreeMap::new(), &used(2_000));
         let mut reporter = Reporter::new("cell");
         tally.report(&mut reporter);
         let value = |name: &str| reporter.values[name];
@@ -211,6 +234,8 @@ mod tests {
             (7.0, 1.0)
         );
         assert_eq!(value("launch_major_faults"), 3.0);
+        assert_eq!(value("daemon_launch_us"), 3.0);
+        assert_eq!(value("daemon_launch_us_main"), 3.0);
         assert_eq!(reporter.series["launch_us"], [30.0, 10.0]);
     }
 }

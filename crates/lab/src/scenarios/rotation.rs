@@ -334,6 +334,7 @@ fn metrics() -> Vec<Metric> {
         metric("launch_mean_us", "mean launch"),
         metric("launch_p50_us", "median launch"),
         metric("launch_p95_us", "95 % of launches"),
+        metric("daemon_launch_us", "of it, limelightd"),
         metric("keep_launch_mean_us", "keep"),
         metric("normal_launch_mean_us", "normal"),
         metric("disposable_launch_mean_us", "disposable"),
