@@ -24,8 +24,9 @@ use tracing::debug;
 
 use crate::doors::same_process;
 
-/// Time between two looks at an app: short at first, while it is getting to work. What had gone
-/// before it became topmost comes back as it is needed, and goes again unless it is locked.
+/// Time between two looks at an app: short at first and as long as there is something new, while it
+/// is getting to work. What had gone before it became topmost comes back as it is needed, and goes
+/// again unless it is locked.
 const SOON: Duration = Duration::from_millis(125);
 const LATE: Duration = Duration::from_secs(16);
 
@@ -115,7 +116,12 @@ fn run(proc: &str, orders: &Receiver<Option<Order>>, shelf: &Mutex<Locked>) {
                 }
                 order = fresh;
             }
-            Err(RecvTimeoutError::Timeout) => pause = (pause * 2).min(LATE),
+            Err(RecvTimeoutError::Timeout) => {
+                pause = match holdings.fresh {
+                    true => (pause / 2).max(SOON),
+                    false => (pause * 2).min(LATE),
+                }
+            }
             Err(RecvTimeoutError::Disconnected) => return,
         }
         let unable = order
@@ -151,6 +157,8 @@ struct Holdings {
     files: BTreeMap<(u64, u64), Holding>,
     bytes: u64,
     full: bool,
+    /// The last look locked something.
+    fresh: bool,
 }
 
 impl Holdings {
@@ -160,6 +168,7 @@ impl Holdings {
         let proc = Proc::open(proc)?;
         let mut cgroups = PageCgroups::open(&proc)?;
         self.full = false;
+        self.fresh = false;
         for &member in &order.members {
             let Some(process) = same_process(&proc, member) else {
                 continue;
@@ -215,6 +224,7 @@ impl Holdings {
                 break;
             }
             file.hold(range)?;
+            self.fresh = true;
             let first = range.offset / page_bytes();
             holding
                 .settled

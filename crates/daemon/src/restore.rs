@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The restore record: what was changed and what was there before.
 //!
-//! Every entry is on disk (`restore.json` in the runtime directory, fsynced) *before* its change is
+//! Every entry is in a file (`restore.json` in the runtime directory) *before* its change is
 //! made, and leaves it only after the change was undone, so that whatever kills the daemon, its
 //! successor, or `limelightd --restore`, can put everything back. An entry whose change was never
 //! made does no harm: a value is put back only while the present one is one that we wrote.
@@ -9,6 +9,7 @@
 //! Things are identified by what cannot be given to a stranger: a cgroup by its inode number, a
 //! process by pid and start time, all of it by the boot.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::Write;
@@ -22,6 +23,9 @@ use tracing::{error, warn};
 pub const FILE_NAME: &str = "restore.json";
 
 const VERSION: u32 = 1;
+
+/// A file of so many bytes is written anew.
+const LONG: u64 = 64 << 10;
 
 /// A cgroup, by path to find it and by inode to be sure.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -307,13 +311,66 @@ impl fmt::Display for Entry {
     }
 }
 
-/// The file's contents.
+/// The file's first line.
 #[derive(Debug, Serialize, Deserialize)]
-struct Record {
+struct Record<'a> {
     version: u32,
-    boot_id: String,
+    boot_id: Cow<'a, str>,
     pid: u32,
-    entries: Vec<Entry>,
+    entries: Cow<'a, [Entry]>,
+}
+
+/// Each later line: what has changed since the one before.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Step<'a> {
+    /// Noted, in the place of what is about the same thing.
+    Intend(Cow<'a, [Entry]>),
+    /// Undone or never made.
+    Forget(Cow<'a, [Entry]>),
+}
+
+impl Step<'_> {
+    fn apply(&self, entries: &mut Vec<Entry>) {
+        match self {
+            Step::Intend(fresh) => {
+                for entry in fresh.iter() {
+                    match entries.iter_mut().find(|known| known.same_thing(entry)) {
+                        Some(known) => *known = entry.clone(),
+                        None => entries.push(entry.clone()),
+                    }
+                }
+            }
+            Step::Forget(gone) => {
+                entries.retain(|known| !gone.iter().any(|entry| known.same_thing(entry)));
+            }
+        }
+    }
+}
+
+/// What a file says, and why the rest of it could not be understood.
+fn read(bytes: &[u8], boot_id: &str) -> (Vec<Entry>, Option<String>) {
+    let mut head = serde_json::Deserializer::from_slice(bytes).into_iter::<Record<'_>>();
+    let mut entries = match head.next() {
+        Some(Ok(record)) if record.version != VERSION => {
+            let why = format!("version {} instead of {VERSION}", record.version);
+            return (Vec::new(), Some(why));
+        }
+        Some(Ok(record)) if record.boot_id != boot_id => return (Vec::new(), None),
+        Some(Ok(record)) => record.entries.into_owned(),
+        Some(Err(error)) => return (Vec::new(), Some(error.to_string())),
+        None => return (Vec::new(), Some("it is empty".to_owned())),
+    };
+    let rest = bytes.get(head.byte_offset()..).unwrap_or_default();
+    for step in serde_json::Deserializer::from_slice(rest).into_iter::<Step<'_>>() {
+        match step {
+            Ok(step) => step.apply(&mut entries),
+            // Who was killed while he wrote it had not made the change yet.
+            Err(error) if error.is_eof() => break,
+            Err(error) => return (entries, Some(error.to_string())),
+        }
+    }
+    (entries, None)
 }
 
 /// The record could not be written, so the change must not be made.
@@ -325,11 +382,18 @@ pub struct NotRecorded {
 }
 
 /// The record, in memory and on disk.
+///
+/// Every change is a line at the end of the file, because an app waits for it: the focus moves in
+/// a dozen of them. It is never synchronised. It has to outlive this process, not the boot.
 #[derive(Debug)]
 pub struct Ledger {
     path: PathBuf,
     boot_id: String,
     entries: Vec<Entry>,
+    /// `None`: the file is written anew at the next change.
+    file: Option<File>,
+    /// Bytes in it.
+    len: u64,
 }
 
 impl Ledger {
@@ -339,19 +403,13 @@ impl Ledger {
     pub fn open(runtime: &Path, boot_id: String) -> Ledger {
         let path = runtime.join(FILE_NAME);
         let entries = match fs::read(&path) {
-            Ok(bytes) => match serde_json::from_slice::<Record>(&bytes) {
-                Ok(record) if record.version != VERSION => {
-                    let why = format!("version {} instead of {VERSION}", record.version);
+            Ok(bytes) => {
+                let (entries, wrong) = read(&bytes, &boot_id);
+                if let Some(why) = wrong {
                     set_aside(&path, &why);
-                    Vec::new()
                 }
-                Ok(record) if record.boot_id != boot_id => Vec::new(),
-                Ok(record) => record.entries,
-                Err(error) => {
-                    set_aside(&path, &error.to_string());
-                    Vec::new()
-                }
-            },
+                entries
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
             Err(error) => {
                 error!("the restore record {} cannot be read: {error}; nothing of a predecessor is put back", path.display());
@@ -362,6 +420,8 @@ impl Ledger {
             path,
             boot_id,
             entries,
+            file: None,
+            len: 0,
         }
     }
 
@@ -373,21 +433,12 @@ impl Ledger {
     /// Notes changes that are about to be made; an entry about the same thing is replaced where it
     /// stands. On an error nothing is noted and nothing may be changed.
     pub fn intend(&mut self, entries: impl IntoIterator<Item = Entry>) -> Result<(), NotRecorded> {
-        let before = self.entries.clone();
-        for entry in entries {
-            match self
-                .entries
-                .iter_mut()
-                .find(|known| known.same_thing(&entry))
-            {
-                Some(known) => *known = entry,
-                None => self.entries.push(entry),
-            }
-        }
-        if self.entries == before {
+        let mut fresh: Vec<Entry> = entries.into_iter().collect();
+        fresh.retain(|entry| !self.entries.contains(entry));
+        if fresh.is_empty() {
             return Ok(());
         }
-        self.save().inspect_err(|_| self.entries = before)
+        self.save(&Step::Intend(fresh.into()))
     }
 
     /// Drops an entry whose change was undone or never made. When that cannot be written the file
@@ -398,13 +449,14 @@ impl Ledger {
 
     /// Drops several entries with one write.
     pub fn forget_all(&mut self, gone: &[Entry]) {
-        let before = self.entries.len();
-        self.entries
-            .retain(|known| !gone.iter().any(|entry| known.same_thing(entry)));
-        if self.entries.len() != before {
-            if let Err(error) = self.save() {
-                warn!("{error}");
-            }
+        let known = |gone: &Entry| self.entries.iter().any(|entry| entry.same_thing(gone));
+        if !gone.iter().any(known) {
+            return;
+        }
+        let step = Step::Forget(gone.into());
+        if let Err(error) = self.save(&step) {
+            warn!("{error}");
+            step.apply(&mut self.entries);
         }
     }
 
@@ -422,30 +474,50 @@ impl Ledger {
         }
     }
 
-    fn save(&self) -> Result<(), NotRecorded> {
+    /// Writes a step down and makes it; neither, on an error.
+    fn save(&mut self, step: &Step<'_>) -> Result<(), NotRecorded> {
+        let written = match &mut self.file {
+            Some(file) if self.len < LONG => append(file, step),
+            _ => self.renew(step),
+        };
+        match written {
+            Ok(bytes) => self.len += bytes,
+            Err(error) => {
+                // Half a line may be at its end.
+                self.file = None;
+                let path = self.path.clone();
+                return Err(NotRecorded { path, error });
+            }
+        }
+        step.apply(&mut self.entries);
+        Ok(())
+    }
+
+    /// Writes the whole file anew, with a step made.
+    fn renew(&mut self, step: &Step<'_>) -> std::io::Result<u64> {
+        let mut entries = self.entries.clone();
+        step.apply(&mut entries);
         let record = Record {
             version: VERSION,
-            boot_id: self.boot_id.clone(),
+            boot_id: self.boot_id.as_str().into(),
             pid: std::process::id(),
-            entries: self.entries.clone(),
+            entries: entries.into(),
         };
-        let write = || -> std::io::Result<()> {
-            let bytes = serde_json::to_vec_pretty(&record)?;
-            let fresh = self.path.with_extension("json.new");
-            let mut file = File::create(&fresh)?;
-            file.write_all(&bytes)?;
-            file.sync_all()?;
-            fs::rename(&fresh, &self.path)?;
-            match self.path.parent() {
-                Some(directory) => File::open(directory)?.sync_all(),
-                None => Ok(()),
-            }
-        };
-        write().map_err(|error| NotRecorded {
-            path: self.path.clone(),
-            error,
-        })
+        let fresh = self.path.with_extension("json.new");
+        let mut file = File::create(&fresh)?;
+        let bytes = append(&mut file, &record)?;
+        fs::rename(&fresh, &self.path)?;
+        (self.file, self.len) = (Some(file), 0);
+        Ok(bytes)
     }
+}
+
+/// Adds a line to a file. Returns how many bytes it has.
+fn append(file: &mut File, line: &impl Serialize) -> std::io::Result<u64> {
+    let mut bytes = serde_json::to_vec(line)?;
+    bytes.push(b'\n');
+    file.write_all(&bytes)?;
+    Ok(bytes.len() as u64)
 }
 
 fn set_aside(path: &Path, why: &str) {
@@ -489,6 +561,48 @@ mod tests {
             [limit(1, &["5", "7"]), limit(2, &["6"])]
         );
         assert_eq!(Ledger::open(temp.path(), "next".into()).entries(), []);
+    }
+
+    #[test]
+    fn a_long_file_is_written_anew() {
+        let temp = tempfile::tempdir().unwrap();
+        let mut ledger = Ledger::open(temp.path(), "boot".into());
+        ledger.intend([limit(1, &["5"])]).unwrap();
+        let mut longest = 0;
+        for value in 0..2000 {
+            ledger.intend([limit(2, &[&value.to_string()])]).unwrap();
+            longest = longest.max(fs::metadata(temp.path().join(FILE_NAME)).unwrap().len());
+        }
+        assert!((LONG..2 * LONG).contains(&longest), "{longest}");
+        let successor = Ledger::open(temp.path(), "boot".into());
+        assert_eq!(successor.entries(), [limit(1, &["5"]), limit(2, &["1999"])]);
+    }
+
+    #[test]
+    fn a_line_that_was_not_finished_is_no_change() {
+        let temp = tempfile::tempdir().unwrap();
+        let mut ledger = Ledger::open(temp.path(), "boot".into());
+        ledger.intend([limit(1, &["5"])]).unwrap();
+        let whole = fs::read(temp.path().join(FILE_NAME)).unwrap().len();
+        ledger.intend([limit(2, &["6"])]).unwrap();
+        let bytes = fs::read(temp.path().join(FILE_NAME)).unwrap();
+        for len in whole..bytes.len() - 2 {
+            let (entries, wrong) = read(&bytes[..len], "boot");
+            assert_eq!((entries, wrong), (vec![limit(1, &["5"])], None), "{len}");
+        }
+    }
+
+    #[test]
+    fn what_follows_a_line_that_makes_no_sense_is_left() {
+        let temp = tempfile::tempdir().unwrap();
+        let mut ledger = Ledger::open(temp.path(), "boot".into());
+        ledger.intend([limit(1, &["5"])]).unwrap();
+        let mut text = fs::read_to_string(temp.path().join(FILE_NAME)).unwrap();
+        text.push_str("{\"what\":[]}\n");
+        fs::write(temp.path().join(FILE_NAME), text).unwrap();
+        let successor = Ledger::open(temp.path(), "boot".into());
+        assert_eq!(successor.entries(), [limit(1, &["5"])]);
+        assert!(temp.path().join("restore.json.corrupt").exists());
     }
 
     #[test]
