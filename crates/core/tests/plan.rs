@@ -194,14 +194,15 @@ prop_compose! {
         others in prop_oneof![3 => 0..64 * MIB, 1 => any::<u64>()],
         budget_percent in 1..=90u8,
         oom_points in prop_oneof![Just(0u16), 1..=1000u16],
-        flags in any::<[bool; 8]>(),
+        flags in any::<[bool; 9]>(),
         lowered_steps in 0..=STEPS,
         locked_bytes in 0..64 * MIB,
         device_members in 0..6u32,
         ceiling in prop::option::of(0..512 * MIB),
         demand in prop::option::of(any::<u64>()),
     ) -> Snapshot {
-        let [enabled, mglru, memory_controller, device, may_adopt, readahead, premap, lock] = flags;
+        let [enabled, mglru, memory_controller, device, may_adopt, readahead, premap, lock, settled] =
+            flags;
         let mut settings = Settings::default();
         settings.protect.enabled = enabled;
         settings.protect.budget_percent = budget_percent;
@@ -229,6 +230,7 @@ prop_compose! {
             lowered_steps,
             protected_by_others: others,
             locked_bytes,
+            settled,
             ..Snapshot::default()
         }
     }
@@ -305,6 +307,8 @@ proptest! {
         };
         prop_assert!(limit(&with(0, steps + 1)) < limit(&with(0, steps)));
         prop_assert_eq!(limit(&with(0, STEPS)), None);
+        let early = Snapshot { settled: false, ..with(0, 0) };
+        prop_assert_eq!(limit(&early), None);
         let budget = with(held, 0).budget();
         prop_assert!(limit(&with(held, 0)).unwrap_or(0) <= budget.saturating_sub(held));
         let before = reserve_of(&plan(&Event::Topmost, &with(held, 0)));
@@ -346,6 +350,7 @@ fn viewer(usage: Usage, lowered_steps: u8) -> Snapshot {
         lru: Lru::MultiGen,
         memory_controller: true,
         lowered_steps,
+        settled: true,
         topmost: Some(Measured {
             app,
             members: vec![process(1)],

@@ -79,7 +79,7 @@ impl Daemon {
             return;
         }
         // Before anybody is forgotten.
-        self.note_oom_kills(pressure::oom_kills(&self.doors));
+        self.note_oom_kills(pressure::oom_kills(&pressure::counters(&self.doors)));
         // What was made a moment ago may hold nobody yet.
         if self.new_units.take() {
             self.household.look_by(at + LOOK_EVERY);

@@ -127,7 +127,7 @@ impl Daemon {
 
     fn thresholds(&self) -> Thresholds {
         // Of what the kernel, a driver or mlock() holds no app ever has anything.
-        let memory = pressure::memory(&self.doors);
+        let memory = pressure::memory_now(&self.doors);
         let total = match memory.reachable {
             0 => memory.total,
             reachable => reachable.min(memory.total),
@@ -234,15 +234,17 @@ impl Daemon {
     /// Plans for the apps that are not in front, and for nobody else.
     pub(crate) fn refresh_swap(&mut self, event: Event) {
         let at = now();
-        self.last.memory = pressure::memory(&self.doors);
+        let counters = pressure::counters(&self.doors);
+        self.last.memory = pressure::memory(&self.doors, &counters);
         self.last.shortage = self.actuators.shortage();
-        self.last.storage = self.household.storage.look(&self.doors, at);
+        self.last.storage = self.household.storage.look(&self.doors, &counters, at);
         self.last.apps = self.apps.by_use().into_iter().cloned().collect();
         self.last.previous = self.household.previous();
         self.last.settled = self.is_settled(at);
         let snapshot = std::mem::take(&mut self.last);
-        let steps = swap::withdraw(&event, &snapshot);
-        let steps = steps.into_iter().chain(swap::grant(&event, &snapshot));
+        let steps = swap::withdraw(&event, &snapshot).into_iter();
+        let steps = steps.chain(swap::bring_back(&event, &snapshot));
+        let steps = steps.chain(swap::grant(&event, &snapshot));
         let actions: Vec<Action> = steps.map(Action::Swap).collect();
         for action in &actions {
             let context = Context {

@@ -188,7 +188,8 @@ impl Daemon {
     }
 
     fn snapshot(&mut self) -> Snapshot {
-        let memory = pressure::memory(&self.doors);
+        let counters = pressure::counters(&self.doors);
+        let memory = pressure::memory(&self.doors, &counters);
         let lru = pressure::lru(&self.doors);
         let topmost = self
             .topmost
@@ -225,7 +226,7 @@ impl Daemon {
         if let Some(guard) = &self.actuators.guard {
             guard.set_kept(cache.unwrap_or(0));
         }
-        let reading = pressure::reading(&self.doors, now(), memory, cache.unwrap_or(0));
+        let reading = pressure::reading(&self.doors, &counters, now(), memory, cache.unwrap_or(0));
         self.pressure.observe(reading);
         self.note_oom_kills(reading.oom_kills);
         let not_adoptable = topmost
@@ -280,7 +281,7 @@ impl Daemon {
             settled: self.is_settled(now()),
             previous: self.household.previous(),
             shortage: self.actuators.shortage(),
-            storage: self.household.storage.look(&self.doors, now()),
+            storage: self.household.storage.look(&self.doors, &counters, now()),
         }
     }
 

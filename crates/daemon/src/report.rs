@@ -274,7 +274,7 @@ impl Daemon {
     }
 
     fn memory_status(&self, stalled: Option<Stall>) -> MemoryStatus {
-        let memory = pressure::memory(&self.doors);
+        let memory = pressure::memory_now(&self.doors);
         let guard = self.actuators.guard.as_ref();
         let shortage = guard.map(|guard| guard.shortage());
         MemoryStatus {

@@ -14,6 +14,7 @@ mod window;
 
 use common::{names, Machine};
 use limelight_core::control::{ErrorCode, Outcome, Response, Role, State};
+use limelight_daemon::restore::Entry;
 
 /// Two apps with cgroups of their own, two levels deep.
 fn two_apps() -> (Machine, common::App, common::App) {
@@ -269,11 +270,9 @@ fn a_reservation_that_a_reload_took_away_is_made_again_a_few_times() {
     // Whoever insists has his way.
     machine.write(&leaf, "0\n");
     daemon.until("it is theirs", |_| {
-        let record: serde_json::Value =
-            serde_json::from_str(&machine.read("run/restore.json")).unwrap();
-        let entries = record["entries"].as_array().unwrap();
-        !entries.iter().any(|entry| {
-            entry["knob"] == "memory.min" && entry["cgroup"]["path"] == format!("/{A}")
+        !machine.recorded().iter().any(|entry| {
+            matches!(entry, Entry::Limit { cgroup, knob, .. }
+                if knob == "memory.min" && cgroup.path == format!("/{A}"))
         })
     });
     assert_eq!(machine.read(&leaf), "0");
@@ -395,9 +394,8 @@ fn children_that_inherited_a_lowered_value_are_put_back_too() {
     let late = std::cell::Cell::new(0);
     daemon.until("the child is a member", |_| {
         late.set(late.get() + 1);
-        machine
-            .read("run/restore.json")
-            .contains(&format!("\"pid\": {}", child.pid))
+        let of_child = |entry: &Entry| entry.process().is_some_and(|id| id.pid == child.pid);
+        machine.recorded().iter().any(of_child)
     });
     daemon.focus_none();
     assert_eq!(
@@ -413,9 +411,9 @@ fn a_dry_run_says_everything_and_does_nothing() {
     let (machine, a, _b) = two_apps();
     let mut daemon = machine.start_with(|options| options.dry_run = true);
     daemon.focus(a.pid);
-    let status = daemon.status();
+    // Shared pages are not locked before the app has got to work.
+    let status = daemon.until_status("all of it is planned", |status| status.changes.len() == 4);
     assert!(status.dry_run);
-    assert_eq!(status.changes.len(), 4, "{:?}", status.changes);
     assert!(status
         .changes
         .iter()

@@ -1,43 +1,47 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The kernel's "flat keyed" files: `memory.stat`, `memory.events`, `/proc/vmstat`, `/proc/meminfo`.
 
-use std::collections::BTreeMap;
-
 /// Values by name. Lines that are not `NAME NUMBER` are left out, so a value that a later kernel
 /// writes in another way is absent, not wrong.
+///
+/// It is the text itself: of a hundred lines hardly ever more than five are asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Keyed(BTreeMap<Box<str>, u64>);
+pub struct Keyed(Box<str>);
 
 impl Keyed {
-    /// Parses lines of `NAME NUMBER`, with or without a colon behind the name; what follows the
+    /// Takes lines of `NAME NUMBER`, with or without a colon behind the name; what follows the
     /// number (a unit) is not looked at.
     pub fn parse(text: &str) -> Self {
-        let values = text.lines().filter_map(|line| {
-            let mut words = line.split_ascii_whitespace();
-            let name = words.next()?;
-            let name = name.strip_suffix(':').unwrap_or(name);
-            Some((name.into(), words.next()?.parse().ok()?))
-        });
-        Keyed(values.collect())
+        Keyed(text.into())
     }
 
-    /// The value of that name; `None` where the kernel does not have it.
+    /// The value of that name, the last one; `None` where the kernel does not have it.
     pub fn get(&self, name: &str) -> Option<u64> {
-        self.0.get(name).copied()
+        let lines = self.0.lines().rev().filter(|line| line.starts_with(name));
+        let mut values = lines.filter_map(value);
+        values.find_map(|(known, value)| (known == name).then_some(value))
     }
 
     /// All names that start so, with their values, in alphabetic order.
-    pub fn with_prefix<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, u64)> {
-        self.0
-            .iter()
-            .filter(move |(name, _)| name.starts_with(prefix))
-            .map(|(name, value)| (&**name, *value))
+    pub fn with_prefix<'a>(&'a self, prefix: &str) -> impl Iterator<Item = (&'a str, u64)> {
+        let lines = self.0.lines().rev().filter(|line| line.starts_with(prefix));
+        let mut values: Vec<_> = lines.filter_map(value).collect();
+        values.sort_by_key(|(name, _)| *name);
+        values.dedup_by_key(|(name, _)| *name);
+        values.into_iter()
     }
 
     /// True when there was no line of the expected form.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        !self.0.lines().any(|line| value(line).is_some())
     }
+}
+
+fn value(line: &str) -> Option<(&str, u64)> {
+    let mut words = line.split_ascii_whitespace();
+    let name = words.next()?;
+    let name = name.strip_suffix(':').unwrap_or(name);
+    Some((name, words.next()?.parse().ok()?))
 }
 
 #[cfg(test)]

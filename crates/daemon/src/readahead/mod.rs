@@ -245,7 +245,7 @@ impl Readahead {
         }
         opens.spend(0, execs, false, now);
         for replay in replays {
-            let room = room(&pressure::memory(doors), self.lowered_steps);
+            let room = room(&pressure::memory_now(doors), self.lowered_steps);
             if room == 0 {
                 let program = &replay.program;
                 info!("the start of {program} is not read ahead: memory is short");
@@ -385,7 +385,7 @@ impl Readahead {
             .room
             .filter(|(_, at)| now.saturating_sub(*at) < MEMORY_EVERY);
         let (mut left, at) =
-            known.unwrap_or_else(|| (room(&pressure::memory(doors), self.lowered_steps), now));
+            known.unwrap_or_else(|| (room(&pressure::memory_now(doors), self.lowered_steps), now));
         if streams {
             let means = (&readers.streams, queue_of(&self.eyes));
             self.streams

@@ -6,6 +6,7 @@ use std::time::Duration;
 use limelight_core::control::{MemoryThen, Stall, Stalls};
 use limelight_core::model::pressure::{Memory, Reading};
 use limelight_core::model::Lru;
+use limelight_sys::keyed::Keyed;
 use limelight_sys::lru_gen::Reclaim;
 use limelight_sys::meminfo::page_bytes;
 use limelight_sys::psi::{Pressure, StallKind, Trigger};
@@ -69,15 +70,18 @@ impl PressureSource {
     }
 }
 
+/// The kernel's counters now; none where they cannot be read. To make them takes it longer than
+/// anything else here, so they are read once and handed on.
+pub fn counters(doors: &Doors) -> Keyed {
+    doors.proc.vmstat().unwrap_or_default()
+}
+
 /// The machine's memory now.
-pub fn memory(doors: &Doors) -> Memory {
+pub fn memory(doors: &Doors, counters: &Keyed) -> Memory {
     let info = doors.proc.meminfo().unwrap_or_default();
     // An app does not lose its share because the others went to zram for its sake.
-    let compressed = doors
-        .proc
-        .vmstat()
-        .ok()
-        .and_then(|vmstat| vmstat.get("nr_zspages"))
+    let compressed = counters
+        .get("nr_zspages")
         .map_or(0, |pages| pages.saturating_mul(page_bytes()));
     Memory {
         total: info.total_bytes.unwrap_or(0),
@@ -89,6 +93,11 @@ pub fn memory(doors: &Doors) -> Memory {
         swap_total: info.swap_total_bytes.unwrap_or(0),
         swap_free: info.swap_free_bytes.unwrap_or(0),
     }
+}
+
+/// The same, for whoever wants no other counter.
+pub fn memory_now(doors: &Doors) -> Memory {
+    memory(doors, &counters(doors))
 }
 
 /// The machine's memory now, for the history.
@@ -107,7 +116,13 @@ pub fn memory_then(doors: &Doors) -> MemoryThen {
 }
 
 /// Everything that the pressure model wants to know.
-pub fn reading(doors: &Doors, at: Duration, memory: Memory, protected_cache: u64) -> Reading {
+pub fn reading(
+    doors: &Doors,
+    counters: &Keyed,
+    at: Duration,
+    memory: Memory,
+    protected_cache: u64,
+) -> Reading {
     let stalled = Pressure::read(doors.proc.dir(), FILE)
         .ok()
         .and_then(|pressure| pressure.full);
@@ -116,16 +131,13 @@ pub fn reading(doors: &Doors, at: Duration, memory: Memory, protected_cache: u64
         memory,
         protected_cache,
         stalled: stalled.map(|stall| Duration::from_micros(stall.total_us)),
-        oom_kills: oom_kills(doors),
+        oom_kills: oom_kills(counters),
     }
 }
 
 /// Processes that the kernel's OOM killer has killed since boot.
-pub fn oom_kills(doors: &Doors) -> u64 {
-    let vmstat = doors.proc.vmstat().ok();
-    vmstat
-        .and_then(|vmstat| vmstat.get("oom_kill"))
-        .unwrap_or(0)
+pub fn oom_kills(counters: &Keyed) -> u64 {
+    counters.get("oom_kill").unwrap_or(0)
 }
 
 /// What programs wait for, for `status`.

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use limelight_core::model::storage::{Area, Compressed, Medium, Storage};
+use limelight_sys::keyed::Keyed;
 use limelight_sys::meminfo::page_bytes;
 use limelight_sys::swap::{Spin, SwapMedium, Zswap};
 
@@ -27,7 +28,7 @@ pub struct StorageSource {
 
 impl StorageSource {
     /// Looks at the swap areas. What cannot be read is not there.
-    pub fn look(&mut self, doors: &Doors, at: Duration) -> Storage {
+    pub fn look(&mut self, doors: &Doors, counters: &Keyed, at: Duration) -> Storage {
         let mut storage = Storage {
             read_rate: self.read_rate,
             ..Storage::default()
@@ -55,8 +56,7 @@ impl StorageSource {
         }
         let zswap = Zswap::read(&doors.sys, &doors.proc);
         storage.zswap = zswap.is_ok_and(|zswap| zswap.enabled);
-        let vmstat = doors.proc.vmstat().ok();
-        let pages = vmstat.and_then(|vmstat| vmstat.get("pswpout"));
+        let pages = counters.get("pswpout");
         let out = pages.unwrap_or(0).saturating_mul(page_bytes());
         // The kernel counts what goes to zram too, which wears nothing out.
         let worn = storage

@@ -15,6 +15,7 @@ use limelight_core::control::{Explain, Response, Status};
 use limelight_daemon::config::Origin;
 use limelight_daemon::daemon::{Daemon, Options};
 use limelight_daemon::doors::Roots;
+use limelight_daemon::restore::{Entry, Ledger};
 
 /// Long enough for anything; what takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -75,6 +76,13 @@ impl Machine {
     /// Writes a file.
     pub fn write(&self, relative: &str, text: &str) {
         fs::write(self.path(relative), text).unwrap();
+    }
+
+    /// What the restore record says.
+    pub fn recorded(&self) -> Vec<Entry> {
+        Ledger::open(&self.path("run"), String::new())
+            .entries()
+            .to_vec()
     }
 
     /// Reads a file, trimmed.
@@ -304,6 +312,19 @@ impl Running<'_> {
         let deadline = Instant::now() + PATIENCE;
         while !holds(&mut self.daemon) {
             assert!(Instant::now() < deadline, "never: {what}");
+            self.daemon.turn(Some(Duration::from_millis(20))).unwrap();
+        }
+    }
+
+    /// Turns until the status is as it should be.
+    pub fn until_status(&mut self, what: &str, holds: impl Fn(&Status) -> bool) -> Status {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let status = self.status();
+            if holds(&status) {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "never: {what}: {status:?}");
             self.daemon.turn(Some(Duration::from_millis(20))).unwrap();
         }
     }

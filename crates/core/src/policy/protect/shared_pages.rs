@@ -10,6 +10,9 @@
 //! A lock does not give way by itself, so it is small: a quarter of the budget at the most, no more
 //! than the app's own memory leaves of the budget, and less with every step that the pressure
 //! model asks for. The reservation comes first: nothing is taken from it.
+//!
+//! To find the pages takes milliseconds of a processor, so nothing is locked for an app that is
+//! still getting to work.
 
 use crate::model::pressure::STEPS;
 use crate::model::snapshot::{Locking, Measured, Snapshot};
@@ -43,12 +46,12 @@ pub(super) fn wanted(snapshot: &Snapshot, topmost: &Measured) -> Option<Locking>
 
 /// The step to it from what is in force.
 pub(super) fn lock(snapshot: &Snapshot, topmost: &Measured) -> Option<Step> {
-    let wanted = wanted(snapshot, topmost)?;
-    let settled = |current: &Locking| {
+    let wanted = wanted(snapshot, topmost).filter(|_| snapshot.settled)?;
+    let in_place = |current: &Locking| {
         let same = wanted.limit.abs_diff(current.limit) <= current.limit / SLACK;
         current.app == wanted.app && current.members == wanted.members && same
     };
-    if snapshot.in_force.locked.as_ref().is_some_and(settled) {
+    if snapshot.in_force.locked.as_ref().is_some_and(in_place) {
         return None;
     }
     Some(Step::Lock { locking: wanted })

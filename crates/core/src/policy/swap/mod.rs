@@ -183,7 +183,6 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
         return Vec::new();
     }
     let mut steps = Vec::new();
-    steps.extend(bring_back(snapshot));
     for (known, rule) in eligible::exempt(snapshot) {
         let (app, home) = (known.key(), known.found.app.own_home());
         if let Some(home) = home.filter(|_| !snapshot.in_force.swapping.exempt.contains(&app)) {
@@ -205,8 +204,12 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     steps
 }
 
-/// The app that came to the front gets its memory back, once.
-fn bring_back(snapshot: &Snapshot) -> Option<Step> {
+/// The app that came to the front gets its memory back, once. The disk is at work on it while
+/// everything else is done for the app.
+pub fn bring_back(event: &Event, snapshot: &Snapshot) -> Option<Step> {
+    if off(event, snapshot) {
+        return None;
+    }
     let known = snapshot.known_topmost()?;
     let app = known.key();
     let most = snapshot.settings.swap.prefault;

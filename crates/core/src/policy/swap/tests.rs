@@ -339,9 +339,10 @@ fn an_app_that_comes_back_gets_its_memory_once() {
         members: Vec::new(),
         most: 50 * MIB,
     };
-    assert!(grant(&Event::Topmost, &machine).contains(&back));
+    assert_eq!(bring_back(&Event::Topmost, &machine), Some(back));
+    assert_eq!(bring_back(&Event::Stop, &machine), None);
     machine.in_force.swapping.returned = Some(key(0));
-    assert!(!grant(&Event::Topmost, &machine).contains(&back));
+    assert_eq!(bring_back(&Event::Topmost, &machine), None);
 }
 
 #[test]
