@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Where the daemon looks: the running system, or a tree that a test made.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
 
 use limelight_core::control::RUNTIME_DIR;
 use limelight_core::model::ProcessId;
@@ -11,6 +14,7 @@ use limelight_sys::dir::Dir;
 use limelight_sys::mountinfo;
 use limelight_sys::proc::Proc;
 use limelight_sys::process::Process;
+use limelight_sys::tree::ProcessTree;
 
 use crate::exit::Failure;
 
@@ -92,7 +96,12 @@ pub struct Doors {
     pub cgroups: Hierarchy,
     /// The paths.
     pub roots: Roots,
+    lately: RefCell<Option<(Duration, Rc<ProcessTree>)>>,
 }
+
+/// All processes are not looked at again within this time, unless one is looked for that may be
+/// younger: two mechanisms that are taken back one after the other look for the same children.
+const LATELY: Duration = Duration::from_millis(10);
 
 impl Doors {
     /// Opens them.
@@ -112,7 +121,24 @@ impl Doors {
             sys,
             cgroups,
             roots,
+            lately: RefCell::default(),
         })
+    }
+
+    /// All processes, as of now; none where they cannot be listed.
+    pub fn tree(&self) -> Rc<ProcessTree> {
+        let tree = Rc::new(self.proc.tree().unwrap_or_default());
+        self.lately.replace(Some((now(), Rc::clone(&tree))));
+        tree
+    }
+
+    /// All processes, as of the last ten milliseconds.
+    pub fn tree_lately(&self) -> Rc<ProcessTree> {
+        let known = self.lately.borrow().clone();
+        match known {
+            Some((at, tree)) if now().saturating_sub(at) < LATELY => tree,
+            _ => self.tree(),
+        }
     }
 
     /// Opens a process and says which one it is.

@@ -154,9 +154,14 @@ impl Daemon {
             }
         }
         // Whether it may go to swap at all must be known before it takes memory.
-        let unknown = front
+        let stranger = front
             .as_ref()
-            .is_some_and(|app| self.apps.get(app.key).is_none());
+            .filter(|app| self.config.settings.swap.enabled && self.apps.get(app.key).is_none());
+        let met = stranger.and_then(|app| self.app_source.meet(&self.doors, app));
+        let unknown = stranger.is_some() && met.is_none();
+        if let Some(found) = met {
+            self.apps.meet(found, at);
+        }
         if unknown {
             self.app_source.forget_look();
         }

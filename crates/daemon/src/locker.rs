@@ -22,6 +22,7 @@ use limelight_sys::proc::Proc;
 use limelight_sys::process::Process;
 use tracing::debug;
 
+use crate::daemon::give_way;
 use crate::doors::same_process;
 
 /// Time between two looks at an app: short at first and as long as there is something new, while it
@@ -96,6 +97,8 @@ impl Locker {
 }
 
 fn run(proc: &str, orders: &Receiver<Option<Order>>, shelf: &Mutex<Locked>) {
+    // To find the pages takes longer than to lock them, and all that time the app is already there.
+    give_way();
     let mut order: Option<Order> = None;
     let mut holdings = Holdings::default();
     let mut pause = SOON;

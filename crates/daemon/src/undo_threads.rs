@@ -6,6 +6,9 @@
 //! their creator was given, so they are looked for until none is left.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use limelight_sys::tree::ProcessTree;
 
 use limelight_core::model::ProcessId;
 use limelight_sys::process::Process;
@@ -74,7 +77,7 @@ pub fn restore(doors: &Doors, entries: Vec<Entry>) -> Vec<(Entry, Undone)> {
     }
     let slice = own_slice_ns();
     // Before anything is put back: afterwards nothing tells whose child was given what.
-    let mut inherited = heirs(doors, &entries, slice);
+    let mut inherited = heirs(doors, &entries, slice, Doors::tree_lately);
     let results: Vec<(Entry, Undone)> = entries
         .into_iter()
         .map(|entry| {
@@ -92,7 +95,7 @@ pub fn restore(doors: &Doors, entries: Vec<Entry>) -> Vec<(Entry, Undone)> {
                 debug!("what a child inherited stays: {error}");
             }
         }
-        inherited = heirs(doors, &entries, slice);
+        inherited = heirs(doors, &entries, slice, Doors::tree);
     }
     results
 }
@@ -165,8 +168,13 @@ pub fn wanted(tuned: &Tuned, found: Asking) -> (Asking, Vec<String>) {
 }
 
 /// Threads that are not recorded but ask for exactly what one that is was given: they can only have
-/// inherited it. Each with what it would ask for without us.
-pub fn heirs(doors: &Doors, entries: &[Entry], slice: u64) -> Vec<Tuned> {
+/// inherited it. Each with what it would ask for without us. `look` finds all processes.
+pub fn heirs(
+    doors: &Doors,
+    entries: &[Entry],
+    slice: u64,
+    look: impl FnOnce(&Doors) -> Rc<ProcessTree>,
+) -> Vec<Tuned> {
     let recorded: BTreeMap<i32, (ProcessId, &[Tuned])> = entries
         .iter()
         .filter_map(|entry| match entry {
@@ -179,7 +187,7 @@ pub fn heirs(doors: &Doors, entries: &[Entry], slice: u64) -> Vec<Tuned> {
     if recorded.is_empty() {
         return Vec::new();
     }
-    let tree = doors.proc.tree().unwrap_or_default();
+    let tree = look(doors);
     let alive = |id: ProcessId| {
         tree.get(id.pid)
             .is_some_and(|stat| stat.start_ticks == id.starttime)

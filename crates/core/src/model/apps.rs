@@ -97,6 +97,16 @@ pub struct Known {
 }
 
 impl Known {
+    fn new(found: Found, last_topmost: Option<Duration>, now: Duration) -> Known {
+        Known {
+            appeared: found.started.min(now),
+            last_topmost,
+            low: (now, found.memory.allocated()),
+            before: found.memory.allocated(),
+            found,
+        }
+    }
+
     /// Identity.
     pub fn key(&self) -> AppKey {
         self.found.app.key
@@ -148,13 +158,7 @@ impl Apps {
             let key = found.app.key;
             let known = match gone.remove(&key) {
                 Some(known) => follow(known, found, now),
-                None => Known {
-                    appeared: found.started.min(now),
-                    last_topmost: self.fronts.get(&key).copied(),
-                    low: (now, found.memory.allocated()),
-                    before: found.memory.allocated(),
-                    found,
-                },
+                None => Known::new(found, self.fronts.get(&key).copied(), now),
             };
             self.known.insert(key, known);
         }
@@ -162,6 +166,15 @@ impl Apps {
             self.fronts.remove(key);
         }
         gone.into_values().collect()
+    }
+
+    /// Takes in an app that nobody has looked for yet.
+    pub fn meet(&mut self, found: Found, now: Duration) {
+        let key = found.app.key;
+        let last_topmost = self.fronts.get(&key).copied();
+        self.known
+            .entry(key)
+            .or_insert_with(|| Known::new(found, last_topmost, now));
     }
 
     /// One app.
@@ -246,6 +259,22 @@ mod tests {
         let gone = apps.observe(vec![found(2, 1)], S(6));
         assert_eq!(gone.len(), 2);
         assert_eq!(order(&apps), ["app2"]);
+    }
+
+    #[test]
+    fn an_app_that_was_met_is_one_that_was_found() {
+        let mut apps = Apps::default();
+        apps.was_topmost(key(2), S(1));
+        apps.observe(vec![found(1, 1)], S(2));
+        apps.meet(found(2, 1), S(3));
+        assert_eq!(order(&apps), ["app2", "app1"]);
+        assert_eq!(apps.get(key(2)).unwrap().last_topmost, Some(S(1)));
+        // What is known of somebody is not forgotten.
+        apps.meet(found(1, 50), S(4));
+        assert_eq!(apps.get(key(1)).unwrap().grown(), 0);
+        assert!(apps
+            .observe(vec![found(1, 1), found(2, 1)], S(5))
+            .is_empty());
     }
 
     #[test]

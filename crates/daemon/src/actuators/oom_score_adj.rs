@@ -10,6 +10,7 @@ use limelight_core::model::{AppKey, ProcessId};
 
 use super::changes::Reach;
 use super::{Actuators, Context};
+use crate::doors::Doors;
 use crate::restore::{Entry, Place};
 use crate::undo::{heirs, undo, Undone};
 
@@ -75,7 +76,7 @@ impl Actuators {
             .filter(scores)
             .cloned()
             .collect();
-        let mut inherited = heirs(doors, &recorded);
+        let mut inherited = heirs(doors, &recorded, Doors::tree_lately);
         inherited.sort_unstable();
 
         let mut fresh = Vec::new();

@@ -22,6 +22,7 @@ use limelight_core::policy::readahead::{follows_streams, room};
 use limelight_core::settings::ReadaheadSettings;
 use limelight_sys::fanotify::Fanotify;
 use limelight_sys::files::FileStat;
+use limelight_sys::keyed::Keyed;
 use tracing::{debug, info, warn};
 
 use crate::answers::{answers, Answers, Reply};
@@ -35,7 +36,7 @@ use streams::Streams;
 use waits::Waits;
 
 /// How often memory is looked at while streams are read: a look costs more than a stream's own.
-const MEMORY_EVERY: Duration = Duration::from_millis(20);
+const MEMORY_EVERY: Duration = Duration::from_millis(100);
 
 /// Buffers of opens that are taken together, some 160 events each.
 const BUFFERS: usize = 32;
@@ -384,8 +385,9 @@ impl Readahead {
         let known = self
             .room
             .filter(|(_, at)| now.saturating_sub(*at) < MEMORY_EVERY);
-        let (mut left, at) =
-            known.unwrap_or_else(|| (room(&pressure::memory_now(doors), self.lowered_steps), now));
+        // What is in zram is no room, so the kernel need not count it.
+        let memory = || pressure::memory(doors, &Keyed::default());
+        let (mut left, at) = known.unwrap_or_else(|| (room(&memory(), self.lowered_steps), now));
         if streams {
             let means = (&readers.streams, queue_of(&self.eyes));
             self.streams

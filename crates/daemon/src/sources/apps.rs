@@ -169,40 +169,53 @@ impl AppsSource {
         self.overrides.retain(|key, _| alive.contains(key));
         for app in &sighted {
             self.describe(doors, app);
-            if let Some(details) = self.details.get_mut(&app.key) {
-                details.identity.asks = asks(app.group.as_ref(), details.variable);
-            }
         }
         let mut in_use: Vec<(i32, Use)> = uses::inhibitors(&doors.roots.inhibit);
         in_use.extend(uses::sounding(&doors.proc));
         let untouchable = Untouchable::new(doors, helpers, &sighted);
         let found = sighted.iter().filter_map(|app| {
-            let details = self.details.get(&app.key)?;
             let told = announced.iter().filter(|(id, _)| app.has(*id));
             let seen = in_use.iter().filter(|(pid, _)| app.has_pid(*pid));
             let told = told.map(|(_, what)| *what);
             let mut uses: Vec<Use> = told.chain(seen.map(|(_, what)| *what)).collect();
             uses.sort_unstable();
             uses.dedup();
-            Some(Found {
-                app: App {
-                    key: app.key,
-                    name: details.name.clone(),
-                    process: Some(details.main),
-                    home: app.home.clone(),
-                },
-                uid: details.uid,
-                started: clock::ticks(details.main.starttime),
-                class: self.class(app, &details.identity),
-                uses,
-                untouchable: untouchable
-                    .why(doors, app)
-                    .or_else(|| details.untouchable.clone()),
-                memory: memory(doors, app),
-                members: app.members.iter().map(|member| member.id).collect(),
-            })
+            self.found(doors, app, uses, untouchable.why(doors, app))
         });
         found.collect()
+    }
+
+    /// Looks at one app that has just come to the front, and at nobody else. Whoever is in front is
+    /// in use and not touched, so why else he might be is left to the next look.
+    pub fn meet(&mut self, doors: &Doors, app: &App) -> Option<Found> {
+        let app = sight::one(doors, app)?;
+        self.describe(doors, &app);
+        self.found(doors, &app, Vec::new(), None)
+    }
+
+    fn found(
+        &self,
+        doors: &Doors,
+        app: &Sighted,
+        uses: Vec<Use>,
+        untouchable: Option<String>,
+    ) -> Option<Found> {
+        let details = self.details.get(&app.key)?;
+        Some(Found {
+            app: App {
+                key: app.key,
+                name: details.name.clone(),
+                process: Some(details.main),
+                home: app.home.clone(),
+            },
+            uid: details.uid,
+            started: clock::ticks(details.main.starttime),
+            class: self.class(app, &details.identity),
+            uses,
+            untouchable: untouchable.or_else(|| details.untouchable.clone()),
+            memory: memory(doors, app),
+            members: app.members.iter().map(|member| member.id).collect(),
+        })
     }
 
     fn class(&self, app: &Sighted, identity: &Identity) -> Reasoned {
@@ -221,8 +234,16 @@ impl AppsSource {
         }
     }
 
-    /// Learns what an app is, when it is a new one or runs another program.
+    /// Learns what an app is, and what it asks for now.
     fn describe(&mut self, doors: &Doors, app: &Sighted) {
+        self.learn(doors, app);
+        if let Some(details) = self.details.get_mut(&app.key) {
+            details.identity.asks = asks(app.group.as_ref(), details.variable);
+        }
+    }
+
+    /// Learns what an app is, when it is a new one or runs another program.
+    fn learn(&mut self, doors: &Doors, app: &Sighted) {
         let Some(main) = app.main() else {
             return;
         };

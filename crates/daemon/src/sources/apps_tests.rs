@@ -4,6 +4,7 @@ use super::*;
 use crate::doors::Roots;
 use limelight_core::model::class::Rule;
 use limelight_core::model::Home;
+use limelight_sys::cgroup::CgroupPath;
 use std::fs;
 use std::os::unix::fs::symlink;
 
@@ -95,6 +96,23 @@ impl Fixture {
         self.look(&mut self.source(Classes::default()))
     }
 
+    /// The app of a unit, as whoever claims that it is in front names it.
+    fn app_of(&self, path: &str) -> App {
+        let group = self.doors.cgroups.open(&CgroupPath::parse(path).unwrap());
+        let inode = group.unwrap().id().0;
+        App {
+            key: AppKey::Cgroup { inode },
+            name: "front".to_owned(),
+            process: None,
+            home: Some(Home {
+                path: path.to_owned(),
+                inode,
+                own: true,
+                adopted: false,
+            }),
+        }
+    }
+
     fn front(&self, pid: i32) -> App {
         App {
             key: AppKey::Tree(id(pid)),
@@ -133,6 +151,23 @@ fn why(found: &[Found], name: &str) -> Option<String> {
         .unwrap_or_else(|| panic!("{name} is missing"))
         .untouchable
         .clone()
+}
+
+#[test]
+fn an_app_that_is_met_is_the_one_that_a_look_finds() {
+    let fixture = Fixture::new();
+    let unit = format!("{USER}/app-x-news-1.scope");
+    fixture.unit(&unit, &[20, 21]);
+    fixture.unit(&format!("{USER}/app-x-mail-2.scope"), &[30]);
+    fixture.write("proc/20/environ", "LIMELIGHT_CLASS=disposable\0");
+    let mut source = fixture.source(Classes::default());
+    let met = source.meet(&fixture.doors, &fixture.app_of(&unit)).unwrap();
+    assert_eq!(met.class.class, Class::Disposable);
+    assert!(source.is_due(Duration::from_secs(1)), "it was no look");
+    let found = fixture.look(&mut source);
+    assert_eq!(found.len(), 2);
+    assert!(found.contains(&met), "{found:?}");
+    assert_eq!(source.meet(&fixture.doors, &fixture.front(20)), None);
 }
 
 #[test]

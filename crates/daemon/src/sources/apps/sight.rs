@@ -92,14 +92,18 @@ pub fn all<'a>(
     let fronts: Vec<&App> = fronts.filter(|app| !keys.contains(&app.key)).collect();
     let (own, trees): (Vec<&App>, Vec<&App>) =
         fronts.into_iter().partition(|app| app.own_home().is_some());
-    found.extend(own.into_iter().filter_map(|app| {
-        let group = identify::open_home(doors, app)?;
-        sighted(doors, app.key, app.home.clone(), group)
-    }));
+    found.extend(own.into_iter().filter_map(|app| one(doors, app)));
     if !trees.is_empty() {
         found.extend(of_trees(doors, &trees, &found));
     }
     found
+}
+
+/// An app that has a cgroup of its own, without a look at any other.
+pub fn one(doors: &Doors, app: &App) -> Option<Sighted> {
+    let home = app.own_home()?;
+    let group = identify::open_home(doors, app)?;
+    sighted(doors, app.key, Some(home.clone()), group)
 }
 
 fn units(doors: &Doors, nests: &mut BTreeSet<String>) -> Vec<Sighted> {
