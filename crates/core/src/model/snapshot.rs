@@ -89,6 +89,9 @@ pub struct Swapping {
     pub squeezed: Vec<(AppKey, Duration)>,
     /// Apps that have nothing in memory any more but what they will need when they return.
     pub lean: Vec<AppKey>,
+    /// What apps work with, in bytes of their anonymous memory: what they touched when they came to
+    /// the front, as far as it had gone before.
+    pub working_sets: Vec<(AppKey, u64)>,
     /// The level of which the listeners were told last, and when.
     pub asked: Option<(Level, Duration)>,
     /// The app in front of which people were told that it grows without end, and when.

@@ -401,6 +401,15 @@ impl Actuators {
                         });
                     }
                 }
+                Done::Learnt { app, working_set } => {
+                    let in_force = &mut self.in_force.swapping;
+                    // Of an app that misses little only that little is seen.
+                    let unseen = in_force.exempt.contains(&app);
+                    if working_set > 0 && !unseen {
+                        in_force.working_sets.retain(|(known, _)| *known != app);
+                        in_force.working_sets.push((app, working_set));
+                    }
+                }
                 Done::Returned {
                     app,
                     at,
@@ -460,6 +469,7 @@ impl Actuators {
         swapping.frozen.retain(|(app, _)| !gone.contains(app));
         swapping.squeezed.retain(|(app, _)| !gone.contains(app));
         swapping.lean.retain(|app| !gone.contains(app));
+        swapping.working_sets.retain(|(app, _)| !gone.contains(app));
         // An app may be gone while its cgroup is still there, and gets another process.
         let inodes: Vec<u64> = gone.iter().filter_map(own_group).collect();
         undo(&mut self.ledger, doors, |entry| {

@@ -8,6 +8,7 @@
 //! page table a moment after a return was not needed. Switch footprints stay the same from one
 //! launch to the next (ASAP, USENIX ATC 2021).
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::mpsc::Receiver;
 
@@ -47,7 +48,10 @@ pub(super) fn run(
             Errand::Remember { app, members } => {
                 remember(&proc, &mut lock(footprints), app, &members);
             }
-            Errand::Learn { app } => learn(&proc, &mut lock(footprints), app),
+            Errand::Learn { app } => {
+                let working_set = learn(&proc, &mut lock(footprints), app);
+                reply.send(Done::Learnt { app, working_set });
+            }
             Errand::Return { app, members, most } => {
                 let at = now();
                 let brought = bring_back(&proc, &mut lock(footprints), app, &members, most);
@@ -88,8 +92,9 @@ fn remember(proc: &Proc, memory: &mut Memory, app: AppKey, members: &[ProcessId]
     }
 }
 
-/// The app has been in front for a moment: what of the missing has it touched?
-fn learn(proc: &Proc, memory: &mut Memory, app: AppKey) {
+/// The app has been in front for a moment: what of the missing has it touched? Returns how much it
+/// is known to work with, in bytes.
+fn learn(proc: &Proc, memory: &mut Memory, app: AppKey) -> u64 {
     for (&member, known) in memory.get_mut(&app).into_iter().flatten() {
         let missed = std::mem::take(&mut known.missed);
         let process = same_process(proc, member).filter(|_| !missed.is_empty());
@@ -103,6 +108,9 @@ fn learn(proc: &Proc, memory: &mut Memory, app: AppKey) {
         known.hot = either(&touched, &before);
         known.hot.truncate(HOT_RANGES);
     }
+    let known = memory.get(&app).into_iter().flat_map(BTreeMap::values);
+    let hot = known.flat_map(|known| &known.hot);
+    hot.map(AddressRange::bytes).sum()
 }
 
 fn bring_back(
@@ -220,9 +228,10 @@ mod tests {
             ..Footprint::default()
         };
         memory.entry(APP).or_default().insert(member, footprint);
-        learn(&proc, &mut memory, APP);
+        let working_set = learn(&proc, &mut memory, APP);
         assert_eq!(memory[&APP][&member].hot, [low, high]);
         assert_eq!(memory[&APP][&member].missed, []);
+        assert_eq!(working_set, low.bytes() + high.bytes());
         learn(&proc, &mut memory, APP);
         assert_eq!(memory[&APP][&member].hot, [low, high]);
     }

@@ -96,6 +96,13 @@ pub enum Done {
         /// Why it was less than wanted, if it failed.
         failed: Option<String>,
     },
+    /// What an app touched of its memory when it came to the front.
+    Learnt {
+        /// The app.
+        app: AppKey,
+        /// Bytes.
+        working_set: u64,
+    },
     /// An app's memory was brought back.
     Returned {
         /// The app.

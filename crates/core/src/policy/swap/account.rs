@@ -21,7 +21,7 @@ pub enum Unsqueezed<'a> {
     Disposable,
     /// It is in use.
     InUse(Use),
-    /// Storage bears no more.
+    /// Storage bears no more, or only its working set is left.
     Exempt,
     /// Its memory cannot be told from others'.
     NoCgroup,
@@ -34,9 +34,7 @@ impl fmt::Display for Unsqueezed<'_> {
             Unsqueezed::Untouchable(why) => f.write_str(why),
             Unsqueezed::Disposable => f.write_str("disposable apps are never swapped"),
             Unsqueezed::InUse(what) => write!(f, "it {}", what.clause()),
-            Unsqueezed::Exempt => {
-                f.write_str("swap bears what apps used longer ago have, and no more")
-            }
+            Unsqueezed::Exempt => f.write_str("it is kept out of swap"),
             Unsqueezed::NoCgroup => f.write_str("it has no cgroup of its own"),
         }
     }

@@ -1,17 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Who may go to swap: nobody disposable, and of the others only as many as the storage bears,
-//! those used longest ago first. The rest stays in memory, where it is needed next.
+//! Who may go to swap: nobody disposable; nobody of whom only the working set is left, as far as
+//! there is room; and of the others only as many as the storage bears, those used longest ago
+//! first. The rest stays in memory, where it is needed next.
+//!
+//! Apps that are used in turn, and have more than memory together, would all lose to LRU what they
+//! need next, each shortly before it is needed. So some keep it, always the same ones: `keep`
+//! before `normal`, whoever has kept it before whoever has not.
 
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use crate::model::app::AppKey;
 use crate::model::apps::Known;
 use crate::model::class::Class;
 use crate::model::shortage::Level;
 use crate::model::snapshot::Snapshot;
 
-/// Most that is kept in memory in this way, as a part of it: more would leave reclaim nothing.
+/// Most that is kept in memory because storage bears no more, as a part of it: more would leave
+/// reclaim nothing.
 const KEPT_PART: u64 = 2;
 
-/// Apps that may not go to swap, each with the reason. The app in front may, unless it is
-/// disposable: it may be larger than memory.
+/// Most that working sets keep, likewise.
+const RETAINED_PART: u64 = 3;
+
+/// Of what an app has besides its working set, this part of the working set may stay with it: less
+/// until it is kept, more from then on, for each time in front adds to it.
+const SLACK_BEFORE: u64 = 6;
+const SLACK_AFTER: u64 = 2;
+
+/// Apps that may not go to swap, each with the reason. Beyond its working set the app in front may,
+/// unless it is disposable: it may be larger than memory.
 pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
     let settings = &snapshot.settings.swap;
     let there = snapshot.storage.is_there();
@@ -25,10 +43,15 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
     let cheap = snapshot.apps.iter().filter(|known| disposable(known));
     let mut kept: u64 = cheap.map(held).sum();
     let mut promised = 0u64;
+    let retained = retained(snapshot);
     let apps = snapshot.apps.iter().filter(move |_| there).filter(own);
     apps.filter_map(move |known| {
         if disposable(known) {
             return Some((known, "disposable apps are never swapped".to_owned()));
+        }
+        if retained.contains(&known.key()) {
+            let rule = "only its working set is left in memory".to_owned();
+            return Some((known, rule));
         }
         promised = promised.saturating_add(known.found.memory.allocated());
         // With little left, whoever goes to swap lives.
@@ -43,4 +66,38 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
             (known, rule)
         })
     })
+}
+
+/// Apps whose working sets stay in memory.
+fn retained(snapshot: &Snapshot) -> BTreeSet<AppKey> {
+    let shortage = &snapshot.shortage;
+    if shortage.level() >= Level::Kill {
+        return BTreeSet::new();
+    }
+    let in_force = &snapshot.in_force.swapping;
+    let was = |known: &Known| in_force.exempt.contains(&known.key());
+    let slim = |known: &&Known| {
+        let sets = &in_force.working_sets;
+        let set = sets.iter().find(|(app, _)| *app == known.key());
+        let slack = match was(known) {
+            true => SLACK_AFTER,
+            false => SLACK_BEFORE,
+        };
+        set.is_some_and(|(_, set)| known.found.memory.anonymous <= set.saturating_add(set / slack))
+    };
+    let dear = |known: &&Known| known.found.class.class > Class::Disposable;
+    let mut apps: Vec<&Known> = snapshot.apps.iter().filter(dear).filter(slim).collect();
+    apps.sort_by_key(|known| Reverse((known.found.class.class, was(known), known.used())));
+    let most = shortage.thresholds().total / RETAINED_PART;
+    let mut sum = 0u64;
+    let fits = |known: &&Known| {
+        let with = sum.saturating_add(known.found.memory.anonymous);
+        let fits = with <= most;
+        if fits {
+            sum = with;
+        }
+        fits
+    };
+    let retained = apps.into_iter().filter(fits);
+    retained.map(Known::key).collect()
 }

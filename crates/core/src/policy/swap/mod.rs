@@ -5,7 +5,8 @@
 //!
 //! 1. *Exempt*: disposable apps never go to swap. They restore themselves from little, so writing
 //!    them out would cost storage more than starting them anew. Of the others only so many may go
-//!    there as the storage bears, those used longest ago first.
+//!    there as the storage bears, those used longest ago first; and whoever has nothing but his
+//!    working set in memory keeps it, as far as there is room.
 //! 2. *Ask*: whoever listens is asked for memory.
 //! 3. *Squeeze*: the app used longest ago gives up pages, before the machine has to take them from
 //!    everybody. While nobody waits for anything that is done ahead: the next app that is launched
@@ -145,13 +146,14 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
             steps.push(Step::Thaw { app: *app, rule });
         }
     }
-    for app in &in_force.exempt {
-        let stays = !off(event, snapshot)
-            && eligible::exempt(snapshot).any(|(known, _)| known.key() == *app);
-        if !stays {
-            steps.push(Step::Admit { app: *app });
-        }
-    }
+    let exempt: Vec<AppKey> = match off(event, snapshot) {
+        true => Vec::new(),
+        false => eligible::exempt(snapshot)
+            .map(|(known, _)| known.key())
+            .collect(),
+    };
+    let admitted = in_force.exempt.iter().filter(|app| !exempt.contains(app));
+    steps.extend(admitted.map(|app| Step::Admit { app: *app }));
     steps
 }
 

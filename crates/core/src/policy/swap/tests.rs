@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -328,6 +329,39 @@ fn apps_are_frozen_only_when_nothing_cheaper_is_left_and_thawed_in_front() {
     let thawed = withdraw(&Event::Topmost, &front);
     assert!(matches!(&thawed[..], [Step::Thaw { .. }]), "{thawed:?}");
     assert_eq!(withdraw(&Event::Stop, &machine).len(), 1);
+}
+
+#[test]
+fn whoever_has_only_a_working_set_left_keeps_it_as_far_as_there_is_room() {
+    let sized = |class, mib| Spec {
+        mib,
+        ..one(class, mib)
+    };
+    let apps = [
+        sized(Class::Normal, 36),
+        sized(Class::Keep, 30),
+        sized(Class::Keep, 96),
+        sized(Class::Normal, 48),
+    ];
+    let mut machine = snapshot(&apps, 100, 100);
+    machine.storage.areas[0].size = 1024 * MIB;
+    let exempt = |machine: &Snapshot| {
+        let exempt = eligible::exempt(machine).map(|(known, _)| known.key());
+        exempt.collect::<BTreeSet<AppKey>>()
+    };
+    assert!(exempt(&machine).is_empty(), "nothing is known of them");
+    machine.in_force.swapping.working_sets = (0..4).map(|at| (key(at), 40 * MIB)).collect();
+    // A third of 256 MiB.
+    assert_eq!(exempt(&machine), [0, 1].map(key).into());
+    machine.in_force.swapping.exempt = vec![key(1), key(3)];
+    assert_eq!(exempt(&machine), [1, 3].map(key).into(), "always the same");
+    let front = with_topmost(machine.clone(), 3);
+    assert_eq!(exempt(&front), [1, 3].map(key).into());
+    let grown = machine.apps.iter_mut().find(|known| known.key() == key(1));
+    grown.unwrap().found.memory.anonymous = 64 * MIB;
+    assert_eq!(exempt(&machine), [0, 3].map(key).into(), "it has grown");
+    machine.shortage = snapshot(&apps, 5, 100).shortage;
+    assert!(exempt(&machine).is_empty());
 }
 
 #[test]
