@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Where the daemon looks: the running system, or a tree that a test made.
 
-use std::cell::RefCell;
 use std::path::PathBuf;
-use std::rc::Rc;
-use std::time::Duration;
 
 use limelight_core::control::RUNTIME_DIR;
 use limelight_core::model::ProcessId;
@@ -96,12 +93,7 @@ pub struct Doors {
     pub cgroups: Hierarchy,
     /// The paths.
     pub roots: Roots,
-    lately: RefCell<Option<(Duration, Rc<ProcessTree>)>>,
 }
-
-/// All processes are not looked at again within this time, unless one is looked for that may be
-/// younger: two mechanisms that are taken back one after the other look for the same children.
-const LATELY: Duration = Duration::from_millis(10);
 
 impl Doors {
     /// Opens them.
@@ -121,24 +113,14 @@ impl Doors {
             sys,
             cgroups,
             roots,
-            lately: RefCell::default(),
         })
     }
 
-    /// All processes, as of now; none where they cannot be listed.
-    pub fn tree(&self) -> Rc<ProcessTree> {
-        let tree = Rc::new(self.proc.tree().unwrap_or_default());
-        self.lately.replace(Some((now(), Rc::clone(&tree))));
-        tree
-    }
-
-    /// All processes, as of the last ten milliseconds.
-    pub fn tree_lately(&self) -> Rc<ProcessTree> {
-        let known = self.lately.borrow().clone();
-        match known {
-            Some((at, tree)) if now().saturating_sub(at) < LATELY => tree,
-            _ => self.tree(),
-        }
+    /// These processes and whoever descends from them, and perhaps others; none where they cannot be
+    /// listed.
+    pub fn tree_below(&self, roots: &[i32]) -> ProcessTree {
+        let below = self.proc.tree_below(roots);
+        below.unwrap_or_else(|| self.proc.tree().unwrap_or_default())
     }
 
     /// Opens a process and says which one it is.

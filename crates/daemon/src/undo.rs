@@ -2,7 +2,6 @@
 //! Putting back what the restore record lists: while the daemon runs, when it stops, after a crash.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 use limelight_core::model::ProcessId;
 use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob, WeightKnob};
@@ -287,7 +286,7 @@ fn raise_oom_scores(doors: &Doors, entries: Vec<Entry>) -> Vec<(Entry, Undone)> 
     }
     let mut results: Vec<(Entry, Undone)> = Vec::new();
     // A child forked between two looks inherits once more, so look until nothing is found.
-    let mut inherited = heirs(doors, &entries, Doors::tree_lately);
+    let mut inherited = heirs(doors, &entries);
     for entry in entries {
         let undone = raise_oom_score(doors, &entry);
         results.push((entry, undone));
@@ -304,7 +303,7 @@ fn raise_oom_scores(doors: &Doors, entries: Vec<Entry>) -> Vec<(Entry, Undone)> 
             }
         }
         let entries: Vec<Entry> = results.iter().map(|(entry, _)| entry.clone()).collect();
-        inherited = heirs(doors, &entries, Doors::tree);
+        inherited = heirs(doors, &entries);
     }
     results
 }
@@ -332,12 +331,8 @@ fn raise_oom_score(doors: &Doors, entry: &Entry) -> Undone {
 }
 
 /// Processes that are not recorded but have a value that they can only have inherited from one
-/// that is, with the value that they would have inherited without us. `look` finds all processes.
-pub fn heirs(
-    doors: &Doors,
-    entries: &[Entry],
-    look: impl FnOnce(&Doors) -> Rc<ProcessTree>,
-) -> Vec<(ProcessId, i16)> {
+/// that is, with the value that they would have inherited without us.
+pub fn heirs(doors: &Doors, entries: &[Entry]) -> Vec<(ProcessId, i16)> {
     let recorded: BTreeMap<i32, (ProcessId, i16, i16)> = entries
         .iter()
         .filter_map(|entry| match entry {
@@ -353,7 +348,8 @@ pub fn heirs(
     if recorded.is_empty() {
         return Vec::new();
     }
-    let tree = look(doors);
+    let roots: Vec<i32> = recorded.keys().copied().collect();
+    let tree = doors.tree_below(&roots);
     let alive = |id: ProcessId| {
         tree.get(id.pid)
             .is_some_and(|stat| stat.start_ticks == id.starttime)

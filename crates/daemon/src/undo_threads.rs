@@ -6,9 +6,6 @@
 //! their creator was given, so they are looked for until none is left.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
-
-use limelight_sys::tree::ProcessTree;
 
 use limelight_core::model::ProcessId;
 use limelight_sys::process::Process;
@@ -77,7 +74,7 @@ pub fn restore(doors: &Doors, entries: Vec<Entry>) -> Vec<(Entry, Undone)> {
     }
     let slice = own_slice_ns();
     // Before anything is put back: afterwards nothing tells whose child was given what.
-    let mut inherited = heirs(doors, &entries, slice, Doors::tree_lately);
+    let mut inherited = heirs(doors, &entries, slice);
     let results: Vec<(Entry, Undone)> = entries
         .into_iter()
         .map(|entry| {
@@ -95,7 +92,7 @@ pub fn restore(doors: &Doors, entries: Vec<Entry>) -> Vec<(Entry, Undone)> {
                 debug!("what a child inherited stays: {error}");
             }
         }
-        inherited = heirs(doors, &entries, slice, Doors::tree);
+        inherited = heirs(doors, &entries, slice);
     }
     results
 }
@@ -168,13 +165,8 @@ pub fn wanted(tuned: &Tuned, found: Asking) -> (Asking, Vec<String>) {
 }
 
 /// Threads that are not recorded but ask for exactly what one that is was given: they can only have
-/// inherited it. Each with what it would ask for without us. `look` finds all processes.
-pub fn heirs(
-    doors: &Doors,
-    entries: &[Entry],
-    slice: u64,
-    look: impl FnOnce(&Doors) -> Rc<ProcessTree>,
-) -> Vec<Tuned> {
+/// inherited it. Each with what it would ask for without us.
+pub fn heirs(doors: &Doors, entries: &[Entry], slice: u64) -> Vec<Tuned> {
     let recorded: BTreeMap<i32, (ProcessId, &[Tuned])> = entries
         .iter()
         .filter_map(|entry| match entry {
@@ -187,7 +179,8 @@ pub fn heirs(
     if recorded.is_empty() {
         return Vec::new();
     }
-    let tree = look(doors);
+    let roots: Vec<i32> = recorded.keys().copied().collect();
+    let tree = doors.tree_below(&roots);
     let alive = |id: ProcessId| {
         tree.get(id.pid)
             .is_some_and(|stat| stat.start_ticks == id.starttime)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `/proc`: the processes and the machine's memory.
 
+use std::collections::BTreeSet;
+
 use rustix::fs::OFlags;
 
 use crate::dir::Dir;
@@ -8,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::keyed::Keyed;
 use crate::meminfo::{parse_swaps, MemInfo, SwapArea};
 use crate::mountinfo::{self, Mount};
-use crate::process::Process;
+use crate::process::{Process, Stat};
 use crate::tree::ProcessTree;
 
 /// An open procfs.
@@ -47,13 +49,51 @@ impl Proc {
     pub fn tree(&self) -> Result<ProcessTree> {
         let mut stats = Vec::new();
         for pid in self.pids()? {
-            match self.process(pid).and_then(|process| process.stat()) {
-                Ok(stat) => stats.push(stat),
-                Err(error) if error.is_gone() => {}
-                Err(error) => return Err(error),
-            }
+            stats.extend(self.stat(pid)?);
         }
         Ok(ProcessTree::new(stats))
+    }
+
+    /// These processes and whoever descends from them, as they are now. `None` where the kernel does
+    /// not list children (`CONFIG_PROC_CHILDREN`), and where they have more threads than it is worth:
+    /// children are listed by the thread that made them.
+    pub fn tree_below(&self, roots: &[i32]) -> Option<ProcessTree> {
+        let mut open = roots.to_vec();
+        let mut seen = BTreeSet::new();
+        let mut stats = Vec::new();
+        let mut threads = 0;
+        while let Some(pid) = open.pop() {
+            // One that has ended has given its children away.
+            let Some(stat) = self.stat(pid).ok()?.filter(|_| seen.insert(pid)) else {
+                continue;
+            };
+            stats.push(stat);
+            let tasks = self.dir.open_dir(format!("{pid}/task"));
+            let tids = tasks.and_then(|tasks| tasks.names()).unwrap_or_default();
+            threads += tids.len();
+            let listed = tids.iter().try_for_each(|tid| {
+                let children = format!("{pid}/task/{tid}/children");
+                let text = self.dir.read_text(children).ok()?;
+                open.extend(text.split_whitespace().filter_map(parse_pid));
+                Some(())
+            });
+            let whole = listed.is_some() && !tids.is_empty() && threads <= THREADS_MAX;
+            // A thread may have ended meanwhile, or all of them: then all processes are looked at.
+            if !whole {
+                return None;
+            }
+        }
+        Some(ProcessTree::new(stats))
+    }
+
+    /// What is known of one process; `None` when it has ended. One file and no directory, because
+    /// there may be thousands.
+    fn stat(&self, pid: i32) -> Result<Option<Stat>> {
+        match self.dir.read_text(format!("{pid}/stat")) {
+            Ok(text) => Ok(Stat::parse(&text)),
+            Err(error) if error.is_gone() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// The machine's memory.
@@ -102,6 +142,9 @@ impl Proc {
     }
 }
 
+/// Threads whose children are looked for at most.
+const THREADS_MAX: usize = 256;
+
 fn parse_pid(name: &str) -> Option<i32> {
     let pid: i32 = name.parse().ok()?;
     (pid > 0 && name.bytes().all(|b| b.is_ascii_digit())).then_some(pid)
@@ -138,6 +181,27 @@ mod tests {
         fs::write(root.join("vmstat"), "limelight_protect_kept 5\npgfault 9\n").unwrap();
         let proc = Proc::open(root.to_str().unwrap()).unwrap();
         (temp, proc)
+    }
+
+    #[test]
+    fn children_are_found_without_a_look_at_everybody() {
+        let (temp, proc) = fake();
+        assert!(proc.tree_below(&[40]).is_none(), "the kernel lists none");
+        for (pid, children) in [(40, "41 "), (41, "42 "), (42, ""), (50, "")] {
+            let task = temp.path().join(format!("{pid}/task/{pid}"));
+            fs::create_dir_all(&task).unwrap();
+            fs::write(task.join("children"), children).unwrap();
+        }
+        let tree = proc.tree_below(&[40, 60, 70]).unwrap();
+        assert_eq!(tree.descendants(40), [41, 42]);
+        assert_eq!(tree.get(41).map(|stat| stat.start_ticks), Some(4100));
+        assert_eq!(tree.get(1), None);
+        for tid in 0..THREADS_MAX {
+            let task = temp.path().join(format!("42/task/{}", 1000 + tid));
+            fs::create_dir_all(&task).unwrap();
+            fs::write(task.join("children"), "").unwrap();
+        }
+        assert!(proc.tree_below(&[40]).is_none());
     }
 
     #[test]

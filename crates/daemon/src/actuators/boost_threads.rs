@@ -14,7 +14,6 @@ use limelight_sys::sched::IoPriority;
 
 use super::changes::Reach;
 use super::{Actuators, Context};
-use crate::doors::Doors;
 use crate::restore::{Asking, Entry, Place, Tuned};
 use crate::undo::{undo, Undone};
 use crate::undo_threads::{asking, give, heirs, is_same, own_slice_ns};
@@ -107,7 +106,7 @@ impl Actuators {
         // Nothing can have inherited before anything was given.
         let inherited = match recorded.is_empty() {
             true => Vec::new(),
-            false => heirs(doors, &recorded, slice, Doors::tree_lately),
+            false => heirs(doors, &recorded, slice),
         };
         let mut all = Vec::new();
         for listed in threads {

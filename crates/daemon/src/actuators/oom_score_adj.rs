@@ -10,7 +10,6 @@ use limelight_core::model::{AppKey, ProcessId};
 
 use super::changes::Reach;
 use super::{Actuators, Context};
-use crate::doors::Doors;
 use crate::restore::{Entry, Place};
 use crate::undo::{heirs, undo, Undone};
 
@@ -76,7 +75,7 @@ impl Actuators {
             .filter(scores)
             .cloned()
             .collect();
-        let mut inherited = heirs(doors, &recorded, Doors::tree_lately);
+        let mut inherited = heirs(doors, &recorded);
         inherited.sort_unstable();
 
         let mut fresh = Vec::new();

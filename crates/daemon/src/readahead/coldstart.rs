@@ -92,6 +92,9 @@ pub enum Owner {
     Stranger,
 }
 
+/// How often is looked whether an app whose start is recorded still lives.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
 /// Starts that are followed, and records that are known.
 #[derive(Debug)]
 pub struct ColdStart {
@@ -100,6 +103,8 @@ pub struct ColdStart {
     /// Processes that are children of a young one (which), or of none.
     kin: HashMap<i32, (Option<i32>, Duration)>,
     pending: Vec<Pending>,
+    /// When it is next looked whether their apps live.
+    next_look: Duration,
     /// Names of the records.
     known: BTreeSet<String>,
     replayed: HashMap<String, Duration>,
@@ -115,6 +120,7 @@ impl ColdStart {
             young: HashMap::new(),
             kin: HashMap::new(),
             pending: Vec::new(),
+            next_look: now,
             known: replay::names(directory).into_iter().collect(),
             replayed: HashMap::new(),
             whole_since: now,
@@ -373,8 +379,13 @@ impl ColdStart {
         complete: impl Fn(Duration) -> bool,
         now: Duration,
     ) -> Vec<Recording> {
-        let over =
-            |pending: &Pending| pending.due <= now || doors.same_process(pending.root).is_none();
+        let look = self.next_look <= now;
+        if look {
+            self.next_look = now + LOOK_EVERY;
+        }
+        let over = |pending: &Pending| {
+            pending.due <= now || (look && doors.same_process(pending.root).is_none())
+        };
         let (done, pending): (Vec<_>, Vec<_>) = std::mem::take(&mut self.pending)
             .into_iter()
             .partition(over);
