@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Commands that ask the daemon one thing, or tell it one.
+
+use std::os::unix::net::UnixListener;
+
+use limelight_core::control::{
+    ErrorCode, Explain, FocusTarget, LatencyReport, Request, Response, Role, Status, WindowEvent,
+};
+
+use crate::daemon::{app, change, latency, limelight, status, text, Daemon};
+#[test]
+fn status_tells_who_is_in_front_and_what_protects_it() {
+    let daemon = Daemon::answering(Response::Status(Box::new(status())));
+    let out = daemon.limelight(&["status"]).success();
+    let out = text(&out.get_output().stdout);
+    assert!(
+        out.contains("viewer (pid 4242), for 12 s, named by x11, 3 processes"),
+        "{out}"
+    );
+    assert!(out.contains("memory.min: 0 -> 100 MiB"), "{out}");
+    assert!(
+        out.contains("because  working set 80 MiB + a quarter"),
+        "{out}"
+    );
+    assert!(
+        out.contains("viewer answers within p50 850 us, p95 12.4 ms, p99 730 ms (40 answers)"),
+        "{out}"
+    );
+    assert!(out.contains("open for viewer for 12.0 ms"), "{out}");
+    assert_eq!(daemon.request(), Request::Status);
+}
+
+#[test]
+fn latency_lists_apps_or_one() {
+    let report = LatencyReport {
+        apps: vec![latency()],
+    };
+    let daemon = Daemon::answering(Response::Latency(report.clone()));
+    let out = daemon.limelight(&["latency"]).success();
+    let out = text(&out.get_output().stdout);
+    let words: Vec<&str> = out.lines().nth(1).unwrap().split_whitespace().collect();
+    let wanted = "viewer 40 850 us 12.4 ms 730 ms 1.73 s 1 2";
+    assert_eq!(words.join(" "), wanted, "{out}");
+    assert_eq!(daemon.request(), Request::Latency { app: None });
+
+    let daemon = Daemon::answering(Response::Latency(report.clone()));
+    let out = daemon.limelight(&["latency", "viewer", "--json"]).success();
+    let told = serde_json::from_slice::<LatencyReport>(&out.get_output().stdout).unwrap();
+    assert_eq!(told, report);
+    let app = Some("viewer".to_owned());
+    assert_eq!(daemon.request(), Request::Latency { app });
+
+    let nobody = Daemon::answering(Response::Latency(LatencyReport { apps: vec![] }));
+    let out = nobody.limelight(&["latency"]).success();
+    assert!(text(&out.get_output().stdout).contains("no app has answered"));
+}
+
+#[test]
+fn the_window_is_shown_and_not_touched() {
+    let daemon = Daemon::answering(Response::Status(Box::new(status())));
+    let out = daemon.limelight(&["window", "show"]).success();
+    let told = text(&out.get_output().stdout);
+    assert!(told.contains("open for viewer for 12.0 ms"), "{told}");
+    assert!(told.contains("control socket"), "{told}");
+    assert_eq!(daemon.request(), Request::Status);
+}
+
+#[test]
+fn a_window_is_opened_and_closed_by_a_word() {
+    for (args, event, pid) in [
+        (&["window", "open"][..], WindowEvent::Open, None),
+        (
+            &["window", "close", "--pid", "7"],
+            WindowEvent::Close,
+            Some(7),
+        ),
+    ] {
+        let daemon = Daemon::answering(Response::Ok {
+            message: "noted".into(),
+        });
+        daemon.limelight(args).success().stdout("noted\n");
+        let source = "cli".to_owned();
+        assert_eq!(
+            daemon.request(),
+            Request::Window {
+                event,
+                at_us: None,
+                pid,
+                source
+            }
+        );
+    }
+}
+
+#[test]
+fn status_as_json_is_the_daemons_answer_with_the_kernels_counters() {
+    let daemon = Daemon::answering(Response::Status(Box::new(status())));
+    let out = daemon.limelight(&["--json", "status"]).success();
+    let value: serde_json::Value = serde_json::from_slice(&out.get_output().stdout).unwrap();
+    assert_eq!(value["topmost"]["pid"], 4242);
+    assert_eq!(value["topmost"]["source"], "x11");
+    assert!(value["counters"].is_object());
+    assert_eq!(serde_json::from_value::<Status>(value).unwrap(), status());
+}
+
+#[test]
+fn focus_takes_a_pid_a_cgroup_or_none() {
+    for (args, target) in [
+        (vec!["focus", "4242"], FocusTarget::Pid(4242)),
+        (
+            vec!["focus", "--cgroup", "/a/b"],
+            FocusTarget::Cgroup("/a/b".into()),
+        ),
+        (vec!["focus", "--none"], FocusTarget::None),
+    ] {
+        let daemon = Daemon::answering(Response::Ok {
+            message: "so be it".into(),
+        });
+        daemon.limelight(&args).success().stdout("so be it\n");
+        let source = "cli".to_owned();
+        assert_eq!(
+            daemon.request(),
+            Request::Focus {
+                target,
+                source,
+                hold: false
+            }
+        );
+    }
+}
+
+#[test]
+fn wrong_usage_is_told_before_anyone_is_asked() {
+    for args in [
+        &["focus"][..],
+        &["focus", "0"],
+        &["focus", "-5"],
+        &["focus", "1", "--none"],
+        &["explain"],
+        &["explain", "x"],
+        &["dance"],
+        &["window"],
+        &["window", "ajar"],
+        &["run"],
+        &["run", "--class=royal", "--", "true"],
+    ] {
+        limelight().args(args).assert().code(2);
+    }
+}
+
+#[test]
+fn each_refusal_has_its_exit_code_and_its_cure() {
+    for (code, exit) in [
+        (ErrorCode::NotFound, 5),
+        (ErrorCode::NotAllowed, 4),
+        (ErrorCode::NotAnApp, 4),
+        (ErrorCode::Busy, 4),
+        (ErrorCode::BadRequest, 4),
+        (ErrorCode::Internal, 1),
+    ] {
+        let daemon = Daemon::answering(Response::Error {
+            code,
+            message: "pid 4242: no".into(),
+            cure: "ask nicely".into(),
+        });
+        let out = daemon.limelight(&["focus", "4242"]).code(exit);
+        let err = text(&out.get_output().stderr);
+        assert!(
+            err.contains("pid 4242: no") && err.contains("ask nicely"),
+            "{err}"
+        );
+    }
+}
+
+#[test]
+fn without_a_daemon_the_cure_is_to_start_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("control.sock");
+    for command in [&["status"][..], &["focus", "--none"], &["explain", "1"]] {
+        let out = limelight()
+            .arg("--socket")
+            .arg(&socket)
+            .args(command)
+            .assert()
+            .code(3);
+        let err = text(&out.get_output().stderr);
+        assert!(
+            err.contains("does not run") && err.contains("start it"),
+            "{err}"
+        );
+    }
+    // A dead daemon leaves its socket behind.
+    drop(UnixListener::bind(&socket).unwrap());
+    let out = limelight()
+        .arg("--socket")
+        .arg(&socket)
+        .arg("status")
+        .assert()
+        .code(3);
+    assert!(text(&out.get_output().stderr).contains("does not run"));
+}
+
+#[test]
+fn a_daemon_of_another_version_is_suspected() {
+    let daemon = Daemon::sending("{\"result\":\"riddle\"}\n".into());
+    let out = daemon.limelight(&["status"]).code(1);
+    assert!(text(&out.get_output().stderr).contains("same version"));
+    let daemon = Daemon::sending(String::new());
+    let out = daemon.limelight(&["status"]).code(1);
+    assert!(text(&out.get_output().stderr).contains("without an answer"));
+}
+
+#[test]
+fn explain_tells_each_knob_and_the_way_back() {
+    let explain = Explain {
+        pid: 4242,
+        name: "view\u{1b}er".into(),
+        role: Role::Topmost,
+        app: Some(app()),
+        source: Some("cli".into()),
+        changes: vec![change()],
+        notes: vec!["shared pages are not reached".into()],
+    };
+    let daemon = Daemon::answering(Response::Explain(Box::new(explain)));
+    let out = daemon.limelight(&["explain", "4242"]).success();
+    let out = text(&out.get_output().stdout);
+    assert!(out.contains("in front, named by cli"), "{out}");
+    assert!(out.contains("undo     focus on another app"), "{out}");
+    assert!(out.contains("shared pages are not reached"), "{out}");
+    assert!(
+        !out.contains('\u{1b}'),
+        "a name must not drive the terminal: {out:?}"
+    );
+    assert_eq!(daemon.request(), Request::Explain { pid: 4242 });
+}
+
+#[test]
+fn with_json_a_failure_is_json_with_its_cure() {
+    let output = limelight()
+        .args(["--socket", "/no/such.sock", "status", "--json"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert!(output.stdout.is_empty());
+    let told: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(told["code"], 3);
+    assert!(told["error"].as_str().unwrap().contains("/no/such.sock"));
+    assert!(told["cure"].as_str().unwrap().contains("start it"));
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Commands that look at everything: metrics, top and doctor.
+
+use limelight_core::control::{LatencyReport, Response};
+use limelight_core::model::class::Class;
+
+use crate::daemon::{app_report, latency, limelight, status, text, Daemon};
+#[test]
+fn metrics_are_what_prometheus_reads() {
+    let daemon = || {
+        let answers = [
+            Response::Status(Box::new(status())),
+            Response::Apps {
+                apps: vec![app_report(Class::Normal), app_report(Class::Normal)],
+            },
+            Response::Latency(LatencyReport {
+                apps: vec![latency()],
+            }),
+        ];
+        let line = |answer| serde_json::to_string(answer).unwrap() + "\n";
+        Daemon::sending_each(answers.iter().map(line).collect())
+    };
+    let out = daemon().limelight(&["metrics"]).success();
+    let told = text(&out.get_output().stdout);
+    for line in [
+        "# TYPE limelight_swap_killed_total counter",
+        "limelight_swap_killed_total 3",
+        "limelight_protected_bytes 104857600",
+        "limelight_memory_level 1",
+        "limelight_apps{class=\"normal\"} 2",
+        "limelight_apps_resident_bytes{class=\"normal\"} 83886080",
+        "limelight_response_seconds{app=\"viewer\",quantile=\"0.95\"} 0.0124",
+        "limelight_responses_total{app=\"viewer\"} 40",
+        "limelight_windows_opened_total 43",
+        "limelight_mechanism_acts{mechanism=\"protect\"} 1",
+        "limelight_knobs{knob=\"memory.min\",outcome=\"applied\"} 1",
+        "limelight_stalled_ratio{resource=\"io\",kind=\"some\"} 0.125",
+    ] {
+        assert!(told.lines().any(|one| one == line), "{line}:\n{told}");
+    }
+    // Each sample's name has been announced, and nothing but comments and samples is there.
+    let announced: Vec<&str> = told
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
+        .collect();
+    for line in told.lines().filter(|line| !line.starts_with('#')) {
+        let name = line.split(['{', ' ']).next().unwrap();
+        assert!(announced.contains(&name), "{line}");
+        line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap();
+    }
+
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("limelight.prom");
+    let path = file.to_str().unwrap();
+    daemon()
+        .limelight(&["metrics", "--output", path])
+        .success()
+        .stdout("");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), told);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    let out = daemon().limelight(&["metrics", "--json"]).success();
+    let value: serde_json::Value = serde_json::from_slice(&out.get_output().stdout).unwrap();
+    assert_eq!(value["limelight_swap_killed_total"], 3.0);
+    let out = daemon()
+        .limelight(&["metrics", "--output", "/no/such/place.prom"])
+        .code(1);
+    assert!(text(&out.get_output().stderr).contains("/no/such/place.prom"));
+}
+
+#[test]
+fn top_is_a_text_where_nobody_can_look() {
+    let daemon = || {
+        let answers = [
+            Response::Status(Box::new(status())),
+            Response::Apps {
+                apps: vec![app_report(Class::Keep)],
+            },
+            Response::Latency(LatencyReport {
+                apps: vec![latency()],
+            }),
+            Response::History { entries: vec![] },
+        ];
+        let line = |answer| serde_json::to_string(answer).unwrap() + "\n";
+        Daemon::sending_each(answers.iter().map(line).collect())
+    };
+    let out = daemon().limelight(&["top"]).success();
+    let told = text(&out.get_output().stdout);
+    for part in [
+        "viewer  pid 4242",
+        "100 MiB protected",
+        "killed 3",
+        "keep",
+        "12.4 ms",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    assert!(!told.contains('\u{1b}'), "{told:?}");
+    let out = daemon().limelight(&["top", "--json"]).success();
+    let value: serde_json::Value = serde_json::from_slice(&out.get_output().stdout).unwrap();
+    assert_eq!(value["apps"][0]["class"], "keep");
+    assert_eq!(value["latency"]["apps"][0]["p95_us"], 12_400);
+    limelight()
+        .args(["--socket", "/no/such.sock", "top"])
+        .assert()
+        .code(3);
+}
+
+fn doctor(daemon: &Daemon, args: &[&str]) -> std::process::Output {
+    // No machine has the library there, so that there is something to be strict about.
+    limelight()
+        .env("LIMELIGHT_PREMAP_LIBRARY", "/no/such/library.so")
+        .arg("--socket")
+        .arg(daemon.socket())
+        .arg("doctor")
+        .args(args)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn doctor_reports_the_daemon_and_fails_when_something_is_missing() {
+    let daemon = Daemon::answering(Response::Status(Box::new(status())));
+    let output = doctor(&daemon, &["--json", "--strict"]);
+    assert_eq!(output.status.code(), Some(1));
+    let findings: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let finding = |check: &str| {
+        let all = findings.as_array().unwrap();
+        let mut all = all.iter();
+        all.find(|finding| finding["check"] == check).expect(check)
+    };
+    let state = |check: &str| &finding(check)["state"];
+    assert_eq!(state("daemon"), "acts");
+    assert_eq!(state("knobs"), "acts");
+    assert_eq!(state("response windows"), "acts");
+    assert_eq!(state("window source control socket"), "acts");
+    assert_eq!(state("mechanism windows"), "acts");
+    assert_eq!(state("premap library"), "missing");
+    assert_eq!(finding("boost nice")["part"], "boost");
+    // The daemon that the test plays does not use the device.
+    assert_ne!(state("kernel support"), "acts");
+    for name in ["protect", "boost", "readahead", "premap", "prezero", "swap"] {
+        assert_ne!(*state(&format!("mechanism {name}")), "ready", "{name}");
+    }
+}
+
+#[test]
+fn doctor_without_a_daemon_says_what_the_machine_could_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = limelight()
+        .arg("--socket")
+        .arg(dir.path().join("control.sock"))
+        .arg("doctor")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    let text = text(&output.stdout);
+    assert!(text.contains("limelightd does not answer"), "{text}");
+    assert!(text.contains("ready    readahead"), "{text}");
+    assert!(text.contains("start it with"), "{text}");
+    assert!(!text.contains('\u{1b}'), "no colours but on a terminal");
+}
