@@ -229,6 +229,9 @@ impl Daemon {
             let target = pool.target;
             let detail = format!("/dev/limelight, {pooled} of {target} pages, zeroed by {engine}");
             (state, detail)
+        } else if self.last.device_prezero && self.topmost.front().is_none() {
+            let detail = "/dev/limelight, for the next app that comes to the front";
+            (State::Idle, detail.to_owned())
         } else if self.last.device_prezero {
             let detail = "the kernel does not do it: see the changes below";
             (State::Unavailable, detail.to_owned())

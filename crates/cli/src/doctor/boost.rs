@@ -14,7 +14,7 @@ use limelight_sys::proc::Proc;
 use limelight_sys::sched::Cpu;
 use limelight_sys::schedulers;
 
-use super::cgroups::AppCgroup;
+use super::cgroups::{AppCgroup, OURS};
 use super::Findings;
 
 /// One line for each knob.
@@ -42,7 +42,10 @@ pub fn examine(
         false => WeightKnob::Bfq,
     };
     schedulers_line(&sys, proc, &disks, findings);
+    // While no app is in front, one with a cgroup of its own is meant.
+    let nobody = app.as_ref().is_ok_and(|(whose, _)| whose == OURS);
     let path = app.as_ref().ok().map(|(_, path)| path);
+    let path = path.filter(|_| !nobody);
     let without = |knob: WeightKnob| {
         let found = path.and_then(|path| hierarchy.first_without(path, knob.file()));
         found.map(|path| path.as_str().to_owned())
@@ -62,16 +65,24 @@ pub fn examine(
     let shared = daemon
         .and_then(|status| status.topmost.as_ref())
         .is_some_and(|topmost| !topmost.app.own_cgroup);
-    let home = path.map(|path| Home {
-        path: path.as_str().to_owned(),
+    let home = |path: &str, own| Home {
+        path: path.to_owned(),
         inode: 0,
-        own: !path.is_root() && !shared,
+        own,
         adopted: false,
-    });
+    };
+    let home = match (path, nobody) {
+        (Some(path), _) => Some(home(path.as_str(), !path.is_root() && !shared)),
+        (None, true) => Some(home("", true)),
+        (None, false) => None,
+    };
     let knobs = knobs(&BoostSettings::default(), &view, home.as_ref());
     for (name, standing) in knobs.all() {
         let check = format!("boost {name}");
         match standing {
+            Standing::Live if nobody => {
+                findings.acts(&check, "live for an app with a cgroup of its own");
+            }
             Standing::Live => findings.acts(&check, "live"),
             Standing::Unused(why) => findings.note(&check, format!("not needed: {why}")),
             Standing::Inert(why) => findings.inert(&check, why, cure(name)),

@@ -11,6 +11,9 @@ use crate::format;
 /// The cgroup above which the chain is examined, and whose it is.
 pub type AppCgroup = Result<(String, CgroupPath), String>;
 
+/// Whose it is while no app is in front and none was named: what is missing there is no fault.
+pub const OURS: &str = "of this command";
+
 /// The cgroup of the app that was asked for, of the topmost one, or of this command.
 pub fn app_cgroup(machine: &Machine, proc: &Proc, daemon: Option<&Status>) -> AppCgroup {
     let topmost = daemon.and_then(|status| status.topmost.as_ref());
@@ -24,7 +27,7 @@ pub fn app_cgroup(machine: &Machine, proc: &Proc, daemon: Option<&Status>) -> Ap
     }
     let (pid, whose) = match machine.pid {
         Some(pid) => (pid, format!("of pid {pid}")),
-        None => (std::process::id() as i32, "of this command".to_owned()),
+        None => (std::process::id() as i32, OURS.to_owned()),
     };
     let cgroup = proc.process(pid).and_then(|process| process.cgroup());
     let cgroup = cgroup.map_err(|error| error.to_string())?;
@@ -109,6 +112,12 @@ const CONTROLLERS: [Controller; 3] = [
 
 /// A value is worth what every ancestor grants, so a controller must be there all the way down.
 fn chain(hierarchy: &Hierarchy, whose: &str, path: &CgroupPath, findings: &mut Findings) {
+    if path.is_root() && whose == OURS {
+        return findings.note(
+            "memory controller",
+            "there; whether it is handed down to an app is seen when one is in front, or with --pid",
+        );
+    }
     if path.is_root() {
         return findings.inert(
             "memory controller",

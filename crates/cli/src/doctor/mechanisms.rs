@@ -71,7 +71,8 @@ fn protect(found: &Found) -> Machine {
     if device {
         means.push(DEVICE.to_owned());
     }
-    if found.acts("memory controller") {
+    let there = found.get("memory controller");
+    if there.is_some_and(|finding| !finding.state.is_trouble()) {
         let low = found
             .get("page reclaim")
             .is_some_and(|finding| finding.detail.contains("memory.low protects"));
@@ -286,7 +287,7 @@ fn topmost(daemon: Option<&Status>, findings: &mut Findings) {
     } else if active("explicit") {
         findings.acts(
             CHECK,
-            format!("{named}, by limelight focus until that is taken back"),
+            format!("{named} until that is taken back (limelight focus --none)"),
         );
     } else if !others.is_empty() {
         let others = others.join(", ");

@@ -71,7 +71,11 @@ impl Fake {
     }
 
     fn report(&self, pid: i32) -> Report {
-        examine(&Machine {
+        examine(&self.machine(pid))
+    }
+
+    fn machine(&self, pid: i32) -> Machine {
+        Machine {
             proc: self.path("proc"),
             sys: self.path("sys"),
             device: self.path("limelight"),
@@ -81,7 +85,7 @@ impl Fake {
             patience: std::time::Duration::from_secs(5),
             pid: Some(pid),
             library: Ok("/usr/lib/limelight/liblimelight-premap.so".into()),
-        })
+        }
     }
 
     fn finding(&self, check: &str) -> Finding {
@@ -313,6 +317,23 @@ fn the_root_cgroup_protects_nothing() {
         .find(|f| f.check == "memory controller")
         .unwrap();
     assert_eq!(finding.state, Verdict::Inert);
+}
+
+#[test]
+fn while_no_app_is_in_front_nothing_is_held_against_the_machine() {
+    let fake = Fake::sound();
+    // This very command is what is looked at then, and its cgroup may be the root.
+    fake.write(&format!("proc/{}/cgroup", std::process::id()), "0::/\n");
+    let report = examine(&Machine {
+        pid: None,
+        ..fake.machine(7)
+    });
+    let checks = report.mechanisms.iter().chain(&report.checks);
+    let trouble: Vec<_> = checks.filter(|one| one.state.is_trouble()).collect();
+    assert_eq!(trouble.len(), 1, "{trouble:#?}");
+    assert_eq!(trouble[0].check, "daemon");
+    let protect = report.mechanisms.iter().find(|one| one.part == "protect");
+    assert!(protect.unwrap().detail.starts_with("memory.min"));
 }
 
 #[test]

@@ -250,8 +250,8 @@ fn every_size_is_drawn_and_the_app_in_front_is_left_out_last() {
     empty.status.stalls = Stalls::default();
     empty.status.memory = MemoryStatus::default();
     for picture in [picture(), empty] {
-        for columns in [1, 3, 20, 40, 60, 79, 80, 99, 120, 250] {
-            for rows in [1, 2, 5, 10, 14, 22, 24, 34, 40, 90] {
+        for columns in [1, 20, 40, 79, 80, 120] {
+            for rows in [1, 5, 10, 22, 40] {
                 screen_of(&picture, columns, rows);
                 let mut view = View::default();
                 for popup in [

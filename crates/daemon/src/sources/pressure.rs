@@ -142,11 +142,13 @@ pub fn oom_kills(counters: &Keyed) -> u64 {
 
 /// What programs wait for, for `status`.
 pub fn stalls(doors: &Doors) -> Stalls {
+    // The kernel writes hundredths.
+    let percent = |avg10: f32| (f64::from(avg10) * 100.0).round() / 100.0;
     let read = |file| {
         let pressure = Pressure::read(doors.proc.dir(), file).ok()?;
         Some(Stall {
-            some: f64::from(pressure.some.avg10),
-            full: pressure.full.map(|full| f64::from(full.avg10)),
+            some: percent(pressure.some.avg10),
+            full: pressure.full.map(|full| percent(full.avg10)),
         })
     };
     Stalls {
