@@ -65,6 +65,9 @@ pub fn examine(status: &Status, proc: &Proc, findings: &mut Findings) {
     ];
     for (part, kind, sources) in tells {
         findings.part(part);
+        if part == "topmost" {
+            agents(status, findings);
+        }
         for SourceStatus {
             name,
             state,
@@ -78,6 +81,33 @@ pub fn examine(status: &Status, proc: &Proc, findings: &mut Findings) {
                 "harmless as long as another source speaks",
                 findings,
             );
+        }
+    }
+}
+
+/// What session agents say of themselves: which source each has taken, and why no other.
+fn agents(status: &Status, findings: &mut Findings) {
+    for agent in &status.agents {
+        let check = format!("agent {}", agent.pid);
+        let passed: Vec<String> = agent
+            .passed_over
+            .iter()
+            .map(|other| format!("; not {}: {}", other.name, other.why))
+            .collect();
+        let passed = passed.concat();
+        match &agent.source {
+            Some(source) => findings.acts(
+                &check,
+                format!("of uid {}, {source}: {}{passed}", agent.uid, agent.detail),
+            ),
+            None => findings.inert(
+                &check,
+                format!(
+                    "of uid {}, sees no app: {}{passed}",
+                    agent.uid, agent.detail
+                ),
+                "name the app by hand: limelight focus PID; docs/agent.md says how a source is added",
+            ),
         }
     }
 }

@@ -283,7 +283,10 @@ fn topmost(daemon: Option<&Status>, findings: &mut Findings) {
         None => "no app is in front now".to_owned(),
     };
     if active("session") {
-        findings.acts(CHECK, format!("{named}; a session agent tells"));
+        let mut agents = status.agents.iter();
+        let source = agents.find_map(|agent| agent.source.as_deref());
+        let by = source.map_or(String::new(), |source| format!(" ({source})"));
+        findings.acts(CHECK, format!("{named}; a session agent tells{by}"));
     } else if active("explicit") {
         findings.acts(
             CHECK,

@@ -9,9 +9,9 @@ use std::thread::JoinHandle;
 
 use assert_cmd::Command;
 use limelight_core::control::{
-    AgentStatus, AppLatency, AppReport, AppStatus, Change, DeviceStatus, KernelWindows, MechanismStatus,
-    MemoryStatus, OpenWindow, Outcome, Request, Response, Role, SourceStatus, Stall, Stalls, State,
-    Status, TopmostStatus, WindowStatus, WindowTallies, PROTOCOL,
+    AgentStatus, AppLatency, AppReport, AppStatus, Change, DeviceStatus, KernelWindows,
+    MechanismStatus, MemoryStatus, OpenWindow, Outcome, Request, Response, Role, SourceStatus,
+    Stall, Stalls, State, Status, TopmostStatus, WindowStatus, WindowTallies, PROTOCOL,
 };
 use limelight_core::model::class::Class;
 use limelight_core::model::shortage::Level;
