@@ -11,7 +11,7 @@ gcc g++ libc6-dev binutils
 flex bison bc libelf-dev libssl-dev patch xz-utils ccache
 qemu-system-x86 busybox-static e2fsprogs mmdebstrap uidmap zstd cpio
 xvfb openbox i3-wm sway phoc kwin-wayland mutter dbus
-make git ca-certificates
+make git ca-certificates python3
 "
 # A bare Debian 12 has no Rust that is new enough under its ordinary name; these are Debian's own
 # newer ones. They are taken only when no cargo of at least this version is found.

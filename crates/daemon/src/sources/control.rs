@@ -71,6 +71,8 @@ pub struct ControlSource {
     path: PathBuf,
     clients: BTreeMap<u64, Client>,
     next: u64,
+    /// A descriptor to give up when there is no other one, so that who comes can be told.
+    spare: Option<UnixListener>,
     /// Those whose places others were given since the last tidying.
     displaced: Vec<u64>,
 }
@@ -94,6 +96,7 @@ impl ControlSource {
         let everybody = std::fs::Permissions::from_mode(0o666);
         std::fs::set_permissions(&path, everybody).map_err(failed)?;
         Ok(ControlSource {
+            spare: listener.try_clone().ok(),
             listener,
             path,
             clients: BTreeMap::new(),
@@ -123,11 +126,27 @@ impl ControlSource {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => {
-                    warn!("a client cannot connect: {error}");
-                    return;
+                    debug!("a client cannot connect: {error}");
+                    self.turn_away();
                 }
             }
         }
+    }
+
+    /// Takes who comes although there is no descriptor left, and tells him so: left waiting, he would
+    /// wake the loop again and again.
+    fn turn_away(&mut self) {
+        self.spare = None;
+        if let Ok((mut stream, _)) = self.listener.accept() {
+            let answer = encode(&Response::Error {
+                code: ErrorCode::Busy,
+                message: "limelightd has no descriptor left".to_owned(),
+                cure: "try again later; if it lasts, raise LimitNOFILE= of limelightd".to_owned(),
+            });
+            // Whether the client takes it is the client's affair.
+            let _ = stream.write(&answer);
+        }
+        self.spare = self.listener.try_clone().ok();
     }
 
     fn admit(&mut self, mut stream: UnixStream, reactor: &Reactor, now: Duration) {

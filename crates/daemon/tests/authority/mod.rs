@@ -7,6 +7,7 @@ mod hostile;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use crate::common::{App, Client, Machine, Running};
 use limelight_core::control::{ErrorCode, Request, Response};
@@ -260,6 +261,13 @@ fn in_front(daemon: &mut Running, world: &World) -> Client {
     ] {
         let answer = daemon.ask_over(&mut owner, &message);
         assert!(matches!(answer, Response::Ok { .. }), "{answer:?}");
+    }
+    // What was announced is seen by the next look at the apps, whenever that comes.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let apps = format!(r#"{{"op":"apps","pid":{pid}}}"#);
+    while !matches!(daemon.ask(&apps), Response::Apps { apps } if !apps[0].uses.is_empty()) {
+        assert!(Instant::now() < deadline, "the use is never seen");
+        std::thread::sleep(Duration::from_millis(20));
     }
     owner
 }
