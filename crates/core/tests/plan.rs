@@ -307,8 +307,6 @@ proptest! {
         };
         prop_assert!(limit(&with(0, steps + 1)) < limit(&with(0, steps)));
         prop_assert_eq!(limit(&with(0, STEPS)), None);
-        let early = Snapshot { settled: false, ..with(0, 0) };
-        prop_assert_eq!(limit(&early), None);
         let budget = with(held, 0).budget();
         prop_assert!(limit(&with(held, 0)).unwrap_or(0) <= budget.saturating_sub(held));
         let before = reserve_of(&plan(&Event::Topmost, &with(held, 0)));
@@ -350,7 +348,6 @@ fn viewer(usage: Usage, lowered_steps: u8) -> Snapshot {
         lru: Lru::MultiGen,
         memory_controller: true,
         lowered_steps,
-        settled: true,
         topmost: Some(Measured {
             app,
             members: vec![process(1)],

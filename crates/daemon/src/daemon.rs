@@ -66,9 +66,6 @@ const OWN_SCORE: i16 = -900;
 const OWN_NICE: i32 = -20;
 const OWN_SLICE_NS: u64 = 100_000;
 
-/// Nice value of a thread for whose work nobody waits.
-const LAST_NICE: i32 = 19;
-
 /// What is lost when a queue cannot be waited for.
 const NO_OPENS: &str = "what is opened cannot be waited for, starts are not recorded";
 const NO_WAITS: &str = "the app's waits cannot be waited for, neighbours are not read";
@@ -619,11 +616,6 @@ pub(crate) fn come_first() {
     if let Err(error) = first {
         warn!("{error}: beside a busy machine limelightd may be late");
     }
-}
-
-/// Has the calling thread run when nobody else wants to.
-pub(crate) fn give_way() {
-    let _ = Cpu::of(0).and_then(|own| own.set(0, LAST_NICE, 0));
 }
 
 /// Has the calling thread run as everybody does.

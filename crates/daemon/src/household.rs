@@ -248,7 +248,7 @@ impl Daemon {
         self.last.settled = self.is_settled(at);
         let snapshot = std::mem::take(&mut self.last);
         let steps = swap::withdraw(&event, &snapshot).into_iter();
-        let steps = steps.chain(swap::bring_back(&event, &snapshot));
+        let steps = steps.chain(swap::receive(&event, &snapshot));
         let steps = steps.chain(swap::grant(&event, &snapshot));
         let actions: Vec<Action> = steps.map(Action::Swap).collect();
         for action in &actions {

@@ -22,7 +22,7 @@ use limelight_sys::proc::Proc;
 use limelight_sys::process::Process;
 use tracing::debug;
 
-use crate::daemon::give_way;
+use crate::daemon::stand_back;
 use crate::doors::same_process;
 
 /// Time between two looks at an app: short at first and as long as there is something new, while it
@@ -30,6 +30,10 @@ use crate::doors::same_process;
 /// again unless it is locked.
 const SOON: Duration = Duration::from_millis(125);
 const LATE: Duration = Duration::from_secs(16);
+
+/// Pages of a file that are as near as this came into memory together: the kernel reads 128 KiB at
+/// once (`VM_READAHEAD_PAGES`).
+const NEAR: u64 = 32;
 
 /// Stack of the thread, in bytes: none of its functions is deep.
 const STACK: usize = 256 << 10;
@@ -97,8 +101,8 @@ impl Locker {
 }
 
 fn run(proc: &str, orders: &Receiver<Option<Order>>, shelf: &Mutex<Locked>) {
-    // To find the pages takes longer than to lock them, and all that time the app is already there.
-    give_way();
+    // To find the pages takes milliseconds, in which the app would have come to the front.
+    stand_back();
     let mut order: Option<Order> = None;
     let mut holdings = Holdings::default();
     let mut pause = SOON;
@@ -216,7 +220,8 @@ impl Holdings {
         holding
             .settled
             .extend(reserved.iter().map(|page| page.index));
-        for range in ranges(others.iter().map(|page| page.index)) {
+        let wanted = with_gaps(others.iter().map(|page| page.index), &holding.settled);
+        for range in ranges(wanted) {
             let left = order.limit.saturating_sub(self.bytes);
             let range = Range {
                 len: range.len.min(left / page_bytes() * page_bytes()),
@@ -239,10 +244,35 @@ impl Holdings {
     }
 }
 
+/// Ascending pages, and those between two that are near each other: these were there a moment ago,
+/// and are needed as much. Nothing that is settled is among them.
+fn with_gaps(pages: impl Iterator<Item = u64>, settled: &BTreeSet<u64>) -> Vec<u64> {
+    let mut all: Vec<u64> = Vec::new();
+    for page in pages {
+        let first = match all.last() {
+            Some(&last) if page - last <= NEAR => last + 1,
+            _ => page,
+        };
+        all.extend((first..=page).filter(|page| !settled.contains(page)));
+    }
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::time::Instant;
+
+    #[test]
+    fn what_lies_between_two_near_pages_is_wanted_too() {
+        let settled = BTreeSet::from([4, 200]);
+        let wanted = with_gaps([2, 3, 6, 6 + NEAR, 7 + 2 * NEAR].into_iter(), &settled);
+        let mut expected = vec![2, 3, 5];
+        expected.extend(6..=6 + NEAR);
+        expected.push(7 + 2 * NEAR);
+        assert_eq!(wanted, expected);
+        assert_eq!(with_gaps(std::iter::empty(), &settled), [0; 0]);
+    }
 
     /// Waits until the thread has said something that `holds`.
     fn wait(locker: &Locker, holds: impl Fn(&Locked) -> bool) -> Locked {

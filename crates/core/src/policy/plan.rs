@@ -57,7 +57,8 @@ pub fn plan(event: &Event, snapshot: &Snapshot) -> Vec<Action> {
     // An app that was stopped must run before anything else helps it.
     let steps = swap::withdraw(event, snapshot);
     let mut actions: Vec<Action> = steps.into_iter().map(Action::Swap).collect();
-    actions.extend(swap::bring_back(event, snapshot).map(Action::Swap));
+    let steps = swap::receive(event, snapshot);
+    actions.extend(steps.into_iter().map(Action::Swap));
     // Whoever waits for a processor waits now: boost comes next.
     let steps = boost::withdraw(event, snapshot);
     actions.extend(steps.into_iter().map(Action::Boost));

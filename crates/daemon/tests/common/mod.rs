@@ -316,19 +316,6 @@ impl Running<'_> {
         }
     }
 
-    /// Turns until the status is as it should be.
-    pub fn until_status(&mut self, what: &str, holds: impl Fn(&Status) -> bool) -> Status {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let status = self.status();
-            if holds(&status) {
-                return status;
-            }
-            assert!(Instant::now() < deadline, "never: {what}: {status:?}");
-            self.daemon.turn(Some(Duration::from_millis(20))).unwrap();
-        }
-    }
-
     /// Stops as SIGTERM would.
     pub fn stop(self) {
         self.daemon.stop();

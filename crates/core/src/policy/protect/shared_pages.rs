@@ -10,9 +10,6 @@
 //! A lock does not give way by itself, so it is small: a quarter of the budget at the most, no more
 //! than the app's own memory leaves of the budget, and less with every step that the pressure
 //! model asks for. The reservation comes first: nothing is taken from it.
-//!
-//! To find the pages takes milliseconds of a processor, so nothing is locked for an app that is
-//! still getting to work.
 
 use crate::model::pressure::STEPS;
 use crate::model::snapshot::{Locking, Measured, Snapshot};
@@ -46,7 +43,7 @@ pub(super) fn wanted(snapshot: &Snapshot, topmost: &Measured) -> Option<Locking>
 
 /// The step to it from what is in force.
 pub(super) fn lock(snapshot: &Snapshot, topmost: &Measured) -> Option<Step> {
-    let wanted = wanted(snapshot, topmost).filter(|_| snapshot.settled)?;
+    let wanted = wanted(snapshot, topmost)?;
     let in_place = |current: &Locking| {
         let same = wanted.limit.abs_diff(current.limit) <= current.limit / SLACK;
         current.app == wanted.app && current.members == wanted.members && same

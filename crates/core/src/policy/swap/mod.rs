@@ -185,16 +185,9 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
         return Vec::new();
     }
     let mut steps = Vec::new();
-    for (known, rule) in eligible::exempt(snapshot) {
-        let (app, home) = (known.key(), known.found.app.own_home());
-        if let Some(home) = home.filter(|_| !snapshot.in_force.swapping.exempt.contains(&app)) {
-            steps.push(Step::Exempt {
-                app,
-                home: home.clone(),
-                rule,
-            });
-        }
-    }
+    let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.key);
+    let others = |(app, step)| (Some(app) != front).then_some(step);
+    steps.extend(exemptions(snapshot).filter_map(others));
     steps.extend(arm(snapshot));
     steps.extend(ask(snapshot));
     steps.extend(warn(snapshot));
@@ -206,12 +199,30 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     steps
 }
 
-/// The app that came to the front gets its memory back, once. The disk is at work on it while
-/// everything else is done for the app.
-pub fn bring_back(event: &Event, snapshot: &Snapshot) -> Option<Step> {
+/// What is done before anything else for the app that came to the front: the disk is at work on it
+/// meanwhile, and a new one that may not go to swap has pages from its first moment.
+pub fn receive(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     if off(event, snapshot) {
-        return None;
+        return Vec::new();
     }
+    let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.key);
+    let own = |(app, step)| (Some(app) == front).then_some(step);
+    let keep = exemptions(snapshot).filter_map(own);
+    keep.chain(bring_back(snapshot)).collect()
+}
+
+/// Apps that may not go to swap from now on.
+fn exemptions(snapshot: &Snapshot) -> impl Iterator<Item = (AppKey, Step)> + '_ {
+    eligible::exempt(snapshot).filter_map(|(known, rule)| {
+        let app = known.key();
+        let done = snapshot.in_force.swapping.exempt.contains(&app);
+        let home = known.found.app.own_home().filter(|_| !done)?.clone();
+        Some((app, Step::Exempt { app, home, rule }))
+    })
+}
+
+/// The app that came to the front gets its memory back, once.
+fn bring_back(snapshot: &Snapshot) -> Option<Step> {
     let known = snapshot.known_topmost()?;
     let app = known.key();
     let most = snapshot.settings.swap.prefault;

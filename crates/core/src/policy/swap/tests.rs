@@ -373,10 +373,25 @@ fn an_app_that_comes_back_gets_its_memory_once() {
         members: Vec::new(),
         most: 50 * MIB,
     };
-    assert_eq!(bring_back(&Event::Topmost, &machine), Some(back));
-    assert_eq!(bring_back(&Event::Stop, &machine), None);
+    assert_eq!(receive(&Event::Topmost, &machine), [back]);
+    assert_eq!(receive(&Event::Stop, &machine), []);
     machine.in_force.swapping.returned = Some(key(0));
-    assert_eq!(bring_back(&Event::Topmost, &machine), None);
+    assert_eq!(receive(&Event::Topmost, &machine), []);
+}
+
+#[test]
+fn a_disposable_app_in_front_may_not_go_to_swap_before_anything_else_is_done() {
+    let apps = [one(Class::Disposable, 1), one(Class::Disposable, 2)];
+    let machine = with_topmost(snapshot(&apps, 100, 100), 0);
+    let exempts = |steps: Vec<Step>| -> Vec<AppKey> {
+        let app = |step: &Step| match step {
+            Step::Exempt { app, .. } => Some(*app),
+            _ => None,
+        };
+        steps.iter().filter_map(app).collect()
+    };
+    assert_eq!(exempts(receive(&Event::Topmost, &machine)), [key(0)]);
+    assert_eq!(exempts(grant(&Event::Topmost, &machine)), [key(1)]);
 }
 
 #[test]
