@@ -15,14 +15,13 @@ use std::time::Duration;
 
 use limelight_core::model::{AppKey, ProcessId};
 use limelight_sys::locked_file::LockedFile;
-use limelight_sys::maps::{PageCgroups, ReadMapping};
+use limelight_sys::maps::{FilePage, PageCgroups, ReadMapping};
 use limelight_sys::meminfo::page_bytes;
 use limelight_sys::pagecache::{ranges, Range};
 use limelight_sys::proc::Proc;
 use limelight_sys::process::Process;
 use tracing::debug;
 
-use crate::daemon::stand_back;
 use crate::doors::same_process;
 
 /// Time between two looks at an app: short at first and as long as there is something new, while it
@@ -101,8 +100,6 @@ impl Locker {
 }
 
 fn run(proc: &str, orders: &Receiver<Option<Order>>, shelf: &Mutex<Locked>) {
-    // To find the pages takes milliseconds, in which the app would have come to the front.
-    stand_back();
     let mut order: Option<Order> = None;
     let mut holdings = Holdings::default();
     let mut pause = SOON;
@@ -213,7 +210,7 @@ impl Holdings {
         };
         let mut pages = process.resident(mapping)?;
         pages.retain(|page| !holding.settled.contains(&page.index));
-        let (reserved, others): (Vec<_>, Vec<_>) = pages.into_iter().partition(|page| {
+        let (reserved, others) = sorted(&pages, |page| {
             let inode = cgroups.of(page.frame);
             inode.is_some_and(|inode| order.reserved.contains(&inode))
         });
@@ -244,6 +241,33 @@ impl Holdings {
     }
 }
 
+/// Which pages are charged to a cgroup that is reserved, and which are not. What the kernel read at
+/// once is charged to one cgroup, and asking for each page would take longer than to lock them: of a
+/// run whose ends agree no other page is asked for.
+fn sorted(
+    pages: &[FilePage],
+    mut is_reserved: impl FnMut(&FilePage) -> bool,
+) -> (Vec<FilePage>, Vec<FilePage>) {
+    let (mut reserved, mut others) = (Vec::new(), Vec::new());
+    let side_by_side =
+        |a: &FilePage, b: &FilePage| a.index + 1 == b.index && a.index / NEAR == b.index / NEAR;
+    for run in pages.chunk_by(side_by_side) {
+        let ends = run.first().zip(run.last());
+        let ends = ends.map(|(first, last)| (is_reserved(first), is_reserved(last)));
+        for page in run {
+            let own = match ends {
+                Some((first, last)) if first == last => first,
+                _ => is_reserved(page),
+            };
+            match own {
+                true => reserved.push(*page),
+                false => others.push(*page),
+            }
+        }
+    }
+    (reserved, others)
+}
+
 /// Ascending pages, and those between two that are near each other: these were there a moment ago,
 /// and are needed as much. Nothing that is settled is among them.
 fn with_gaps(pages: impl Iterator<Item = u64>, settled: &BTreeSet<u64>) -> Vec<u64> {
@@ -262,6 +286,23 @@ fn with_gaps(pages: impl Iterator<Item = u64>, settled: &BTreeSet<u64>) -> Vec<u
 mod tests {
     use super::*;
     use std::time::Instant;
+
+    #[test]
+    fn of_a_run_whose_ends_agree_nobody_else_is_asked_for() {
+        let page = |index| FilePage {
+            index,
+            frame: index,
+        };
+        let pages: Vec<FilePage> = (0..NEAR).chain(40..44).map(page).collect();
+        let mut asked = 0;
+        let (reserved, others) = sorted(&pages, |page| {
+            asked += 1;
+            page.index < 42
+        });
+        assert_eq!((reserved.len(), others.len()), (NEAR as usize + 2, 2));
+        // The ends of both, and all of the second.
+        assert_eq!(asked, 2 + 2 + 4);
+    }
 
     #[test]
     fn what_lies_between_two_near_pages_is_wanted_too() {
