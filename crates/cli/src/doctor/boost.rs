@@ -14,7 +14,7 @@ use limelight_sys::proc::Proc;
 use limelight_sys::sched::Cpu;
 use limelight_sys::schedulers;
 
-use super::cgroups::{AppCgroup, OURS};
+use super::cgroups::{AppCgroup, NO_APP};
 use super::Findings;
 
 /// One line for each knob.
@@ -43,7 +43,7 @@ pub fn examine(
     };
     schedulers_line(&sys, proc, &disks, findings);
     // While no app is in front, one with a cgroup of its own is meant.
-    let nobody = app.as_ref().is_ok_and(|(whose, _)| whose == OURS);
+    let nobody = app.as_ref().is_ok_and(|(whose, _)| whose == NO_APP);
     let path = app.as_ref().ok().map(|(_, path)| path);
     let path = path.filter(|_| !nobody);
     let without = |knob: WeightKnob| {

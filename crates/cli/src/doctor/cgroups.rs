@@ -11,8 +11,14 @@ use crate::format;
 /// The cgroup above which the chain is examined, and whose it is.
 pub type AppCgroup = Result<(String, CgroupPath), String>;
 
-/// Whose it is while no app is in front and none was named: what is missing there is no fault.
-pub const OURS: &str = "of this command";
+/// Whose it is while no app is in front, none was named, and this command runs where no app does:
+/// what is missing there is no fault.
+pub const NO_APP: &str = "of this command, which is no app";
+
+/// Whether apps are started beside it, so that what holds for it holds for them.
+fn is_beside_apps(path: &CgroupPath) -> bool {
+    !path.is_root() && !path.as_str().starts_with("/system.slice")
+}
 
 /// The cgroup of the app that was asked for, of the topmost one, or of this command.
 pub fn app_cgroup(machine: &Machine, proc: &Proc, daemon: Option<&Status>) -> AppCgroup {
@@ -27,12 +33,16 @@ pub fn app_cgroup(machine: &Machine, proc: &Proc, daemon: Option<&Status>) -> Ap
     }
     let (pid, whose) = match machine.pid {
         Some(pid) => (pid, format!("of pid {pid}")),
-        None => (std::process::id() as i32, OURS.to_owned()),
+        None => (std::process::id() as i32, "of this command".to_owned()),
     };
     let cgroup = proc.process(pid).and_then(|process| process.cgroup());
     let cgroup = cgroup.map_err(|error| error.to_string())?;
     let path = cgroup.as_deref().and_then(CgroupPath::parse);
-    path.map(|path| (whose, path)).ok_or_else(|| {
+    let path = path.map(|path| match machine.pid {
+        None if !is_beside_apps(&path) => (NO_APP.to_owned(), path),
+        _ => (whose, path),
+    });
+    path.ok_or_else(|| {
         format!("pid {pid} has no cgroup v2 that can be seen from here (a container's view?)")
     })
 }
@@ -112,7 +122,7 @@ const CONTROLLERS: [Controller; 3] = [
 
 /// A value is worth what every ancestor grants, so a controller must be there all the way down.
 fn chain(hierarchy: &Hierarchy, whose: &str, path: &CgroupPath, findings: &mut Findings) {
-    if path.is_root() && whose == OURS {
+    if whose == NO_APP {
         return findings.note(
             "memory controller",
             "there; whether it is handed down to an app is seen when one is in front, or with --pid",

@@ -322,18 +322,29 @@ fn the_root_cgroup_protects_nothing() {
 #[test]
 fn while_no_app_is_in_front_nothing_is_held_against_the_machine() {
     let fake = Fake::sound();
-    // This very command is what is looked at then, and its cgroup may be the root.
-    fake.write(&format!("proc/{}/cgroup", std::process::id()), "0::/\n");
-    let report = examine(&Machine {
-        pid: None,
-        ..fake.machine(7)
-    });
-    let checks = report.mechanisms.iter().chain(&report.checks);
-    let trouble: Vec<_> = checks.filter(|one| one.state.is_trouble()).collect();
-    assert_eq!(trouble.len(), 1, "{trouble:#?}");
-    assert_eq!(trouble[0].check, "daemon");
-    let protect = report.mechanisms.iter().find(|one| one.part == "protect");
-    assert!(protect.unwrap().detail.starts_with("memory.min"));
+    // This very command is what is looked at then.
+    let report = |cgroup: &str| {
+        let file = format!("proc/{}/cgroup", std::process::id());
+        fake.write(&file, &format!("0::{cgroup}\n"));
+        examine(&Machine {
+            pid: None,
+            ..fake.machine(7)
+        })
+    };
+    for cgroup in ["/", "/system.slice/ssh.service"] {
+        let report = report(cgroup);
+        let checks = report.mechanisms.iter().chain(&report.checks);
+        let trouble: Vec<_> = checks.filter(|one| one.state.is_trouble()).collect();
+        assert_eq!(trouble.len(), 1, "{trouble:#?}");
+        assert_eq!(trouble[0].check, "daemon");
+        let protect = report.mechanisms.iter().find(|one| one.part == "protect");
+        assert!(protect.unwrap().detail.starts_with("memory.min"));
+    }
+    // In a session it is as well off as apps are.
+    fs::remove_file(fake.path("cgroup/user.slice/app.scope/io.stat")).unwrap();
+    let checks = report("/user.slice/app.scope").checks;
+    let io = checks.iter().find(|one| one.check == "io controller");
+    assert_eq!(io.unwrap().state, Verdict::Inert);
 }
 
 #[test]
