@@ -150,6 +150,10 @@ fn scope_arguments(
     for word in ["--scope", "--quiet", "--collect", "--slice=app.slice"] {
         arguments.push(word.into());
     }
+    // Ordinary weights, but without them systemd hands neither controller down to the scope.
+    for word in ["--property=CPUWeight=100", "--property=IOWeight=100"] {
+        arguments.push(word.into());
+    }
     arguments.push(format!("--unit={unit}").into());
     arguments.push("--".into());
     arguments.push(ourselves.into());
@@ -291,7 +295,8 @@ mod tests {
             .collect();
         assert_eq!(
             words.join(" "),
-            "--user --scope --quiet --collect --slice=app.slice --unit=u.scope -- \
+            "--user --scope --quiet --collect --slice=app.slice --property=CPUWeight=100 \
+             --property=IOWeight=100 --unit=u.scope -- \
              /usr/bin/limelight --socket /s run --inside --premap --class=disposable -- game --fast"
         );
     }

@@ -172,13 +172,25 @@ fn enable(
     };
     let chain = path.chain();
     let managed = chain.iter().find(|part| manager(part));
+    let above = group.parent().unwrap_or(CgroupPath::root());
     if managed.is_some_and(|managed| managed.contains(group) && managed != group) {
+        let there = hierarchy
+            .open(&above)
+            .and_then(|above| above.controllers())
+            .is_ok_and(|names| names.iter().any(|name| name == controller.name));
+        // The user's manager has it, and hands it to units that ask.
+        if there {
+            return format!(
+                "have apps ask for it: [Scope] {} in /etc/systemd/user/app-.scope.d/weight.conf, \
+                 then systemctl --user daemon-reload, for apps that are started from then on",
+                controller.unit
+            );
+        }
         return "delegate it: [Service] Delegate=pids memory cpu io in \
                 /etc/systemd/system/user@.service.d/delegate.conf, then systemctl daemon-reload \
                 and a new login"
             .to_owned();
     }
-    let above = group.parent().unwrap_or(CgroupPath::root());
     let mount = hierarchy.mount_point();
     let control = mount.join(above.as_str().trim_start_matches('/'));
     format!(

@@ -163,6 +163,11 @@ fn io_has_to_be_delegated_to_a_user_s_own_manager() {
     );
     let below = cure(&fake).unwrap();
     assert!(below.contains("Delegate=pids memory cpu io"), "{below}");
+    let manager = "cgroup/user.slice/user-1000.slice/user@1000.service";
+    fake.write(&format!("{manager}/cgroup.procs"), "");
+    fake.write(&format!("{manager}/cgroup.controllers"), "cpu io memory\n");
+    let handed_on = cure(&fake).unwrap();
+    assert!(handed_on.contains("app-.scope.d"), "{handed_on}");
     fake.write(&format!("cgroup/{group}/io.stat"), "");
     assert_eq!(cure(&fake), None);
     assert_eq!(fake.finding("memory controller").state, Verdict::Acts);
