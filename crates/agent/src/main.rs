@@ -16,13 +16,14 @@ mod sources;
 mod uses;
 
 use std::io::IsTerminal;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use clap::{CommandFactory, Parser};
 use tracing::level_filters::LevelFilter;
 
-use sources::environment::Environment;
+use sources::environment::{self, Environment};
 use sources::pick::{self, Pick};
 
 /// Nobody tells of the focus, or not any more.
@@ -120,14 +121,29 @@ fn main() -> ExitCode {
         !args.once && !args.explain && !args.focus_only,
         args.display,
     );
+    let stay = args.stay;
     let find = move || {
-        let mut environment = Environment::now(display.as_deref());
-        environment.responses = responses;
-        if display.is_some() {
-            environment.wayland = None;
+        let look = |mut environment: Environment| {
+            environment.responses = responses;
+            if display.is_some() {
+                environment.wayland = None;
+            }
+            let pick = pick::pick(&environment, wanted.as_deref());
+            (environment, pick)
+        };
+        let named = Environment::of_process(display.as_deref());
+        let (named, pick) = look(named);
+        if pick.source.is_some() || display.is_some() {
+            return (named, pick);
         }
-        let pick = pick::pick(&environment, wanted.as_deref());
-        (environment, pick)
+        if stay {
+            start_anew_with_news();
+        }
+        let (found, other) = look(named.clone().look_around());
+        match other.source {
+            Some(_) => (found, other),
+            None => (named, pick),
+        }
     };
     let (environment, pick) = find();
     if args.explain {
@@ -173,6 +189,21 @@ fn manual(directory: &Path) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// When the user's systemd has learnt of a display, this program starts anew with what it knows. There
+/// is nothing that would be lost.
+fn start_anew_with_news() {
+    let news = environment::news_of_manager();
+    if news.is_empty() {
+        return;
+    }
+    let arguments = std::env::args_os().skip(1);
+    let error = Command::new("/proc/self/exe")
+        .args(arguments)
+        .envs(news)
+        .exec();
+    tracing::warn!("cannot start anew with the session's environment: {error}");
 }
 
 fn explain(environment: &Environment, pick: Pick) -> ExitCode {

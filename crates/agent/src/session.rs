@@ -148,7 +148,7 @@ impl Session {
             passed_over: Vec::new(),
         });
         self.link.in_use(Default::default());
-        self.await_one(&Environment::now(None))
+        self.await_one(&Environment::of_process(None))
     }
 
     fn await_one(&self, environment: &Environment) -> Focus {

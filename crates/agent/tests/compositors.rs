@@ -6,7 +6,9 @@ use std::process::{Command, ExitCode};
 
 mod compositor;
 
-use compositor::{client, is_installed, plain_copy, wait_for, Daemon, Place, Running, Said};
+use compositor::{
+    client, is_installed, plain_copy, wait_for, wait_until_quiet, Daemon, Place, Running, Said,
+};
 use limelight_core::control::FocusTarget;
 
 /// Its name, the programs that it needs, and it.
@@ -102,7 +104,7 @@ fn sway_tells_the_focus() {
     let sway = start_sway(&place);
     let wayland = place.wayland();
     // It is found without a variable that would name it.
-    let _agent = place.start_agent(&[]);
+    let agent = place.start_agent(&[]);
     daemon.expect(&source("sway"), &place);
     let first = place.open("one", &wayland);
     daemon.expect(&focus("sway", first.pid()), &place);
@@ -122,6 +124,7 @@ fn sway_tells_the_focus() {
     // It ends, and another one comes.
     drop(sway);
     daemon.expect(&Said::Source(None), &place);
+    wait_until_quiet(&agent);
     std::fs::remove_file(place.path(&wayland)).unwrap();
     let _sway = start_sway(&place);
     daemon.expect(&source("sway"), &place);
@@ -193,12 +196,14 @@ fn kwin_calls_from_a_script() {
     ]);
     let kwin = place.start(&mut command, "kwin");
     let wayland = place.wayland();
-    let _agent = place.start_agent(&[]);
+    let agent = place.start_agent(&[]);
     daemon.expect(&source("kwin"), &place);
     let first = place.open("one", &wayland);
     daemon.expect(&focus("kwin", first.pid()), &place);
     let second = place.open("two", &wayland);
     daemon.expect(&focus("kwin", second.pid()), &place);
+    // The session bus has been spoken to, and stays open.
+    wait_until_quiet(&agent);
     drop(second);
     daemon.expect(&focus("kwin", first.pid()), &place);
     drop(first);

@@ -433,7 +433,7 @@ fn once_prints_what_is_in_front() {
 fn no_display_has_its_own_exit_code() {
     let nowhere = tempfile::tempdir().unwrap();
     let unset = agent()
-        .args(["--source", "x11"])
+        .args(["--source", "x11", "--once"])
         .env("XDG_RUNTIME_DIR", nowhere.path())
         .env("DISPLAY", ":4001")
         .output()

@@ -6,9 +6,13 @@
 use std::ffi::OsString;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Where X servers put their sockets.
 pub const X11_SOCKETS: &str = "/tmp/.X11-unix";
+
+/// systemd answers within milliseconds.
+const MANAGER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Places and names, each as far as it is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -36,13 +40,14 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// What the environment says; where it names no display at all, what is found.
-    pub fn now(display: Option<&str>) -> Environment {
-        let named = Environment::named(|name| std::env::var_os(name), display);
-        match named.names_display() {
-            true => named,
-            false => named.look(Path::new(X11_SOCKETS), rustix::process::getuid().as_raw()),
-        }
+    /// What the environment says.
+    pub fn of_process(display: Option<&str>) -> Environment {
+        Environment::named(|name| std::env::var_os(name), display)
+    }
+
+    /// What is found instead, where that names no display or none that answers.
+    pub fn look_around(self) -> Environment {
+        self.look(Path::new(X11_SOCKETS), rustix::process::getuid().as_raw())
     }
 
     /// What these variables say.
@@ -76,17 +81,6 @@ impl Environment {
         names.into_iter().any(|one| one.eq_ignore_ascii_case(name))
     }
 
-    fn names_display(&self) -> bool {
-        let paths = [
-            &self.wayland,
-            &self.sway,
-            &self.i3,
-            &self.hyprland,
-            &self.niri,
-        ];
-        self.display.is_some() || paths.iter().any(|path| path.is_some())
-    }
-
     /// Adds what lies in the runtime directory, and the X servers of this user or of root. Of several
     /// the newest, because dead ones leave theirs behind.
     fn look(self, x11: &Path, uid: u32) -> Environment {
@@ -106,6 +100,48 @@ impl Environment {
             ..self
         }
     }
+}
+
+/// Variables that say where a display is and how to reach it.
+const VARIABLES: [&str; 8] = [
+    "WAYLAND_DISPLAY",
+    "DISPLAY",
+    "XAUTHORITY",
+    "SWAYSOCK",
+    "I3SOCK",
+    "HYPRLAND_INSTANCE_SIGNATURE",
+    "NIRI_SOCKET",
+    "XDG_CURRENT_DESKTOP",
+];
+
+/// What the user's systemd knows by now and this process does not: desktops import their variables
+/// there after services such as this one were started. Nothing where that cannot be asked.
+pub fn news_of_manager() -> Vec<(String, String)> {
+    let ask = || -> zbus::Result<Vec<String>> {
+        let bus = zbus::blocking::connection::Builder::session()?
+            .method_timeout(MANAGER_PATIENCE)
+            .build()?;
+        let answer = bus.call_method(
+            Some("org.freedesktop.systemd1"),
+            "/org/freedesktop/systemd1",
+            Some("org.freedesktop.DBus.Properties"),
+            "Get",
+            &("org.freedesktop.systemd1.Manager", "Environment"),
+        )?;
+        let value: zbus::zvariant::OwnedValue = answer.body().deserialize()?;
+        Ok(Vec::try_from(value)?)
+    };
+    news(&ask().unwrap_or_default(), |name| std::env::var(name).ok())
+}
+
+/// Those of the variables that are known there otherwise than here.
+fn news(assignments: &[String], own: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
+    let pairs = assignments.iter().filter_map(|one| one.split_once('='));
+    let pairs = pairs.filter(|(name, _)| VARIABLES.contains(name));
+    pairs
+        .filter(|(name, value)| own(name).as_deref() != Some(value))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
 }
 
 /// The newest file of that kind in a directory.
@@ -152,7 +188,6 @@ mod tests {
         assert_eq!(environment.hyprland, Some("/run/user/7/hypr/abc_1".into()));
         assert_eq!(environment.sway, None);
         assert!(environment.is_desktop("gnome") && !environment.is_desktop("KDE"));
-        assert!(environment.names_display());
         // An absolute name is one already, and needs no directory.
         let absolute = named(&[("WAYLAND_DISPLAY", "/tmp/w")]);
         assert_eq!(absolute.wayland, Some("/tmp/w".into()));
@@ -184,5 +219,20 @@ mod tests {
             assert_eq!(named().look(&x11, uid + 1).display, None);
         }
         drop(sockets);
+    }
+
+    #[test]
+    fn only_what_concerns_displays_and_is_not_known_is_news() {
+        let there = [
+            "DISPLAY=:1",
+            "WAYLAND_DISPLAY=wayland-1",
+            "PATH=/bin",
+            "LANG=a=b",
+        ];
+        let there = there.map(str::to_owned);
+        let own = |name: &str| (name == "DISPLAY").then(|| ":1".to_owned());
+        let wayland = ("WAYLAND_DISPLAY".to_owned(), "wayland-1".to_owned());
+        assert_eq!(news(&there, own), [wayland]);
+        assert_eq!(news(&[], own), []);
     }
 }

@@ -249,7 +249,7 @@ impl Daemon {
                     }
                     Request::Agent { source, detail, .. } => {
                         println!("    {}: {detail}", source.as_deref().unwrap_or("nobody"));
-                        let answer = Response::Agent { own_scopes: false };
+                        let answer = Response::Agent { own_scopes: true };
                         (Some(Said::Source(source)), answer)
                     }
                     _ => (None, ok()),
@@ -283,6 +283,34 @@ fn ok() -> Response {
     Response::Ok {
         message: "so be it".into(),
     }
+}
+
+/// How long it is watched whether a process does nothing, and how many wake-ups of all its threads that
+/// leaves: fewer than one a second.
+const QUIET: Duration = Duration::from_secs(4);
+const QUIET_WAKEUPS: u64 = 3;
+
+/// Waits until nothing wakes a process up.
+pub fn wait_until_quiet(process: &Running) {
+    let wakeups = || -> u64 {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", process.pid()));
+        let threads = threads.unwrap().flatten();
+        let status = threads.map(|thread| std::fs::read_to_string(thread.path().join("status")));
+        status
+            .flatten()
+            .map(|status| {
+                let line = status.lines().find(|l| l.starts_with("voluntary_ctxt"));
+                let count = line.and_then(|line| line.split_whitespace().nth(1));
+                count.and_then(|count| count.parse::<u64>().ok()).unwrap()
+            })
+            .sum()
+    };
+    wait_for("the agent to be quiet", || {
+        let before = wakeups();
+        std::thread::sleep(QUIET);
+        // A thread that has ended takes its count with it.
+        wakeups().saturating_sub(before) <= QUIET_WAKEUPS
+    });
 }
 
 pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
