@@ -57,6 +57,22 @@ impl Parts {
     }
 }
 
+impl Parts {
+    /// What the list of apps does not fill is for what was done.
+    fn without_gap(self, rows: u16, apps: usize) -> Parts {
+        let apps = u16::try_from(apps.max(1)).unwrap_or(u16::MAX);
+        let used = 1 + self.front + self.mechanisms + self.recent + 2;
+        let gap = rows.saturating_sub(used.saturating_add(apps));
+        match self.recent {
+            0 => self,
+            recent => Parts {
+                recent: recent + gap,
+                ..self
+            },
+        }
+    }
+}
+
 /// Rows of the text form, in which nothing is left out.
 pub fn rows(picture: &Picture, columns: u16) -> u16 {
     let parts = Parts::of(columns, u16::MAX);
@@ -82,6 +98,7 @@ pub fn draw(
     let area = frame.area();
     let parts = Parts::of(area.width, area.height);
     let [main, foot] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(area);
+    let parts = parts.without_gap(main.height, picture.apps.len());
     body(frame, main, parts, picture, view, theme);
     footer(frame, foot, view, theme, trouble);
     popup::draw(frame, view, theme);

@@ -278,6 +278,13 @@ fn every_size_is_drawn_and_the_app_in_front_is_left_out_last() {
     assert!(small.contains("notes"), "{small}");
     let large = screen_of(&picture(), 120, 40);
     assert!(large.contains("max 1.73 s"), "{large}");
+    // No gap below a short list of apps.
+    let lines: Vec<&str> = large.lines().collect();
+    let heading = lines
+        .iter()
+        .position(|line| line.starts_with(" lately"))
+        .unwrap();
+    assert!(lines[heading - 1].starts_with(" chat"), "{large}");
     assert!(large.contains("50 keep"), "{large}");
 }
 
