@@ -53,9 +53,12 @@ const FAILURES_MAX: u32 = 10;
 /// How often cgroups of ended apps are looked for while nothing is topmost.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
 
-/// After so many looks at the app that led to nothing, the next ones come less often: by this factor.
+/// After so many looks at the app that led to nothing, the next ones come less often: by this factor,
+/// and when that many again have led to nothing by the second one. Whoever lets his machine rest
+/// must not have it woken.
 const QUIET_TICKS: u32 = 4;
 const PATIENCE: u32 = 4;
+const LONG_PATIENCE: u32 = 32;
 
 /// The daemon's own `oom_score_adj`.
 const OWN_SCORE: i16 = -900;
@@ -410,9 +413,11 @@ impl Daemon {
     /// memory runs short, there is nothing to see.
     fn patience(&self) -> u32 {
         let told = self.pressure_source.trigger().is_some() && self.pressure.steps() == 0;
-        match told && self.quiet_ticks >= QUIET_TICKS {
-            true => PATIENCE,
-            false => 1,
+        match self.quiet_ticks / QUIET_TICKS {
+            _ if !told => 1,
+            0 => 1,
+            1 => PATIENCE,
+            _ => LONG_PATIENCE,
         }
     }
 

@@ -229,9 +229,14 @@ impl Daemon {
             }
         }
         let at = now();
-        let pause = self.household.next_look.is_none();
-        if pause && self.actuators.shortage().level() > Level::Plenty {
-            self.look_for_swap(at);
+        if self.actuators.shortage().level() > Level::Plenty {
+            if self.household.next_look.is_none() {
+                self.look_for_swap(at);
+            }
+            // What the app in front works with is looked at seldom while nothing happens.
+            self.quiet_ticks = 0;
+            let soon = at + self.config.settings.protect.interval;
+            self.next_tick = self.next_tick.min(soon);
         }
         self.refresh_swap(Event::Pressure);
     }

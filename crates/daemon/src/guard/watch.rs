@@ -18,6 +18,11 @@ use crate::doors::now;
 /// How often the gauge is read, at the most and at the least.
 const OFTEN: Duration = Duration::from_millis(10);
 const SELDOM: Duration = Duration::from_secs(1);
+/// And where any stall is told before memory is gone: a machine that rests is not woken.
+const HARDLY: Duration = Duration::from_secs(60);
+
+/// The kernel tells of a stall within a tenth of the window; the first reclaim is one.
+const TOLD: Duration = Duration::from_millis(50);
 
 /// No machine fills all of its memory in less time, and none takes more bytes a second.
 const FILLED: Duration = Duration::from_millis(160);
@@ -117,7 +122,11 @@ impl Watch {
         // What paging costs counts only where memory is short.
         if !near && available >= thresholds.swap.saturating_mul(2) {
             self.before = at;
-            return patience(available.saturating_sub(thresholds.kill), memory.total);
+            let headroom = available.saturating_sub(thresholds.kill);
+            return match self.trigger.is_some() && is_told(headroom, memory) {
+                true => HARDLY,
+                false => patience(headroom, memory.total),
+            };
         }
         let paging = self.files.paging().unwrap_or_default();
         let level = self.observe(memory, paging);
@@ -287,8 +296,21 @@ fn remove_dead(state: &mut State, at: Duration) -> bool {
 
 /// How long it takes at least until so much memory is gone.
 fn patience(headroom: u64, total: u64) -> Duration {
-    let per_ms = (total / FILLED.as_millis() as u64).clamp(1, TAKEN / 1000);
-    Duration::from_millis(headroom / per_ms).clamp(OFTEN, SELDOM)
+    Duration::from_millis(headroom / per_ms(total)).clamp(OFTEN, SELDOM)
+}
+
+/// Most that can be taken within a millisecond, in bytes.
+fn per_ms(total: u64) -> u64 {
+    (total / FILLED.as_millis() as u64).clamp(1, TAKEN / 1000)
+}
+
+/// Whether the first reclaim comes so long before the threshold that the kernel can tell of it:
+/// what is available but not free has to be reclaimed first.
+fn is_told(headroom: u64, memory: Memory) -> bool {
+    let reclaimed = headroom.min(memory.available.saturating_sub(memory.free));
+    // Twice, because the rate is a guess.
+    let taken = per_ms(memory.total).saturating_mul(TOLD.as_millis() as u64 * 2);
+    reclaimed > taken
 }
 
 /// Has the kernel give the stack its pages now, not when there are none.
@@ -306,6 +328,30 @@ fn touch_stack() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_machine_that_has_to_reclaim_first_need_not_be_looked_at() {
+        const GIB: u64 = 1 << 30;
+        let memory = |free, available| Memory {
+            total: 8 * GIB,
+            free,
+            available,
+            ..Memory::default()
+        };
+        assert!(is_told(4 * GIB, memory(GIB, 4 * GIB)));
+        assert!(
+            !is_told(4 * GIB, memory(4 * GIB - GIB / 4, 4 * GIB)),
+            "nearly all of it is free"
+        );
+        assert!(!is_told(GIB / 4, memory(0, 4 * GIB)), "it is near");
+        let phone = Memory {
+            total: GIB,
+            free: 0,
+            available: GIB / 4,
+            ..Memory::default()
+        };
+        assert!(!is_told(GIB / 4, phone), "that may be gone in 64 ms");
+    }
 
     #[test]
     fn the_nearer_the_threshold_the_oftener() {
