@@ -10,7 +10,7 @@ packages="
 gcc g++ libc6-dev binutils
 flex bison bc libelf-dev libssl-dev patch xz-utils ccache
 qemu-system-x86 busybox-static e2fsprogs mmdebstrap uidmap zstd cpio
-xvfb openbox i3-wm sway phoc kwin-wayland mutter dbus
+xvfb openbox i3-wm sway phoc kwin-wayland mutter dbus systemd
 make git ca-certificates python3
 "
 # A bare Debian 12 has no Rust that is new enough under its ordinary name; these are Debian's own

@@ -22,9 +22,18 @@ fn main() -> ExitCode {
             mutter_in_its_own_tree();
             return ExitCode::SUCCESS;
         }
+        ["systemd"] => {
+            systemd_in_its_own_tree();
+            return ExitCode::SUCCESS;
+        }
         _ => {}
     }
-    let tests: [Test; 5] = [
+    let tests: [Test; 6] = [
+        (
+            "an_app_gets_a_scope_of_its_own",
+            &["sway", "dbus-daemon", "unshare"],
+            an_app_gets_a_scope_of_its_own,
+        ),
         (
             "sway_tells_the_focus",
             &["sway", "swaymsg"],
@@ -76,11 +85,15 @@ fn source(name: &str) -> Said {
 }
 
 fn start_sway(place: &Place) -> Running {
+    place.start(&mut sway_command(place), "sway")
+}
+
+fn sway_command(place: &Place) -> Command {
     let configuration = place.write("sway.conf", "xwayland disable\n");
     let mut command = place.command("sway");
     command.arg("--config").arg(configuration);
     headless(&mut command);
-    place.start(&mut command, "sway")
+    command
 }
 
 fn headless(command: &mut Command) {
@@ -212,20 +225,98 @@ fn kwin_calls_from_a_script() {
     daemon.expect(&Said::Source(None), &place);
 }
 
-/// mutter writes below /sys/fs/cgroup, so that has to be the hierarchy; here that may take a mount of
-/// our own, which nobody else sees.
 fn mutter_marks_the_cgroup() {
+    in_its_own_tree("mutter");
+}
+
+fn an_app_gets_a_scope_of_its_own() {
+    if !std::path::Path::new(SYSTEMD).exists() {
+        eprintln!("SKIPPED: an_app_gets_a_scope_of_its_own, because {SYSTEMD} is missing");
+        return;
+    }
+    in_its_own_tree("systemd");
+}
+
+/// Runs a part of this program with mounts of its own, which nobody else sees: mutter and systemd want
+/// cgroup v2 at /sys/fs/cgroup.
+fn in_its_own_tree(part: &str) {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: mutter_marks_the_cgroup, because making cgroups takes root");
+        eprintln!("SKIPPED: making cgroups takes root");
         return;
     }
     let own = std::env::current_exe().unwrap();
-    let status = Command::new("unshare")
-        .arg("--mount")
-        .arg(own)
-        .arg("mutter")
-        .status();
+    let mut command = Command::new("unshare");
+    let status = command.arg("--mount").arg(own).arg(part).status();
     assert!(status.unwrap().success());
+}
+
+fn mount_cgroups() {
+    if std::path::Path::new("/sys/fs/cgroup/cgroup.procs").exists() {
+        return;
+    }
+    sh("umount /sys/fs/cgroup/unified 2>/dev/null; mount -t cgroup2 none /sys/fs/cgroup");
+}
+
+fn sh(command: &str) {
+    let status = Command::new("sh").args(["-c", command]).status().unwrap();
+    assert!(status.success(), "{command}");
+}
+
+/// The user's systemd.
+const SYSTEMD: &str = "/lib/systemd/systemd";
+
+/// A desktop without scopes of its own, such as sway, and a systemd of its user beside it.
+fn systemd_in_its_own_tree() {
+    mount_cgroups();
+    // A user's systemd runs only where this tells that the machine's is one.
+    sh("mkdir -p /run/systemd && mount -t tmpfs none /run/systemd && mkdir /run/systemd/system");
+    let place = Place::new();
+    let cgroups = Cgroups::make(&place);
+    let daemon = Daemon::serve(&place);
+    let bus = place.start_bus();
+    let mut command = place.command(SYSTEMD);
+    command.args(["--user", "--unit=basic.target"]);
+    command.env("SYSTEMD_LOG_TARGET", "console");
+    let systemd = place.start_in(&command, "systemd", &cgroups.manager);
+    let desk = format!("{}/desk.service", cgroups.manager);
+    let sway = place.start_in(&sway_command(&place), "sway", &desk);
+    let wayland = place.wayland();
+    wait_for("systemd to be on the bus", || {
+        let mut ask = place.command("dbus-send");
+        ask.args([
+            "--session",
+            "--print-reply",
+            "--dest=org.freedesktop.DBus",
+            "/",
+        ]);
+        ask.arg("org.freedesktop.DBus.NameHasOwner");
+        ask.arg("string:org.freedesktop.systemd1");
+        let answer = ask.output().unwrap().stdout;
+        String::from_utf8_lossy(&answer).contains("boolean true")
+    });
+    let mut agent = place.command(place.path("agent"));
+    agent.args(["--stay", "--verbose", "--no-notifications", "--socket"]);
+    agent.arg(place.path("control.sock"));
+    let agent = place.start_in(&agent, "agent", &desk);
+    daemon.expect(&source("sway"), &place);
+    let window = place.open_in("one", &wayland, &desk);
+    // It is claimed when it is there.
+    daemon.expect(&focus("sway", window.pid()), &place);
+    let own = format!("/app.slice/app-limelight-one-{}.scope", window.pid());
+    let home = |pid: i32| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+        let mut lines = text.lines();
+        lines.find_map(|line| Some(line.strip_prefix("0::")?.to_owned()))
+    };
+    let cgroup = home(window.pid()).unwrap();
+    assert!(cgroup.ends_with(&own), "{cgroup}\n{}", place.logs());
+    // Whoever shows it stays, and so does the agent.
+    for pid in [sway.pid(), agent.pid()] {
+        let cgroup = home(pid).unwrap();
+        assert!(cgroup.ends_with("/desk.service"), "{cgroup}");
+    }
+    wait_until_quiet(&agent);
+    drop((window, agent, sway, systemd, bus));
 }
 
 /// Apps of the user's systemd, as far as mutter looks.
@@ -240,13 +331,20 @@ impl Cgroups {
         let cgroups = Cgroups {
             manager: format!("{slice}/user@{uid}.service"),
         };
-        for app in ["one", "two"] {
-            let mut path = cgroups.path(app);
+        let apps = ["one", "two"].map(|app| cgroups.path(app));
+        for mut path in apps
+            .into_iter()
+            .chain([format!("{}/desk.service", cgroups.manager)])
+        {
             std::fs::create_dir_all(&path).unwrap();
             while path.starts_with(&cgroups.manager) {
                 place.give(path.clone().into());
                 path.truncate(path.rfind('/').unwrap());
             }
+        }
+        // Delegated, as systemd does it.
+        for file in ["cgroup.procs", "cgroup.subtree_control", "cgroup.threads"] {
+            place.give(format!("{}/{file}", cgroups.manager).into());
         }
         cgroups
     }
@@ -260,31 +358,25 @@ impl Cgroups {
         let path = self.path(app).replacen("/sys/fs/cgroup", "", 1);
         Said::Focus("mutter".to_owned(), FocusTarget::Cgroup(path))
     }
-
-    fn put(&self, app: &str, process: &Running) {
-        let procs = format!("{}/cgroup.procs", self.path(app));
-        std::fs::write(procs, process.pid().to_string()).unwrap();
-    }
 }
 
 impl Drop for Cgroups {
     fn drop(&mut self) {
-        for app in ["one", "two"] {
-            let mut path = self.path(app);
-            while path.len() > "/sys/fs/cgroup".len() && std::fs::remove_dir(&path).is_ok() {
-                path.truncate(path.rfind('/').unwrap());
-            }
-        }
+        // What a systemd started outlives it.
+        let slice = self.manager.rsplit_once('/').unwrap().0;
+        let _ = std::fs::write(format!("{}/cgroup.kill", self.manager), "1");
+        wait_for("the cgroups to be empty", || {
+            sh(&format!(
+                "find {slice} -depth -type d -exec rmdir {{}} + 2>/dev/null || true"
+            ));
+            !std::path::Path::new(slice).exists()
+        });
+        sh("rmdir /sys/fs/cgroup/user.slice 2>/dev/null || true");
     }
 }
 
 fn mutter_in_its_own_tree() {
-    if !std::path::Path::new("/sys/fs/cgroup/cgroup.procs").exists() {
-        let run = |command: &str| Command::new("sh").args(["-c", command]).status().unwrap();
-        run("umount /sys/fs/cgroup/unified 2>/dev/null");
-        let mounted = run("mount -t cgroup2 none /sys/fs/cgroup");
-        assert!(mounted.success(), "cgroup v2 cannot be mounted");
-    }
+    mount_cgroups();
     let place = Place::new();
     let cgroups = Cgroups::make(&place);
     let daemon = Daemon::serve(&place);
@@ -303,13 +395,9 @@ fn mutter_in_its_own_tree() {
     daemon.expect(&source("mutter"), &place);
     // A window that opens does not take the focus from another one unless its user asked for it; one
     // that closes gives it back.
-    let first = place.open_paused("one", &wayland);
-    cgroups.put("one", &first);
-    place.resume(&first);
+    let first = place.open_in("one", &wayland, &cgroups.path("one"));
     daemon.expect(&cgroups.focus("one"), &place);
-    let second = place.open_paused("two", &wayland);
-    cgroups.put("two", &second);
-    place.resume(&second);
+    let second = place.open_in("two", &wayland, &cgroups.path("two"));
     daemon.expect(&cgroups.focus("two"), &place);
     drop(second);
     daemon.expect(&cgroups.focus("one"), &place);

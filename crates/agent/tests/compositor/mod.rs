@@ -184,31 +184,41 @@ impl Place {
         self.start(&mut command, app_id)
     }
 
-    /// The same, but it shows its window only when it is told to go on.
-    pub fn open_paused(&self, app_id: &str, wayland: &str) -> Running {
-        let mut shell = self.command("sh");
+    /// The same, in a cgroup from its first moment on.
+    pub fn open_in(&self, app_id: &str, wayland: &str, cgroup: &str) -> Running {
         let program = self.path(app_id);
         if !program.exists() {
             std::os::unix::fs::symlink(self.path("client"), &program).unwrap();
         }
-        shell
-            .args(["-c", "kill -STOP $$; exec \"$0\" \"$@\""])
-            .arg(program)
+        let mut command = self.command(program);
+        command
             .args(["client", app_id])
             .env("WAYLAND_DISPLAY", wayland);
-        let stopped = self.start(&mut shell, app_id);
-        let stat = format!("/proc/{}/stat", stopped.pid());
-        wait_for("the client to stop", || {
+        self.start_in(&command, app_id, cgroup)
+    }
+
+    /// Starts a command in a cgroup, into which only root may put it.
+    pub fn start_in(&self, command: &Command, name: &str, cgroup: &str) -> Running {
+        let mut shell = self.command("sh");
+        shell
+            .args(["-c", "kill -STOP $$; exec \"$0\" \"$@\""])
+            .arg(command.get_program())
+            .args(command.get_args());
+        let set = command
+            .get_envs()
+            .filter_map(|(name, to)| Some((name, to?)));
+        shell.envs(set);
+        let process = self.start(&mut shell, name);
+        let stat = format!("/proc/{}/stat", process.pid());
+        wait_for("the process to stop", || {
             let stat = std::fs::read_to_string(&stat).unwrap_or_default();
             stat.rsplit_once(") ")
                 .is_some_and(|(_, rest)| rest.starts_with('T'))
         });
-        stopped
-    }
-
-    pub fn resume(&self, stopped: &Running) {
-        let pid = rustix::process::Pid::from_raw(stopped.pid()).unwrap();
+        std::fs::write(format!("{cgroup}/cgroup.procs"), process.pid().to_string()).unwrap();
+        let pid = rustix::process::Pid::from_raw(process.pid()).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+        process
     }
 
     pub fn logs(&self) -> String {
