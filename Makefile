@@ -21,10 +21,10 @@ SYSTEM_LIB ?= /usr/lib
 PROGRAMS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench soak fuzz dma report kernel series static build install dist deb lint clean deps
+.PHONY: help demo test bench soak fuzz dma report kernel series static build install dist deb kernel-deb lab-deb lint clean deps
 
 help: ## Show this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 demo: static ## See an image viewer under load, without and with Limelight, in a virtual machine
 	@$(LAB) demo
@@ -73,6 +73,18 @@ dist: ## Make target/dist: the source tarball, a PKGBUILD and an APKBUILD for it
 
 deb: $(if $(PROGRAMS),,build) ## Make target/deb: the Debian package (debhelper, lintian)
 	@scripts/deb.sh "$(or $(PROGRAMS),$(CARGO_TARGET_DIR)/release)"
+
+kernel-deb: ## Make target/kernel-deb: Debian packages of a kernel with our series (hours; see scripts/kernel-deb.sh)
+	@scripts/kernel-deb.sh
+
+# The package of the guests' programs, for the lab's scenario `package`: made in seconds after `make static`.
+lab-deb: static
+	@$(CARGO) build --locked --release --package limelight-premap
+	@mkdir -p target/lab/package
+	@install -C $(addprefix target/lab/bin/,limelightd limelight limelight-agent) \
+	    "$(CARGO_TARGET_DIR)/release/liblimelight_premap.so" target/lab/package/
+	@LINTIAN_SUPPRESS=statically-linked-binary,shared-library-lacks-prerequisites \
+	    scripts/deb.sh target/lab/package target/lab/deb
 
 lint: deps ## Check formatting and lints
 	@$(CARGO) fmt --all --check

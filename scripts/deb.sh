@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-or-later
-# deb.sh PROGRAMS: makes target/deb/limelight_VERSION_ARCH.deb of the programs and the library in the
-# directory PROGRAMS, from the source tarball, and has lintian look at it where it is installed.
+# deb.sh PROGRAMS [OUT]: makes OUT/limelight_VERSION_ARCH.deb (target/deb) of the programs and the library in
+# the directory PROGRAMS, from the source tarball, and has lintian look at it where it is installed.
 set -eu
 cd "$(dirname "$0")/.."
 
 programs=$(realpath "$1")
 version=$(scripts/version.sh)
-out=$PWD/target/deb
+out=$PWD/${2:-target/deb}
 said=$(sed -n '1s/^limelight (\(.*\)-[^-]*) .*/\1/p' packaging/debian/changelog)
 if [ "$said" != "$version" ]; then
     echo "packaging/debian/changelog is of version $said, Cargo.toml of $version: add an entry" >&2
@@ -15,7 +15,7 @@ if [ "$said" != "$version" ]; then
 fi
 for tool in dh dpkg-buildpackage; do
     command -v "$tool" >/dev/null || {
-        echo "$tool is not there: apt-get install --no-install-recommends debhelper dpkg-dev fakeroot lintian" >&2
+        echo "$tool is not there: apt-get install --no-install-recommends debhelper lintian" >&2
         exit 1
     }
 done

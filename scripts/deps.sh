@@ -5,12 +5,13 @@
 set -eu
 
 # The whole list: compilers; the kernel's build; guests and their images; a real X server,
-# window managers and compositors for the agent's tests; the rest.
+# window managers and compositors for the agent's tests; the Debian package and what looks at scripts; the rest.
 packages="
 gcc g++ libc6-dev binutils
 flex bison bc libelf-dev libssl-dev patch xz-utils ccache
 qemu-system-x86 busybox-static e2fsprogs mmdebstrap uidmap zstd cpio
 xvfb openbox i3-wm sway phoc kwin-wayland mutter dbus systemd
+debhelper lintian shellcheck
 make git ca-certificates python3
 "
 # A bare Debian 12 has no Rust that is new enough under its ordinary name; these are Debian's own

@@ -26,9 +26,11 @@ if "$cargo" clippy --version >/dev/null 2>&1; then
 else
     echo "== lints: left out, clippy is not installed"
 fi
+step "scripts" scripts/check-scripts.sh
 step "unit and integration tests" "$cargo" test --locked --workspace
 step "fuzzing" scripts/fuzz.sh
 step "static programs" make --no-print-directory static
+step "package" make --no-print-directory lab-deb
 step "kernel" make --no-print-directory kernel
 step "whole-VM tests" "$cargo" run --quiet --locked --package limelight-lab -- test
 

@@ -9,9 +9,9 @@ use crate::record::{write, Reporter};
 use crate::scenario::Work;
 use crate::{
     boost, boost_rules, cache_model, cgroup, class_rules, cold_start, daemon_killed, focus_move,
-    gallery, gallery_real, kill_latency, leak, machine, overhead, premap, premap_rules, prezero,
-    prezero_engines, prezero_rules, process, readahead_rules, reading, rotation, self_hog, soak,
-    startup, storm, swap_soak, window_cost, window_oracle, window_sources, windows,
+    gallery, gallery_real, kill_latency, leak, machine, overhead, package, premap, premap_rules,
+    prezero, prezero_engines, prezero_rules, process, readahead_rules, reading, rotation, self_hog,
+    soak, startup, storm, swap_soak, window_cost, window_oracle, window_sources, windows,
 };
 
 /// What every scenario gets.
@@ -35,7 +35,8 @@ pub fn run(index: usize) -> Result<i32> {
         bail!("the plan has {} cells, none is {index}", plan.cells.len());
     }
     let cell = plan.cells.swap_remove(index);
-    keep_alive().context("a cell's runner cannot exempt itself from reclaim and the OOM killer")?;
+    keep_alive(&plan.machine)
+        .context("a cell's runner cannot exempt itself from reclaim and the OOM killer")?;
     let stage = Stage {
         arm: cell.arm,
         repetition: cell.repetition,
@@ -82,6 +83,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::KillLatency(work) => kill_latency::run(stage, &work),
         Work::SwapSoak(work) => swap_soak::run(stage, &work),
         Work::CacheModel(pattern) => cache_model::run(stage, pattern),
+        Work::Package(work) => package::run(stage, &work),
         Work::Rotation(work) => rotation::run(stage, &work),
         Work::RotationReal(work) => rotation::run_real(stage, &work),
         Work::WindowRules => windows::rules(stage),
@@ -101,13 +103,17 @@ fn command(mut stage: Stage, argv: &[String]) -> Result<()> {
 }
 
 /// The runner takes times and must outlive what it watches.
-fn keep_alive() -> Result<()> {
+fn keep_alive(machine: &crate::plan::Machine) -> Result<()> {
     std::fs::write("/proc/self/oom_score_adj", "-1000")?;
     // On fault: otherwise each file that is mapped to ask what of it is cached would be read whole.
     let flags = libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT;
     // SAFETY: mlockall has no preconditions.
     if unsafe { libc::mlockall(flags) } != 0 {
         return Err(std::io::Error::last_os_error().into());
+    }
+    // What Limelight finds there is what systemd makes.
+    if !machine.packages.is_empty() {
+        return Ok(());
     }
     // Make the controllers available before anything is started.
     cgroup::Cgroup::create("app.slice")?;

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -185,6 +186,10 @@ pub fn kill_below(slice: &str, limit: Duration) -> Result<()> {
     let deadline = Instant::now() + limit;
     for directory in directories.iter().skip(1).rev() {
         while let Err(error) = fs::remove_dir(directory) {
+            // systemd removes an empty scope as well.
+            if error.kind() == ErrorKind::NotFound {
+                break;
+            }
             if Instant::now() > deadline {
                 return Err(error)
                     .with_context(|| format!("cannot remove {}", directory.display()));

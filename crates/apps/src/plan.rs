@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// Where the guest finds [`Machine::packages`].
+pub const PACKAGES: &str = "/packages";
+
 /// Everything one boot of a virtual machine has to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
@@ -29,6 +32,10 @@ pub struct Machine {
     /// Whether that file system's systemd is PID 1 and runs the cells; real apps then need no chroot.
     #[serde(default)]
     pub systemd: bool,
+    /// File names below [`PACKAGES`] of Debian packages to install, the first one before the others. Limelight's
+    /// programs then come from them, and from nowhere else.
+    #[serde(default)]
+    pub packages: Vec<String>,
     /// Where anonymous memory may go.
     pub swap: Swap,
     /// Value for `/sys/kernel/mm/lru_gen/enabled`: 0 is the two-list LRU, 7 is MGLRU; absent

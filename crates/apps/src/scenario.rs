@@ -69,6 +69,8 @@ pub enum Work {
     Prezero(Prezero),
     /// The pool filled by each engine in turn, and by engines that break.
     PrezeroEngines(PrezeroEngines),
+    /// Debian's package: installed, used, upgraded, removed and purged.
+    Package(Package),
     /// SWAP's experiment: 24 apps launched in turn.
     Rotation(Rotation),
     /// The same with real programs on an X server, where systemd is PID 1.
@@ -93,6 +95,17 @@ pub enum Leaker {
     Unguarded,
     /// The app in front: people are told, and it is nobody's victim.
     Front,
+}
+
+/// Parameters of `package`.
+///
+/// Values: `focus_protect_us` and `focus_boost_us` from a change of focus to the changed value (medians; `_max_us` the longest), `daemon_own_kib`
+/// and, with a desktop, `agent_own_kib` (resident memory but for files of apps that the daemon keeps there), `daemon_switches_per_s` (context
+/// switches while nothing happens). Series: `focus_protect_us`, `focus_boost_us`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Package {
+    /// Whether a user is logged in under sway and moves the focus there; otherwise root says which process has it.
+    pub desktop: bool,
 }
 
 /// Parameters of `leak`.

@@ -14,7 +14,7 @@ use anyhow::{bail, Context, Result};
 
 use crate::init::PLAN;
 use crate::machine::{self, ROOTFS};
-use crate::plan::Plan;
+use crate::plan::{Plan, PACKAGES};
 use crate::process::run;
 
 /// The user whose service manager the apps belong to.
@@ -42,12 +42,14 @@ TTYPath=/dev/ttyS0
 );
 /// Programs of the initial file system that cells need.
 const PROGRAMS: [&str; 5] = [
-    "limelight-guest",
+    OURS,
     "limelightd",
     "limelight",
     "limelight-agent",
     "busybox",
 ];
+/// The lab's own.
+const OURS: &str = "limelight-guest";
 /// What would come and go while something is measured, or is an arm's to start.
 const MASKED: [&str; 13] = [
     "apt-daily.timer",
@@ -107,7 +109,18 @@ pub fn become_init(plan: &Plan) -> Result<()> {
 
 /// Puts the plan, its programs, its unit and a user into the root file system below `root`.
 fn furnish(plan: &Plan, root: &Path) -> Result<()> {
+    for package in &plan.machine.packages {
+        let (from, to) = (Path::new(PACKAGES).join(package), root.join(&PACKAGES[1..]));
+        fs::create_dir_all(&to)?;
+        fs::copy(&from, to.join(package))
+            .with_context(|| format!("cannot copy {}", from.display()))?;
+    }
     for program in PROGRAMS {
+        // Where Limelight comes as a package, its programs come with it.
+        if program.starts_with("limelight") && program != OURS && !plan.machine.packages.is_empty()
+        {
+            continue;
+        }
         let (from, to) = (
             Path::new("/bin").join(program),
             root.join("bin").join(program),

@@ -301,6 +301,9 @@ pub struct MachineSize {
     pub rootfs_packages: Vec<String>,
     /// Whether the root file system's systemd is PID 1; it must have the package.
     pub systemd: bool,
+    /// Whether Limelight comes to the guest as the Debian package that `make lab-deb` makes, and as its
+    /// successor; only with systemd.
+    pub packaged: bool,
     /// Time that each request of the data disk takes, in nanoseconds, however many are under way:
     /// the disk is then in guest memory, with a file system in either mode. 0: as fast as the host.
     pub request_nsec: u32,
@@ -331,6 +334,7 @@ impl Default for MachineSize {
             swap_mib: 256,
             rootfs_packages: Vec::new(),
             systemd: false,
+            packaged: false,
             request_nsec: 0,
             flash: None,
             disk_speed: None,

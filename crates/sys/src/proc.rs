@@ -3,10 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use rustix::fs::OFlags;
-
 use crate::dir::Dir;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::keyed::Keyed;
 use crate::meminfo::{parse_swaps, MemInfo, SwapArea};
 use crate::mountinfo::{self, Mount};
@@ -32,7 +30,7 @@ impl Proc {
         &self.dir
     }
 
-    /// Opens one process; [`Error::Gone`] when there is none of that number.
+    /// Opens one process; [`crate::error::Error::Gone`] when there is none of that number.
     pub fn process(&self, pid: i32) -> Result<Process> {
         Ok(Process::new(pid, self.dir.open_dir(pid.to_string())?))
     }
@@ -119,17 +117,10 @@ impl Proc {
     pub fn mounts(&self) -> Result<Vec<Mount>> {
         // `self` is a symbolic link, which `Dir` does not follow.
         let own = rustix::process::getpid().as_raw_nonzero().get().to_string();
-        for directory in [own.as_str(), "1"] {
-            let path = format!("{directory}/mountinfo");
-            if self.dir.open_at(&path, OFlags::RDONLY, "read").is_ok() {
-                return Ok(mountinfo::parse(&self.dir.read_text(&path)?));
-            }
-        }
-        Err(Error::new(
-            "read",
-            self.dir.path().join("self/mountinfo"),
-            rustix::io::Errno::NOENT,
-        ))
+        let own = self.dir.read_text(format!("{own}/mountinfo"));
+        // A tree that a test made has no process of our number.
+        let text = own.or_else(|error| self.dir.read_text("1/mountinfo").map_err(|_| error))?;
+        Ok(mountinfo::parse(&text))
     }
 
     /// Release of the running kernel, such as `6.12.117`.

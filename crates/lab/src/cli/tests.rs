@@ -80,6 +80,7 @@ fn bare_machine(paths: &Paths, runner: &mut Runner, dir: &Path, mode: Mode) -> R
         data: Data::None,
         rootfs: None,
         systemd: false,
+        packages: Vec::new(),
         swap: Swap::None,
         lru_gen: None,
         free_mib: None,
@@ -93,6 +94,7 @@ fn bare_machine(paths: &Paths, runner: &mut Runner, dir: &Path, mode: Mode) -> R
             machine: setup,
             cells: Vec::new(),
         },
+        &[],
         &[],
         &initial,
     )?;

@@ -7,14 +7,15 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use limelight_apps::plan::Plan;
+use limelight_apps::plan::{Plan, PACKAGES};
 
 use super::cpio::Writer;
 use crate::kernel::modules::Module;
 use crate::paths::Paths;
 use crate::shell;
 
-/// Our programs, all in `/bin` of the guest. The first one is its init.
+/// Our programs, all in `/bin` of the guest. The first one is its init, and the only one where Limelight
+/// comes as a package.
 const PROGRAMS: [&str; 4] = [
     "limelight-guest",
     "limelightd",
@@ -23,13 +24,14 @@ const PROGRAMS: [&str; 4] = [
 ];
 
 /// Directories that the guest mounts on or writes to.
-const DIRECTORIES: [&str; 13] = [
+const DIRECTORIES: [&str; 14] = [
     "bin",
     "dev",
     "etc",
     "lib",
     "lib/modules",
     "mnt",
+    "packages",
     "proc",
     "run",
     "sys",
@@ -44,10 +46,27 @@ pub fn module_path(module: &Module) -> String {
     format!("/lib/modules/{}.ko", module.name)
 }
 
+/// What the guest calls a package, as [`limelight_apps::plan::Machine::packages`] has it.
+pub fn package_name(package: &Path) -> String {
+    let name = package.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
 /// Writes an uncompressed archive to `to`: unpacking a compressed one costs an emulated guest
 /// seconds, reading it costs the host nothing.
-pub fn write(paths: &Paths, plan: &Plan, modules: &[Module], to: &Path) -> Result<()> {
-    let mut programs: Vec<(String, PathBuf)> = PROGRAMS
+pub fn write(
+    paths: &Paths,
+    plan: &Plan,
+    modules: &[Module],
+    packages: &[PathBuf],
+    to: &Path,
+) -> Result<()> {
+    let ours = if packages.is_empty() {
+        PROGRAMS.len()
+    } else {
+        1
+    };
+    let mut programs: Vec<(String, PathBuf)> = PROGRAMS[..ours]
         .iter()
         .map(|name| (format!("bin/{name}"), paths.programs().join(name)))
         .collect();
@@ -60,6 +79,12 @@ pub fn write(paths: &Paths, plan: &Plan, modules: &[Module], to: &Path) -> Resul
                 paths.short(&from)
             )
         })?;
+        contents.push((at, bytes));
+    }
+    for package in packages {
+        let at = format!("{}/{}", &PACKAGES[1..], package_name(package));
+        let bytes =
+            fs::read(package).with_context(|| format!("cannot read {}", package.display()))?;
         contents.push((at, bytes));
     }
     let plan = serde_json::to_vec_pretty(plan).context("the plan cannot be written as JSON")?;

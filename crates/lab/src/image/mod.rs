@@ -4,4 +4,5 @@
 pub mod cpio;
 pub mod disk;
 pub mod initramfs;
+pub mod package;
 pub mod rootfs;

@@ -82,6 +82,7 @@ fn boots(paths: &Paths, kernel: &Bootable) -> Result<()> {
             data: Data::None,
             rootfs: None,
             systemd: false,
+            packages: Vec::new(),
             swap: Swap::None,
             lru_gen: None,
             free_mib: None,
@@ -91,7 +92,7 @@ fn boots(paths: &Paths, kernel: &Bootable) -> Result<()> {
         cells: Vec::new(),
     };
     let archive = dir.join("initramfs");
-    initramfs::write(paths, &plan, &[], &archive)?;
+    initramfs::write(paths, &plan, &[], &[], &archive)?;
     let machine = Machine {
         kernel: kernel.kernel,
         image: kernel.image(),

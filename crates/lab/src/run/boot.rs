@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use limelight_apps::plan::{self, Data, Flash, Plan, Record, Swap};
 
 use super::schedule::{Boot, Scheduled};
-use crate::image::{disk, initramfs, rootfs};
+use crate::image::{disk, initramfs, package, rootfs};
 use crate::kernel::modules::{Module, Modules};
 use crate::kernel::Bootable;
 use crate::paths::{self, Paths};
@@ -221,12 +221,20 @@ impl Job<'_> {
         for cell in &mut cells {
             cell.limit_s = cell.limit_s.saturating_mul(self.patience as u32);
         }
+        let packages = match size.packaged {
+            true => package::pair(self.paths)?,
+            false => Vec::new(),
+        };
         let plan = Plan {
             machine: plan::Machine {
                 modules: modules.iter().map(initramfs::module_path).collect(),
                 data,
                 rootfs,
                 systemd: size.systemd,
+                packages: packages
+                    .iter()
+                    .map(|package| initramfs::package_name(package))
+                    .collect(),
                 swap,
                 lru_gen: Some(boot.variant.lru.lru_gen()),
                 free_mib: size.free_mib,
@@ -236,7 +244,7 @@ impl Job<'_> {
             cells,
         };
         let initial = dir.join("initramfs");
-        initramfs::write(self.paths, &plan, &modules, &initial)?;
+        initramfs::write(self.paths, &plan, &modules, &packages, &initial)?;
         let image = dir.join("bzImage");
         // The saved run must survive the cache's pruning.
         let _ = fs::remove_file(&image);

@@ -13,6 +13,7 @@ mod gallery_synthetic;
 mod kill_latency;
 mod leak;
 mod overhead;
+mod package;
 mod premap;
 mod prezero;
 mod prezero_engines;
@@ -51,6 +52,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &windows::Rules,
         &leak::Leak,
         &storm::Storm,
+        &package::PLAIN,
         &soak::ShortSoak,
         &gallery_synthetic::FAST,
         &gallery_synthetic::THINKING,
@@ -72,6 +74,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &kill_latency::KillLatency,
         &rotation::Rivals,
         &rotation::Real,
+        &package::DESKTOP,
         &overhead::Overhead,
         &soak::Soak,
         &swap_soak::SwapSoak,

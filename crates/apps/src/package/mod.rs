@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Debian's package as somebody meets it who is logged in under sway and types `apt install`: it works without
+//! anything being configured, is upgraded, and leaves nothing behind.
+
+mod before;
+mod person;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+use serde_json::Value;
+
+use crate::cell::Stage;
+use crate::cgroup;
+use crate::machine;
+use crate::plan::PACKAGES;
+use crate::process::run as run_program;
+use crate::record::Reporter;
+use crate::scenario::Package;
+use crate::systemd::systemctl;
+
+use before::{nice, Before};
+use person::{agent, App, Person};
+
+/// Name of the package, of its service, and of what an administrator changes.
+const PACKAGE: &str = "limelight";
+const SERVICE: &str = "limelightd.service";
+const AGENT: &str = "limelight-agent.service";
+const CONFIG: &str = "/etc/limelight/limelight.toml";
+const PROGRAM: &str = "/usr/bin/limelight";
+/// Mechanisms that cannot act on a machine without a display and an input device.
+const NO_DEVICE: [&str; 1] = ["windows"];
+/// How often the focus moves.
+const MOVES: usize = 12;
+/// How long one may take until it counts as not acting at all; the clock decides nothing else.
+const MOVE_LIMIT: Duration = Duration::from_secs(20);
+/// Most that `systemd-analyze security` may say of the daemon's unit, in tenths, as docs/packaging.md has it.
+const EXPOSURE: u32 = 30;
+/// Most resident memory, in KiB.
+const DAEMON_KIB: u64 = 10 << 10;
+const AGENT_KIB: u64 = 15 << 10;
+/// How long nothing happens while wake-ups are counted.
+const QUIET: Duration = Duration::from_secs(5);
+/// Runs the test.
+pub fn run(mut stage: Stage, work: &Package) -> Result<()> {
+    let [first, next] = stage.machine.packages.as_slice() else {
+        bail!("the package's test needs two packages");
+    };
+    let (first, next) = (format!("{PACKAGES}/{first}"), format!("{PACKAGES}/{next}"));
+    stage.reporter.progress("logging in")?;
+    let (mut person, apps) = Person::start(work.desktop)?;
+    let before = Before::now(apps.iter().map(|app| app.pid).collect())?;
+
+    stage.reporter.progress("installing")?;
+    apt(&["install", &first])?;
+    let daemon = check_daemon(&stage.reporter, "installed")?;
+    check_exposure(&stage.reporter)?;
+    person.check_agent(&stage.reporter, "installed")?;
+    check_focus(&mut stage.reporter, &mut person, &apps)?;
+    check_doctor(&stage.reporter)?;
+    check_size(&mut stage.reporter, daemon)?;
+
+    stage.reporter.progress("upgrading")?;
+    let configured = "[topmost]\ngap_ms = 1500\n";
+    fs::write(CONFIG, configured).with_context(|| format!("cannot write {CONFIG}"))?;
+    apt(&["install", &next])?;
+    let upgraded = check_daemon(&stage.reporter, "upgraded")?;
+    stage.reporter.check(
+        "an upgrade starts the new daemon",
+        upgraded != daemon,
+        format!("pid {daemon}, then {upgraded}"),
+    )?;
+    let kept = fs::read_to_string(CONFIG)?;
+    stage.reporter.check(
+        "an upgrade keeps the configuration",
+        kept == configured,
+        kept,
+    )?;
+    person.check_agent(&stage.reporter, "upgraded")?;
+    let moved = follow(&mut person, &apps[0])?;
+    stage.reporter.check(
+        "after an upgrade, the app that gets the focus is protected and boosted",
+        moved.is_some(),
+        format!("{moved:?}"),
+    )?;
+
+    stage.reporter.progress("removing")?;
+    apt(&["remove", PACKAGE])?;
+    check_gone(&stage.reporter, &before)?;
+    let kept = Path::new(CONFIG).exists();
+    stage
+        .reporter
+        .check("removal keeps the configuration", kept, CONFIG)?;
+    apt(&["purge", PACKAGE])?;
+    before.check_files(&stage.reporter)?;
+    check_units(&stage.reporter)?;
+    person.stop()?;
+    stage.reporter.finish()
+}
+
+fn apt(arguments: &[&str]) -> Result<()> {
+    std::env::set_var("DEBIAN_FRONTEND", "noninteractive");
+    let mut all = vec!["--quiet", "--yes"];
+    all.extend(arguments);
+    let (code, text) = run_program("/usr/bin/apt-get", &all)?;
+    if code != 0 {
+        bail!("apt-get {} exits with {code}:\n{text}", arguments.join(" "));
+    }
+    Ok(())
+}
+
+/// One property of a unit of the system.
+fn property(unit: &str, name: &str) -> Result<String> {
+    let (_, text) = run_program("/bin/systemctl", &["show", "--value", "-p", name, unit])?;
+    Ok(text.trim().to_owned())
+}
+
+/// The daemon runs and answers; its pid.
+fn check_daemon(reporter: &Reporter, when: &str) -> Result<i32> {
+    let running = machine::wait(|| Ok(run_program(PROGRAM, &["status"])?.0 == 0))?;
+    let state = property(SERVICE, "ActiveState")?;
+    let (_, log) = run_program(
+        "/bin/journalctl",
+        &["--no-pager", "--lines=30", "--output=cat", "-u", SERVICE],
+    )?;
+    reporter.check(
+        format!("{when}, the daemon runs and answers"),
+        running && state == "active",
+        format!("{state}\n{log}"),
+    )?;
+    let (_, enabled) = run_program("/bin/systemctl", &["is-enabled", SERVICE])?;
+    reporter.check(
+        format!("{when}, the daemon starts with the machine"),
+        enabled.trim() == "enabled",
+        enabled.trim(),
+    )?;
+    // What its unit forbids it must not try, or the unit is wrong.
+    let refused: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains("not permitted") || line.contains("denied"))
+        .collect();
+    reporter.check(
+        format!("{when}, its unit lets the daemon do what it does"),
+        refused.is_empty(),
+        refused.join("\n"),
+    )?;
+    property(SERVICE, "MainPID")?
+        .parse()
+        .context("the daemon has no pid")
+}
+
+fn check_exposure(reporter: &Reporter) -> Result<()> {
+    let threshold = EXPOSURE.to_string();
+    let arguments = ["security", "--no-pager", "--threshold", &threshold, SERVICE];
+    let (code, text) = run_program("/usr/bin/systemd-analyze", &arguments)?;
+    reporter.check(
+        "the daemon's unit is as confined as the documentation says",
+        code == 0,
+        text.lines().last().unwrap_or_default(),
+    )
+}
+
+/// Times that one change of focus took.
+#[derive(Debug, Clone, Copy)]
+struct Moved {
+    protect: Duration,
+    boost: Duration,
+}
+
+/// Moves the focus again and again.
+fn check_focus(reporter: &mut Reporter, person: &mut Person, apps: &[App]) -> Result<()> {
+    reporter.progress("moving the focus")?;
+    let (mut protect, mut boost) = (Vec::new(), Vec::new());
+    let mut stuck = Vec::new();
+    for app in apps.iter().cycle().take(MOVES) {
+        match follow(person, app)? {
+            Some(moved) => {
+                protect.push(moved.protect.as_micros() as f64);
+                boost.push(moved.boost.as_micros() as f64);
+            }
+            None => {
+                stuck.push(app.name.clone());
+                break;
+            }
+        }
+    }
+    let (_, status) = run_program(PROGRAM, &["status"])?;
+    reporter.check(
+        format!("each of {MOVES} changes of focus moves protection and boost along"),
+        stuck.is_empty(),
+        format!("not moved to: {stuck:?}\n{status}"),
+    )?;
+    for (name, mut samples) in [("focus_protect", protect), ("focus_boost", boost)] {
+        samples.sort_by(f64::total_cmp);
+        if let Some(&most) = samples.last() {
+            reporter.value(format!("{name}_us"), samples[samples.len() / 2]);
+            reporter.value(format!("{name}_max_us"), most);
+        }
+        reporter.series.insert(format!("{name}_us"), samples);
+    }
+    Ok(())
+}
+
+/// Gives a window the focus and waits until its cgroup shows it, and that of the one before no more.
+fn follow(person: &mut Person, app: &App) -> Result<Option<Moved>> {
+    let own = directory_of(app.pid)?;
+    let slice = own
+        .parent()
+        .context("an app's cgroup has a parent")?
+        .to_owned();
+    let started = Instant::now();
+    person.focus(app)?;
+    let (mut protect, mut boost) = (None, None);
+    while started.elapsed() < MOVE_LIMIT {
+        if protect.is_none() && alone(&slice, &own, protected)? {
+            protect = Some(started.elapsed());
+        }
+        if boost.is_none() && alone(&slice, &own, boosted)? {
+            boost = Some(started.elapsed());
+        }
+        if let (Some(protect), Some(boost)) = (protect, boost) {
+            return Ok(Some(Moved { protect, boost }));
+        }
+        sleep(Duration::from_millis(1));
+    }
+    Ok(None)
+}
+
+/// Whether of all apps' scopes in `slice` only `own` has it.
+fn alone(slice: &Path, own: &Path, has: fn(&Path) -> bool) -> Result<bool> {
+    if !has(own) {
+        return Ok(false);
+    }
+    for entry in fs::read_dir(slice)? {
+        let path = entry?.path();
+        let is_app = path.extension().is_some_and(|end| end == "scope");
+        if is_app && path != own && has(&path) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn protected(cgroup: &Path) -> bool {
+    ["memory.min", "memory.low"]
+        .iter()
+        .any(|file| !matches!(text(cgroup, file).as_str(), "" | "0"))
+}
+
+/// By its weight, or where systemd has not given the cgroup one by its processes' nice values.
+fn boosted(cgroup: &Path) -> bool {
+    let weight = text(cgroup, "cpu.weight");
+    let procs = text(cgroup, "cgroup.procs");
+    let mut pids = procs.lines().filter_map(|pid| pid.parse().ok());
+    !matches!(weight.as_str(), "" | "100") || pids.any(|pid| nice(pid) < 0)
+}
+
+fn text(cgroup: &Path, file: &str) -> String {
+    let text = fs::read_to_string(cgroup.join(file)).unwrap_or_default();
+    text.trim().to_owned()
+}
+
+fn directory_of(pid: i32) -> Result<PathBuf> {
+    let path = format!("/proc/{pid}/cgroup");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let own = text.lines().find_map(|line| line.strip_prefix("0::/"));
+    let own = own.with_context(|| format!("{path} holds {text:?}"))?;
+    Ok(Path::new(cgroup::ROOT).join(own))
+}
+
+/// Every mechanism acts that this kernel can have, but for what this machine has no device for.
+fn check_doctor(reporter: &Reporter) -> Result<()> {
+    let (code, text) = run_program(PROGRAM, &["doctor", "--json"])?;
+    let findings: Vec<Value> = serde_json::from_str(&text)
+        .with_context(|| format!("limelight doctor --json exits with {code} and prints {text}"))?;
+    let mechanisms: Vec<(&str, &str)> = findings
+        .iter()
+        .filter_map(|finding| {
+            let name = finding["check"].as_str()?.strip_prefix("mechanism ")?;
+            Some((name, finding["state"].as_str()?))
+        })
+        .collect();
+    let idle: Vec<&str> = mechanisms
+        .iter()
+        .filter(|(name, state)| ["inert", "missing"].contains(state) && !NO_DEVICE.contains(name))
+        .map(|(name, _)| *name)
+        .collect();
+    reporter.check(
+        "the doctor finds that everything acts that can",
+        !mechanisms.is_empty() && idle.is_empty(),
+        format!("{mechanisms:?}"),
+    )
+}
+
+/// What daemon and agent take, and how often the daemon wakes up while nothing happens.
+fn check_size(reporter: &mut Reporter, daemon: i32) -> Result<()> {
+    let agent = agent()?.map(|pid| ("agent", pid, AGENT_KIB));
+    for (who, pid, most) in [("daemon", daemon, DAEMON_KIB)].into_iter().chain(agent) {
+        let kib = own_kib(pid)?;
+        reporter.value(format!("{who}_own_kib"), kib);
+        reporter.check(
+            format!("the {who} takes less than {} MiB", most >> 10),
+            kib < most,
+            format!("{kib} KiB"),
+        )?;
+    }
+    let status = format!("/proc/{daemon}/status");
+    let switches = || -> Result<u64> {
+        let text = fs::read_to_string(&status).with_context(|| format!("cannot read {status}"))?;
+        text.lines()
+            .find_map(|line| {
+                line.strip_prefix("voluntary_ctxt_switches:")?
+                    .trim()
+                    .parse()
+                    .ok()
+            })
+            .with_context(|| format!("{status} does not count switches"))
+    };
+    let before = switches()?;
+    sleep(QUIET);
+    let rate = (switches()? - before) as f64 / QUIET.as_secs_f64();
+    reporter.value("daemon_switches_per_s", rate);
+    Ok(())
+}
+
+/// A process's resident memory, in KiB, without what it maps shared: that is files of the app in front, which the daemon
+/// keeps in memory for it.
+fn own_kib(pid: i32) -> Result<u64> {
+    let path = format!("/proc/{pid}/smaps");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let (mut sum, mut shared) = (0, false);
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        match (words.next(), words.next()) {
+            (Some("Rss:"), Some(kib)) if !shared => {
+                sum += kib
+                    .parse::<u64>()
+                    .with_context(|| format!("{path} holds {line:?}"))?;
+            }
+            (Some(range), Some(permissions)) if range.contains('-') => {
+                shared = permissions.ends_with('s');
+            }
+            _ => {}
+        }
+    }
+    Ok(sum)
+}
+
+/// Nothing of the package runs any more, and every value is as it was.
+fn check_gone(reporter: &Reporter, before: &Before) -> Result<()> {
+    let gone = machine::wait(|| {
+        Ok(agent()?.is_none()
+            && property(SERVICE, "MainPID")? == "0"
+            && before.changes()?.is_empty())
+    })?;
+    reporter.check(
+        "after removal nothing of it runs, and every value is as it was",
+        gone,
+        format!(
+            "agent {:?}, daemon {}, {} values, changed: {}",
+            agent()?,
+            property(SERVICE, "MainPID")?,
+            before.values.len(),
+            before.changes()?.join("; ")
+        ),
+    )
+}
+
+/// systemd knows nothing of it any more.
+fn check_units(reporter: &Reporter) -> Result<()> {
+    systemctl(&["daemon-reload"])?;
+    let list = [
+        "list-units",
+        "--all",
+        "--plain",
+        "--no-legend",
+        "limelightd*",
+    ];
+    let (_, units) = run_program("/bin/systemctl", &list)?;
+    reporter.check(
+        "after a purge no unit of it is left",
+        units.trim().is_empty(),
+        units.trim(),
+    )
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! A user's session with Debian's sway, as a display manager would start it, and what a user does in it.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+use serde_json::Value;
+
+use crate::process::run;
+use crate::systemd::{systemctl, USER};
+
+/// The service in which PAM opens the session.
+const SERVICE: &str = "sway.service";
+/// Everything in it takes its time on an emulated processor.
+const LIMIT: Duration = Duration::from_secs(120);
+const POLL: Duration = Duration::from_millis(100);
+
+/// Words of sway's protocol.
+const MAGIC: &[u8] = b"i3-ipc";
+const RUN_COMMAND: u32 = 0;
+const GET_TREE: u32 = 4;
+
+/// A running session.
+pub struct Sway {
+    socket: UnixStream,
+}
+
+/// A window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Window {
+    /// sway's number for it.
+    pub id: u64,
+    /// Its app's name.
+    pub app: String,
+    /// Its process.
+    pub pid: i32,
+}
+
+impl Sway {
+    /// Logs the lab's user in on the first virtual terminal; no display and no input device is needed.
+    pub fn start() -> Result<Sway> {
+        let unit = [
+            "User=lab",
+            "PAMName=login",
+            "StandardInput=tty",
+            "StandardOutput=journal",
+            "StandardError=journal",
+            "TTYPath=/dev/tty1",
+            "Environment=XDG_SESSION_TYPE=wayland XDG_CURRENT_DESKTOP=sway LANG=C.UTF-8",
+            "Environment=WLR_BACKENDS=headless WLR_RENDERER=pixman WLR_LIBINPUT_NO_DEVICES=1",
+        ];
+        let mut command = Command::new("/usr/bin/systemd-run");
+        command.args(["--quiet", "--unit", SERVICE]);
+        for property in unit {
+            command.args(["--property", property]);
+        }
+        let output = command
+            .arg("/usr/bin/sway")
+            .output()
+            .context("cannot start systemd-run")?;
+        if !output.status.success() {
+            bail!(
+                "systemd-run exits with {}: {}",
+                output.status,
+                String::from_utf8_lossy(&output.stderr).trim()
+            );
+        }
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            if let Some(path) = socket() {
+                if let Ok(socket) = UnixStream::connect(&path) {
+                    return Ok(Sway { socket });
+                }
+            }
+            if Instant::now() > deadline {
+                bail!("sway has made no socket after {LIMIT:?}:\n{}", log()?);
+            }
+            sleep(POLL);
+        }
+    }
+
+    /// Has sway start a program in a scope of its own, as a launcher does, and waits for its window.
+    pub fn launch(&mut self, name: &str, command: &str) -> Result<Window> {
+        self.command(&format!(
+            "exec systemd-run --user --scope --quiet --slice=app.slice --unit=app-{name}-1.scope {command}"
+        ))?;
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let windows = self.windows()?;
+            if let Some(window) = windows.iter().find(|window| window.app == name) {
+                return Ok(window.clone());
+            }
+            if Instant::now() > deadline {
+                bail!(
+                    "{name} shows no window after {LIMIT:?}; there are {windows:?}:\n{}",
+                    log()?
+                );
+            }
+            sleep(POLL);
+        }
+    }
+
+    /// Gives a window the focus.
+    pub fn focus(&mut self, window: &Window) -> Result<()> {
+        self.command(&format!("[con_id={}] focus", window.id))
+    }
+
+    /// Ends the session.
+    pub fn stop(mut self) -> Result<()> {
+        // It answers before it ends, or not at all.
+        let _ = self.command("exit");
+        systemctl(&["stop", SERVICE])
+    }
+
+    fn command(&mut self, command: &str) -> Result<()> {
+        let answer = self.ask(RUN_COMMAND, command)?;
+        let done = answer.as_array().is_some_and(|results| {
+            results
+                .iter()
+                .all(|result| result["success"] == Value::Bool(true))
+        });
+        if !done {
+            bail!("sway answered {answer} to {command:?}");
+        }
+        Ok(())
+    }
+
+    fn windows(&mut self) -> Result<Vec<Window>> {
+        fn visit(node: &Value, found: &mut Vec<Window>) {
+            if let (Some(id), Some(app), Some(pid)) = (
+                node["id"].as_u64(),
+                node["app_id"].as_str(),
+                node["pid"].as_i64(),
+            ) {
+                found.push(Window {
+                    id,
+                    app: app.to_owned(),
+                    pid: pid as i32,
+                });
+            }
+            for key in ["nodes", "floating_nodes"] {
+                for child in node[key].as_array().into_iter().flatten() {
+                    visit(child, found);
+                }
+            }
+        }
+        let mut found = Vec::new();
+        visit(&self.ask(GET_TREE, "")?, &mut found);
+        Ok(found)
+    }
+
+    fn ask(&mut self, kind: u32, payload: &str) -> Result<Value> {
+        let mut message = MAGIC.to_vec();
+        message.extend((payload.len() as u32).to_ne_bytes());
+        message.extend(kind.to_ne_bytes());
+        message.extend(payload.as_bytes());
+        let mut answer = Vec::new();
+        (|| {
+            self.socket.write_all(&message)?;
+            let mut header = [0; 14];
+            self.socket.read_exact(&mut header)?;
+            let length = u32::from_ne_bytes([header[6], header[7], header[8], header[9]]);
+            answer.resize(length as usize, 0);
+            self.socket.read_exact(&mut answer)
+        })()
+        .with_context(|| format!("sway does not answer to {payload:?}"))?;
+        serde_json::from_slice(&answer).context("sway's answer is no JSON")
+    }
+}
+
+/// Its socket, as soon as there is one.
+fn socket() -> Option<PathBuf> {
+    let runtime = format!("/run/user/{USER}");
+    let entries = fs::read_dir(Path::new(&runtime)).ok()?;
+    entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("sway-ipc.")
+        })
+}
+
+/// What the session has logged.
+fn log() -> Result<String> {
+    let (_, text) = run(
+        "/bin/journalctl",
+        &["--no-pager", "--lines=40", &format!("_UID={USER}")],
+    )?;
+    let (_, service) = run("/bin/systemctl", &["--no-pager", "status", SERVICE])?;
+    Ok(format!("{text}\n{service}"))
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Limelight's Debian package on a fresh Debian with systemd. `package-desktop` has a user logged in there, under sway
+//! without a display, with three apps; it takes minutes on an emulated processor.
+
+use std::time::Duration;
+
+use limelight_apps::scenario::{Package as Parameters, Work};
+
+use super::terms::ON_DEBIAN;
+use crate::results::Aggregates;
+use crate::scenario::{
+    ArmOn, Better, Kind, Lru, MachineSize, Metric, Scenario, SwapKind, Task, Variant, Verdict,
+};
+
+/// See the module.
+pub struct Package {
+    desktop: bool,
+}
+
+/// Without a desktop: root says what is in front.
+pub const PLAIN: Package = Package { desktop: false };
+
+/// With one.
+pub const DESKTOP: Package = Package { desktop: true };
+
+/// What every Debian has.
+const BASE: [&str; 3] = ["systemd", "dbus", "libpam-systemd"];
+/// What a small desktop has; through the session's bus units of users are started.
+const DESKTOP_PACKAGES: [&str; 6] = [
+    "dbus-user-session",
+    "sway",
+    "foot",
+    "galculator",
+    "mousepad",
+    "fonts-dejavu-core",
+];
+
+impl Scenario for Package {
+    fn name(&self) -> &'static str {
+        match self.desktop {
+            true => "package-desktop",
+            false => "package",
+        }
+    }
+
+    fn about(&self) -> &'static str {
+        match self.desktop {
+            true => "the same beside a user's session with sway and three apps",
+            false => "the Debian package installed, used, upgraded, removed and purged",
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self.desktop {
+            true => Kind::Benchmark,
+            false => Kind::Test,
+        }
+    }
+
+    fn variants(&self) -> Vec<Variant> {
+        vec![Variant::new(Lru::Mglru, SwapKind::None, "none")]
+    }
+
+    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
+        vec![ON_DEBIAN]
+    }
+
+    fn machine(&self, _variant: &Variant) -> MachineSize {
+        let desktop = DESKTOP_PACKAGES.iter().filter(|_| self.desktop);
+        MachineSize {
+            memory_mib: if self.desktop { 1024 } else { 512 },
+            rootfs_packages: BASE
+                .iter()
+                .chain(desktop)
+                .map(|name| name.to_string())
+                .collect(),
+            systemd: true,
+            packaged: true,
+            ..MachineSize::default()
+        }
+    }
+
+    fn tasks(&self, _variant: &Variant, _arm: ArmOn) -> Vec<Task> {
+        let work = Parameters {
+            desktop: self.desktop,
+        };
+        vec![Task::new("life", Work::Package(work))]
+    }
+
+    fn time_limit(&self, _variant: &Variant) -> Duration {
+        Duration::from_secs(600)
+    }
+
+    /// Whether everything went is not a matter of how often.
+    fn repetitions(&self) -> u32 {
+        1
+    }
+
+    /// The guest's checks say everything.
+    fn must_hold(&self, _aggregates: &Aggregates) -> Vec<Verdict> {
+        Vec::new()
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let metric = |name, label| Metric::new(name, label, Better::Lower);
+        vec![
+            metric("focus_protect_us", "protection moved"),
+            metric("focus_protect_max_us", "protection, at the latest"),
+            metric("focus_boost_us", "boost moved"),
+            metric("focus_boost_max_us", "boost, at the latest"),
+            metric("daemon_own_kib", "daemon's memory"),
+            metric("agent_own_kib", "agent's memory"),
+            metric("daemon_switches_per_s", "daemon's wake-ups a second"),
+        ]
+    }
+}

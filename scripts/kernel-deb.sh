@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# `make kernel-deb`: Debian packages of a kernel with the Limelight series, in target/kernel-deb. Environment:
+#   LIMELIGHT_KERNEL_SRC  a kernel source, which is copied; otherwise Debian's package linux-source-6.12
+#   KERNEL_CONFIG         the configuration to begin with; otherwise Debian's own for FLAVOUR
+#   FLAVOUR               amd64 (default), cloud-amd64, arm64, ...: which of Debian's configurations
+#   STEP                  config: stop when the source is patched and configured; package (default)
+# A build with Debian's configuration takes hours on two processors, and about 25 GB.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+ours=$PWD/kernel
+wanted=$PWD/packaging/kernel.config
+out=$PWD/target/kernel-deb
+tree=$out/linux
+tarball=/usr/src/linux-source-6.12.tar.xz
+flavour=${FLAVOUR:-amd64}
+step=${STEP:-package}
+compiler=()
+if command -v ccache >/dev/null; then
+    export CCACHE_NOHASHDIR=1
+    compiler=("CC=ccache gcc" "HOSTCC=ccache gcc")
+fi
+
+fail() {
+    printf '%s\n' "$@" >&2
+    exit 1
+}
+
+case $step in config | package) ;; *) fail "STEP=$step: there are config and package" ;; esac
+for tool in bc bison flex patch rsync cpio dpkg-buildpackage dh; do
+    command -v "$tool" >/dev/null || fail "$tool is not there; on Debian:" \
+        "    apt-get install --no-install-recommends build-essential bc bison flex patch rsync cpio kmod debhelper libelf-dev libssl-dev"
+done
+
+# Debian's configuration, from the small package of headers: the image's has it as well, beside 80 MB.
+debian_config() {
+    local headers version
+    headers=$(apt-cache search --names-only "^linux-headers-6\.12\.[0-9]*\+deb[0-9]*-$flavour\$" |
+        cut -d' ' -f1 | sort -V | tail -n 1)
+    [ -n "$headers" ] || fail "apt knows no linux-headers-6.12.*-$flavour: run apt-get update, choose another FLAVOUR, or set KERNEL_CONFIG=FILE"
+    version=${headers#linux-headers-}
+    (cd "$out" && apt-get download -q "$headers" >&2 && dpkg-deb -x "$headers"_*.deb headers && rm -f "$headers"_*.deb)
+    cp "$out/headers/usr/src/linux-headers-$version/.config" "$1"
+    rm -rf "$out/headers"
+    echo "configuration: Debian's of $version"
+}
+
+rm -rf "$out"
+mkdir -p "$tree"
+if [ -n "${LIMELIGHT_KERNEL_SRC:-}" ]; then
+    cp -a "$LIMELIGHT_KERNEL_SRC/." "$tree"
+elif [ -e "$tarball" ]; then
+    tar -xf "$tarball" -C "$tree" --strip-components=1
+else
+    fail "no kernel source: set LIMELIGHT_KERNEL_SRC=DIRECTORY, or install linux-source-6.12"
+fi
+if [ -n "${KERNEL_CONFIG:-}" ]; then
+    cp "$KERNEL_CONFIG" "$out/base.config"
+    echo "configuration: $KERNEL_CONFIG"
+else
+    debian_config "$out/base.config"
+fi
+
+cp -a "$ours/files/." "$tree"
+cd "$tree"
+for patch in "$ours"/patches/*.patch; do
+    patch --strip=1 --fuzz=0 --silent <"$patch"
+done
+echo "source: $(make -s kernelversion) with the series"
+
+cp "$out/base.config" .config
+# An option of a choice is only taken when none of its neighbours is set.
+scripts/config --disable DEBUG_INFO_DWARF_TOOLCHAIN_DEFAULT --disable DEBUG_INFO_DWARF4 --disable DEBUG_INFO_DWARF5
+scripts/kconfig/merge_config.sh -m .config "$wanted" >/dev/null
+make -s "${compiler[@]}" olddefconfig
+
+# Each of our options is what was asked for, and nothing else has been lost for it.
+lost=()
+while IFS= read -r line; do
+    case $line in
+    CONFIG_*=*) grep -qxF -- "$line" .config || lost+=("$line") ;;
+    "# CONFIG_"*" is not set")
+        name=${line#\# }
+        grep -q "^${name% is not set}=" .config && lost+=("$line")
+        ;;
+    esac
+done <"$wanted"
+[ ${#lost[@]} -eq 0 ] || fail "not kept by make olddefconfig (a dependency is missing in ${KERNEL_CONFIG:-Debian\'s configuration}):" "${lost[@]}"
+scripts/diffconfig "$out/base.config" .config >"$out/config.diff" || true
+echo "configured: all of packaging/kernel.config is in force; what differs from the configuration that it began with: target/kernel-deb/config.diff"
+[ "$step" = package ] || exit 0
+
+# Stripped modules, and no package of debug symbols. -d: dpkg knows nothing of a compiler behind ccache.
+make -s "-j$(nproc)" "${compiler[@]}" INSTALL_MOD_STRIP=1 DPKG_FLAGS=-d KDEB_COMPRESS=xz \
+    KDEB_SOURCENAME=linux-limelight KDEB_PKGVERSION="$(make -s kernelversion)-1" bindeb-pkg
+cd "$out"
+rm -rf "$tree"
+ls "$out"/*.deb
