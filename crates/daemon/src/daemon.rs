@@ -385,6 +385,7 @@ impl Daemon {
         }
         // Whom it makes quick must not keep it from making the next one quick.
         come_first();
+        wait_for_no_write();
     }
 
     /// How long nothing is due.
@@ -620,6 +621,15 @@ pub(crate) fn come_first() {
     let first = Cpu::of(0).and_then(|own| own.set(0, OWN_NICE, OWN_SLICE_NS));
     if let Err(error) = first {
         warn!("{error}: beside a busy machine limelightd may be late");
+    }
+}
+
+/// Has the kernel never keep the calling thread waiting until others' pages are written, when it
+/// needs memory for what the thread asks for: the thread is there to end such a shortage. See
+/// PR_SET_IO_FLUSHER in `prctl(2)`; takes CAP_SYS_RESOURCE.
+pub(crate) fn wait_for_no_write() {
+    if let Err(errno) = rustix::process::configure_io_flusher_behavior(true) {
+        debug!("while memory is short limelightd may have to wait for writes: {errno}");
     }
 }
 

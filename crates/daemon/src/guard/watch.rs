@@ -12,7 +12,7 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
 use super::target::{nap, Target};
 use super::{Report, Shared, State, STACK};
-use crate::daemon::come_first;
+use crate::daemon::{come_first, wait_for_no_write};
 use crate::doors::now;
 
 /// How often the gauge is read, at the most and at the least.
@@ -66,6 +66,7 @@ impl Watch {
         touch_stack();
         // Whoever takes the memory runs all the time; this must come between.
         come_first();
+        wait_for_no_write();
     }
 
     /// The thread.
