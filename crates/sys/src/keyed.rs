@@ -17,14 +17,14 @@ impl Keyed {
 
     /// The value of that name, the last one; `None` where the kernel does not have it.
     pub fn get(&self, name: &str) -> Option<u64> {
-        let lines = self.0.lines().rev().filter(|line| line.starts_with(name));
+        let lines = self.0.lines().rev().filter(|line| begins(line, name));
         let mut values = lines.filter_map(value);
         values.find_map(|(known, value)| (known == name).then_some(value))
     }
 
     /// All names that start so, with their values, in alphabetic order.
     pub fn with_prefix<'a>(&'a self, prefix: &str) -> impl Iterator<Item = (&'a str, u64)> {
-        let lines = self.0.lines().rev().filter(|line| line.starts_with(prefix));
+        let lines = self.0.lines().rev().filter(|line| begins(line, prefix));
         let mut values: Vec<_> = lines.filter_map(value).collect();
         values.sort_by_key(|(name, _)| *name);
         values.dedup_by_key(|(name, _)| *name);
@@ -35,6 +35,10 @@ impl Keyed {
     pub fn is_empty(&self) -> bool {
         !self.0.lines().any(|line| value(line).is_some())
     }
+}
+
+fn begins(line: &str, name: &str) -> bool {
+    line.trim_ascii_start().starts_with(name)
 }
 
 fn value(line: &str) -> Option<(&str, u64)> {
@@ -57,6 +61,16 @@ mod tests {
         let meminfo = Keyed::parse("MemTotal:       24576 kB\nHugePages_Total:   0\n");
         assert_eq!(meminfo.get("MemTotal"), Some(24576));
         assert_eq!(meminfo.get("HugePages_Total"), Some(0));
+    }
+
+    #[test]
+    fn a_name_may_stand_anywhere_in_its_line_and_twice() {
+        let stat = Keyed::parse(" \ta: 1\nb 2\n  a 3\n");
+        assert_eq!(stat.get("a"), Some(3));
+        assert_eq!(
+            stat.with_prefix("").collect::<Vec<_>>(),
+            [("a", 3), ("b", 2)]
+        );
     }
 
     #[test]
