@@ -8,10 +8,11 @@ use crate::plan::{Arm, Record};
 use crate::record::{write, Reporter};
 use crate::scenario::Work;
 use crate::{
-    boost, boost_rules, cache_model, cgroup, class_rules, cold_start, daemon_killed, focus_move,
-    gallery, gallery_real, kill_latency, leak, machine, overhead, package, premap, premap_rules,
-    prezero, prezero_engines, prezero_rules, process, readahead_rules, reading, rotation, self_hog,
-    soak, startup, storm, swap_soak, window_cost, window_oracle, window_sources, windows,
+    boost, boost_rules, cache_model, cgroup, chaos, class_rules, cold_start, daemon_killed,
+    focus_move, gallery, gallery_real, kill_latency, leak, machine, overhead, package, premap,
+    premap_rules, prezero, prezero_engines, prezero_rules, process, readahead_rules, reading,
+    rotation, self_hog, soak, startup, storm, swap_soak, window_cost, window_oracle,
+    window_sources, windows,
 };
 
 /// What every scenario gets.
@@ -81,6 +82,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::Leak(work) => leak::run(stage, &work),
         Work::Storm(work) => storm::run(stage, &work),
         Work::KillLatency(work) => kill_latency::run(stage, &work),
+        Work::Chaos(work) => chaos::run(stage, &work),
         Work::SwapSoak(work) => swap_soak::run(stage, &work),
         Work::CacheModel(pattern) => cache_model::run(stage, pattern),
         Work::Package(work) => package::run(stage, &work),

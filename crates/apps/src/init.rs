@@ -26,6 +26,9 @@ pub const PLAN: &str = "/plan.json";
 /// Exit code of a cell's runner that has reported why it failed.
 pub const REPORTED: i32 = 3;
 
+/// There once the machine has slept.
+pub const SLEPT: &str = "/run/slept";
+
 /// How long killed processes may take to vanish: one in uninterruptible sleep waits for its disk.
 const REAP_LIMIT: Duration = Duration::from_secs(60);
 
@@ -289,10 +292,16 @@ fn await_sigchld(limit: Duration) {
 }
 
 fn power_off() -> ! {
+    // An emulated PC that has slept cannot switch itself off any more. To QEMU, which the lab tells not
+    // to boot again, this is the same.
+    let how = match Path::new(SLEPT).exists() {
+        true => libc::RB_AUTOBOOT,
+        false => libc::RB_POWER_OFF,
+    };
     // SAFETY: PID 1 may power off; nothing is left to do when that fails but to wait for the host.
     unsafe {
         libc::sync();
-        libc::reboot(libc::RB_POWER_OFF);
+        libc::reboot(how);
     }
     loop {
         sleep(Duration::from_secs(3600));

@@ -10,6 +10,7 @@ pub mod boost_rules;
 pub mod cache_model;
 pub mod cell;
 pub mod cgroup;
+pub mod chaos;
 pub mod churn;
 pub mod class_rules;
 pub mod cold_start;

@@ -395,6 +395,23 @@ pub fn mount(source: &str, target: &str, kind: &str, options: &str) -> Result<()
     mount_flags(source, target, kind, options, 0)
 }
 
+/// Takes the mount on a directory away, at the latest when nobody uses it any more.
+pub fn unmount(target: &str) -> Result<()> {
+    let path = CString::new(target)?;
+    // SAFETY: the string is valid and outlives the call.
+    match unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()).with_context(|| format!("cannot unmount {target}")),
+    }
+}
+
+/// Makes a mount read-only, for whoever comes by it, or writable again.
+pub fn remount(target: &str, writable: bool) -> Result<()> {
+    let read_only = if writable { 0 } else { libc::MS_RDONLY };
+    let flags = libc::MS_REMOUNT | libc::MS_BIND | read_only;
+    mount_flags("none", target, "", "", flags)
+}
+
 fn mount_flags(
     source: &str,
     target: &str,

@@ -81,6 +81,8 @@ pub enum Work {
     Storm(Storm),
     /// How long it takes from the kill threshold to freed memory.
     KillLatency(KillLatency),
+    /// Everything around `limelightd` breaks.
+    Chaos(Chaos),
     /// An hour of a user's, faster: apps in turn, leaks, storms.
     SwapSoak(SwapSoak),
 }
@@ -384,6 +386,18 @@ pub struct Soak {
     pub seed: u64,
     /// What keeps memory short.
     pub loads: Vec<Load>,
+}
+
+/// Parameters of `chaos`.
+///
+/// Values: `trouble_*`, how often each happened, 0 where the kernel does not know it; the rest are
+/// checks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Chaos {
+    /// Troubles; each comes once before any comes again.
+    pub steps: u32,
+    /// Seed of their order.
+    pub seed: u64,
 }
 
 /// A program that wants a processor.

@@ -4,6 +4,7 @@
 mod boost;
 mod boot;
 mod cache_model;
+mod chaos;
 mod classes;
 mod fallback;
 mod focus;
@@ -54,6 +55,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &storm::Storm,
         &package::PLAIN,
         &soak::ShortSoak,
+        &chaos::Short,
         &gallery_synthetic::FAST,
         &gallery_synthetic::THINKING,
         &gallery_synthetic::EXACT,
@@ -77,6 +79,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &package::DESKTOP,
         &overhead::Overhead,
         &soak::Soak,
+        &chaos::Long,
         &swap_soak::SwapSoak,
     ]
 }

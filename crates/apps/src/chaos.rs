@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Everything around `limelightd` breaks, in any order, while the focus goes on changing. After each
+//! trouble the state is right; with nobody in front nothing is left behind; and it never panics.
+
+mod trouble;
+mod world;
+
+use std::collections::BTreeMap;
+
+use anyhow::{bail, Result};
+
+use crate::cell::Stage;
+use crate::plan::Arm;
+use crate::random::{seed, Random};
+use crate::scenario::Chaos;
+
+use trouble::Trouble;
+use world::World;
+
+/// Focus changes in the middle of a trouble, and after it.
+const DURING: u32 = 3;
+const AFTER: u32 = 2;
+
+/// Runs the scenario: each trouble once, then more of them as chance has it.
+pub fn run(mut stage: Stage, work: &Chaos) -> Result<()> {
+    if !matches!(stage.arm, Arm::Limelight | Arm::LimelightOnDebian) {
+        bail!("chaos runs with limelightd, not as {:?}", stage.arm);
+    }
+    let mut random = Random::new(seed(work.seed, stage.repetition));
+    let mut world = World::new()?;
+    let all = Trouble::ALL.len();
+    let order = random.sample(all, all);
+    let mut done: BTreeMap<&str, u32> = BTreeMap::new();
+    for step in 0..work.steps as usize {
+        let place = match order.get(step) {
+            Some(&place) => place,
+            None => random.below(all as u64) as usize,
+        };
+        let trouble = Trouble::ALL[place];
+        if !trouble.is_possible() {
+            stage
+                .reporter
+                .progress(format!("{}: not on this kernel", trouble.name()))?;
+            continue;
+        }
+        stage
+            .reporter
+            .progress(format!("step {step}: {}", trouble.name()))?;
+        // Somebody is in front when it begins.
+        world.settle(trouble, &mut random)?;
+        let state = trouble.begin(&mut world)?;
+        for _ in 0..DURING {
+            // What is answered is looked at afterwards; that there is an answer must hold unless
+            // nobody is there to give it.
+            world.change_focus(&mut random);
+        }
+        trouble.end(&mut world, state)?;
+        for _ in 0..AFTER {
+            world.settle(trouble, &mut random)?;
+        }
+        world.check_nothing_left(trouble)?;
+        *done.entry(trouble.name()).or_default() += 1;
+    }
+    let wrong = world.stop(&stage.reporter)?;
+    stage.reporter.check(
+        "whatever broke, the state was right afterwards",
+        wrong.is_empty(),
+        match wrong.is_empty() {
+            true => format!("{} troubles", done.values().sum::<u32>()),
+            false => wrong.join("; "),
+        },
+    )?;
+    for trouble in Trouble::ALL {
+        let count = done.get(trouble.name()).copied().unwrap_or(0);
+        stage
+            .reporter
+            .value(format!("trouble_{}", trouble.name()), f64::from(count));
+    }
+    stage.reporter.finish()
+}

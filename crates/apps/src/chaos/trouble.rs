@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What breaks, and how it is mended.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{bail, Context, Result};
+
+use super::world::{soon, World, RUN, STATE};
+use crate::daemon::{LIMELIGHTD, LOG};
+use crate::init::SLEPT;
+use crate::machine::remount;
+use crate::process::run;
+
+/// Two directories that are filled, and what fills them.
+const BALLAST: &str = "ballast";
+/// How long troubles last that are over by themselves.
+const MOMENT: Duration = Duration::from_millis(500);
+/// Lines that the daemon may write about a trouble: it says what is wrong, not how often.
+const LINES_MAX: usize = 40;
+/// limelightd's exit code where it may change nothing.
+const NO_PERMISSION: i32 = 13;
+/// A jump of the clock, in seconds.
+const JUMP: i64 = 400 * 24 * 3600;
+const RTC: &str = "/sys/class/rtc/rtc0/wakealarm";
+const POWER: &str = "/sys/power/state";
+/// How deep it sleeps. Lighter sleep has no alarm clock on the lab's machine.
+const DEPTH: &str = "/sys/power/mem_sleep";
+
+/// A trouble.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    /// `kill -9 limelightd`, and a successor.
+    Killed,
+    /// The same, and the service's stop hook before there is a successor.
+    KilledForGood,
+    /// The same while nothing below /sys can be written to: its successor refuses to start.
+    KilledReadOnly,
+    /// `kill -9` of a session agent that holds a claim.
+    AgentKilled,
+    /// The app in front dies and its cgroup goes, and another of that name comes.
+    GroupGone,
+    /// No descriptor is left to the daemon.
+    NoDescriptors,
+    /// Nothing below /sys can be written to.
+    ReadOnly,
+    /// No room in the runtime directory.
+    FullRun,
+    /// No room in the state directory.
+    FullState,
+    /// The clock goes back, then on again.
+    ClockBack,
+    /// The clock jumps ahead, and back.
+    ClockAhead,
+    /// The daemon gets no processor for a while.
+    Stopped,
+    /// The machine sleeps.
+    Suspended,
+}
+
+/// What ending a trouble needs to know.
+pub enum State {
+    Nothing,
+    /// Lines in the daemon's log, and its bound of descriptors.
+    Descriptors(usize, libc::rlimit),
+    /// The agent's connection.
+    Agent(UnixStream),
+}
+
+impl Trouble {
+    /// All of them.
+    pub const ALL: [Trouble; 13] = [
+        Trouble::Killed,
+        Trouble::KilledForGood,
+        Trouble::KilledReadOnly,
+        Trouble::AgentKilled,
+        Trouble::GroupGone,
+        Trouble::NoDescriptors,
+        Trouble::ReadOnly,
+        Trouble::FullRun,
+        Trouble::FullState,
+        Trouble::ClockBack,
+        Trouble::ClockAhead,
+        Trouble::Stopped,
+        Trouble::Suspended,
+    ];
+
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Trouble::Killed => "killed",
+            Trouble::KilledForGood => "killed_for_good",
+            Trouble::KilledReadOnly => "killed_read_only",
+            Trouble::AgentKilled => "agent_killed",
+            Trouble::GroupGone => "group_gone",
+            Trouble::NoDescriptors => "no_descriptors",
+            Trouble::ReadOnly => "read_only",
+            Trouble::FullRun => "full_run",
+            Trouble::FullState => "full_state",
+            Trouble::ClockBack => "clock_back",
+            Trouble::ClockAhead => "clock_ahead",
+            Trouble::Stopped => "stopped",
+            Trouble::Suspended => "suspended",
+        }
+    }
+
+    /// Whether this kernel knows it.
+    pub fn is_possible(self) -> bool {
+        self != Trouble::Suspended
+            || Path::new(RTC).exists()
+                && fs::read_to_string(DEPTH).is_ok_and(|depths| depths.contains("deep"))
+    }
+
+    /// Breaks it.
+    pub fn begin(self, world: &mut World) -> Result<State> {
+        match self {
+            Trouble::Killed => world.kill()?,
+            Trouble::KilledForGood => {
+                world.kill()?;
+                let (code, text) = run(LIMELIGHTD, &["--restore"])?;
+                if code != 0 {
+                    world.note(self, format!("--restore exits with {code}: {text}"));
+                }
+                world.check_nothing_left(self)?;
+            }
+            Trouble::KilledReadOnly => {
+                set_writable(false)?;
+                world.kill()?;
+                // It has to leave what it cannot put back to the one after it.
+                let (code, text) = run(LIMELIGHTD, &[])?;
+                if code != NO_PERMISSION || !text.contains("not writable") {
+                    world.note(self, format!("limelightd ends with {code}: {text}"));
+                }
+            }
+            Trouble::AgentKilled => return agent(world),
+            Trouble::GroupGone => {
+                let app = world.apps.remove(0);
+                let cgroup = app.cgroup().clone();
+                let pid = app.pid();
+                world.ask(&format!(
+                    r#"{{"op":"focus","target":{{"pid":{pid}}},"source":"chaos"}}"#
+                ));
+                drop(app);
+                if !soon(|| cgroup.remove().is_ok()) {
+                    bail!("{} cannot be removed", cgroup.path().display());
+                }
+                world.start_app(0)?;
+            }
+            Trouble::NoDescriptors => {
+                let pid = world.running()?.pid();
+                let numbers = fs::read_dir(format!("/proc/{pid}/fd"))?;
+                let numbers = numbers.filter_map(|entry| {
+                    entry
+                        .ok()?
+                        .file_name()
+                        .to_str()?
+                        .parse::<libc::rlim_t>()
+                        .ok()
+                });
+                let bound = numbers.max().unwrap_or(0) + 1;
+                let before = limit_descriptors(pid, bound)?;
+                return Ok(State::Descriptors(lines(), before));
+            }
+            Trouble::ReadOnly => set_writable(false)?,
+            Trouble::FullRun => fill(RUN)?,
+            Trouble::FullState => fill(STATE)?,
+            Trouble::ClockBack => jump(-JUMP)?,
+            Trouble::ClockAhead => jump(JUMP)?,
+            Trouble::Stopped => {
+                signal(world, libc::SIGSTOP)?;
+                sleep(MOMENT);
+                signal(world, libc::SIGCONT)?;
+            }
+            Trouble::Suspended => {
+                fs::write(RTC, "+2").with_context(|| format!("cannot write {RTC}"))?;
+                fs::write(DEPTH, "deep").with_context(|| format!("cannot write {DEPTH}"))?;
+                fs::write(POWER, "mem").with_context(|| format!("cannot write {POWER}"))?;
+                fs::write(SLEPT, "")?;
+            }
+        }
+        Ok(State::Nothing)
+    }
+
+    /// Mends it.
+    pub fn end(self, world: &mut World, state: State) -> Result<()> {
+        match (self, state) {
+            (Trouble::Killed | Trouble::KilledForGood, _) => world.succeed()?,
+            (Trouble::ReadOnly, _) => set_writable(true)?,
+            (Trouble::KilledReadOnly, _) => {
+                set_writable(true)?;
+                world.succeed()?;
+            }
+            (Trouble::FullRun, _) => empty(RUN)?,
+            (Trouble::FullState, _) => empty(STATE)?,
+            (Trouble::ClockBack, _) => jump(JUMP)?,
+            (Trouble::ClockAhead, _) => jump(-JUMP)?,
+            (_, State::Descriptors(before, limit)) => {
+                // Long enough to see whether it waits or goes round and round.
+                sleep(MOMENT);
+                let pid = world.running()?.pid();
+                limit_descriptors(pid, limit.rlim_cur)?;
+                let said = lines() - before;
+                if said > LINES_MAX {
+                    world.note(self, format!("limelightd wrote {said} lines about it"));
+                }
+            }
+            (_, State::Agent(stream)) => drop(stream),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// A session agent with a claim on the first app, which nobody outranks.
+fn agent(world: &World) -> Result<State> {
+    world.ask(r#"{"op":"focus","target":"none","source":"chaos"}"#);
+    let mut stream = UnixStream::connect(Path::new(RUN).join("control.sock"))?;
+    let pid = world.apps[0].pid();
+    let claim =
+        format!(r#"{{"op":"focus","target":{{"pid":{pid}}},"source":"agent","hold":true}}"#);
+    stream.write_all(format!("{claim}\n").as_bytes())?;
+    let mut answer = String::new();
+    BufReader::new(stream.try_clone()?).read_line(&mut answer)?;
+    if !answer.contains(r#""result":"ok""#) {
+        bail!("an agent's claim is answered {answer:?}");
+    }
+    Ok(State::Agent(stream))
+}
+
+pub fn set_writable(writable: bool) -> Result<()> {
+    for directory in ["/sys", "/sys/fs/cgroup"] {
+        remount(directory, writable)?;
+    }
+    Ok(())
+}
+
+fn fill(directory: &str) -> Result<()> {
+    let mut file = fs::File::create(Path::new(directory).join(BALLAST))?;
+    let block = [0u8; 4096];
+    while file.write(&block).is_ok() {}
+    Ok(())
+}
+
+fn empty(directory: &str) -> Result<()> {
+    let ballast = Path::new(directory).join(BALLAST);
+    fs::remove_file(&ballast).with_context(|| format!("cannot remove {}", ballast.display()))
+}
+
+fn lines() -> usize {
+    fs::read_to_string(LOG).unwrap_or_default().lines().count()
+}
+
+fn limit_descriptors(pid: i32, bound: libc::rlim_t) -> Result<libc::rlimit> {
+    let mut before = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: both structs are valid.
+    let done = unsafe {
+        libc::prlimit(pid, libc::RLIMIT_NOFILE, std::ptr::null(), &mut before) == 0
+            && libc::prlimit(
+                pid,
+                libc::RLIMIT_NOFILE,
+                &libc::rlimit {
+                    rlim_cur: bound,
+                    ..before
+                },
+                std::ptr::null_mut(),
+            ) == 0
+    };
+    match done {
+        true => Ok(before),
+        false => Err(std::io::Error::last_os_error()).context("cannot limit descriptors"),
+    }
+}
+
+fn jump(seconds: i64) -> Result<()> {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is valid.
+    let done = unsafe {
+        libc::clock_gettime(libc::CLOCK_REALTIME, &mut time) == 0 && {
+            time.tv_sec += seconds as libc::time_t;
+            libc::clock_settime(libc::CLOCK_REALTIME, &time) == 0
+        }
+    };
+    match done {
+        true => Ok(()),
+        false => Err(std::io::Error::last_os_error()).context("cannot set the clock"),
+    }
+}
+
+fn signal(world: &World, signal: i32) -> Result<()> {
+    let pid = world.running()?.pid();
+    // SAFETY: a process of ours that nobody has waited for.
+    match unsafe { libc::kill(pid, signal) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()).context("cannot signal limelightd"),
+    }
+}

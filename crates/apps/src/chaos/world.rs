@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The daemon, the apps, and what is right.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+use limelight_core::control::{Response, Status};
+
+use super::trouble::{set_writable, Trouble};
+use crate::daemon::{log_tail, write_config, Before, Daemon, LOG};
+use crate::machine::{mount, unmount};
+use crate::random::Random;
+use crate::record::Reporter;
+use crate::swap_app::{App, Spec, CLASSES, NORMAL};
+
+const APPS: usize = 4;
+const APP_MIB: u32 = 8;
+/// An answer takes no longer, on any host.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The daemon's directories, on file systems of their own that can be filled.
+pub const RUN: &str = "/run/limelight";
+pub const STATE: &str = "/var/lib/limelight";
+
+/// The machine under trouble.
+pub struct World {
+    /// `None` while it is dead.
+    pub daemon: Option<Daemon>,
+    /// What the machine was before the first daemon, once that one is dead.
+    pub before: Option<Before>,
+    pub apps: Vec<App>,
+    /// Names of apps are not used twice.
+    started: u64,
+    wrong: Vec<String>,
+}
+
+impl World {
+    /// Starts everything.
+    pub fn new() -> Result<World> {
+        for directory in [RUN, STATE] {
+            mount("limelight", directory, "tmpfs", "size=256k,mode=755")?;
+        }
+        // Who may kill keeps files open for it, and nothing with such files can be made read-only.
+        write_config(&format!("{CLASSES}[swap]\nkill = false\n"))?;
+        let mut world = World {
+            daemon: None,
+            before: None,
+            apps: Vec::new(),
+            started: 0,
+            wrong: Vec::new(),
+        };
+        for place in 0..APPS {
+            world.start_app(place)?;
+        }
+        world.daemon = Some(Daemon::start(&[])?);
+        Ok(world)
+    }
+
+    /// Starts an app under a name that no other one had; its cgroup is named after its place.
+    pub fn start_app(&mut self, place: usize) -> Result<()> {
+        let spec = Spec {
+            mib: APP_MIB,
+            leak_mib_per_s: 0,
+            seed: self.started,
+        };
+        self.started += 1;
+        let app = App::start(NORMAL, &format!("app{place}"), &spec)?;
+        self.apps.insert(place.min(self.apps.len()), app);
+        Ok(())
+    }
+
+    /// Asks the daemon; `None` when it does not answer.
+    pub fn ask(&self, request: &str) -> Option<Response> {
+        let mut stream = UnixStream::connect(Path::new(RUN).join("control.sock")).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        stream.write_all(format!("{request}\n").as_bytes()).ok()?;
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).ok()?;
+        serde_json::from_str(&line).ok()
+    }
+
+    fn focus(&self, pid: i32) -> Option<Response> {
+        self.ask(&format!(
+            r#"{{"op":"focus","target":{{"pid":{pid}}},"source":"chaos"}}"#
+        ))
+    }
+
+    /// Gives the focus to some app, or to none; the answer does not matter.
+    pub fn change_focus(&self, random: &mut Random) {
+        let place = random.below(APPS as u64 + 1) as usize;
+        match self.apps.get(place) {
+            Some(app) => self.focus(app.pid()),
+            None => self.ask(r#"{"op":"focus","target":"none","source":"chaos"}"#),
+        };
+    }
+
+    /// Gives the focus to some app: it has it then, and what belongs to that.
+    pub fn settle(&mut self, trouble: Trouble, random: &mut Random) -> Result<()> {
+        let place = random.below(APPS as u64) as usize;
+        let pid = self.apps[place].pid();
+        let answer = self.focus(pid);
+        if !matches!(answer, Some(Response::Ok { .. })) {
+            self.note(trouble, format!("focus {pid} is answered {answer:?}"));
+        }
+        let topmost = |status: &Status| {
+            let app = status.topmost.as_ref().map(|topmost| &topmost.app);
+            app.and_then(|app| app.pid) == Some(pid)
+        };
+        match self.ask(r#"{"op":"status"}"#) {
+            Some(Response::Status(status)) if topmost(&status) => {}
+            other => self.note(trouble, format!("{pid} is not topmost: {other:?}")),
+        }
+        // What could not be done in the middle of the trouble is tried again by and by.
+        let group = self.apps[place].cgroup().path().to_owned();
+        let held =
+            |file: &str| fs::read_to_string(group.join(file)).is_ok_and(|text| text.trim() != "0");
+        if !soon(|| held("memory.min") || held("memory.low")) {
+            self.note(trouble, format!("{} is not protected", group.display()));
+        }
+        if !soon(|| adjustment(pid).is_ok_and(|adjusted| adjusted < 0)) {
+            self.note(trouble, format!("oom_score_adj of {pid} is not lowered"));
+        }
+        Ok(())
+    }
+
+    /// Takes the focus from everybody: nothing is left of it.
+    pub fn check_nothing_left(&mut self, trouble: Trouble) -> Result<()> {
+        self.ask(r#"{"op":"focus","target":"none","source":"chaos"}"#);
+        let left = self.left()?;
+        if !left.is_empty() {
+            let log = log_tail();
+            self.note(trouble, format!("left behind: {}\n{log}", left.join("; ")));
+        }
+        let log = fs::read_to_string(LOG).unwrap_or_default();
+        if let Some(line) = log.lines().find(|line| line.contains("panicked")) {
+            self.note(trouble, line.to_owned());
+        }
+        Ok(())
+    }
+
+    fn left(&self) -> Result<Vec<String>> {
+        let before = match (&self.daemon, &self.before) {
+            (Some(daemon), _) => daemon.before(),
+            (None, Some(before)) => before,
+            (None, None) => bail!("no daemon has run"),
+        };
+        let mut left = before.changes()?;
+        for app in &self.apps {
+            let pid = app.pid();
+            let adjusted = adjustment(pid)?;
+            let nice = nice(pid)?;
+            if adjusted != 0 || nice != 0 {
+                left.push(format!("pid {pid}: oom_score_adj {adjusted}, nice {nice}"));
+            }
+        }
+        Ok(left)
+    }
+
+    /// Something is not as it should be.
+    pub fn note(&mut self, trouble: Trouble, what: String) {
+        self.wrong.push(format!("{}: {what}", trouble.name()));
+    }
+
+    /// The daemon that must be there.
+    pub fn running(&self) -> Result<&Daemon> {
+        self.daemon.as_ref().context("limelightd is dead")
+    }
+
+    /// Kills the daemon outright.
+    pub fn kill(&mut self) -> Result<()> {
+        let daemon = self.daemon.take().context("limelightd is dead")?;
+        self.before = Some(daemon.kill()?);
+        Ok(())
+    }
+
+    /// Starts its successor.
+    pub fn succeed(&mut self) -> Result<()> {
+        let before = self.before.take().context("limelightd is not dead")?;
+        self.daemon = Some(Daemon::start_after(before)?);
+        Ok(())
+    }
+
+    /// Ends everything; what was wrong.
+    pub fn stop(mut self, reporter: &Reporter) -> Result<Vec<String>> {
+        let mut daemon = self.daemon.take().context("limelightd is dead")?;
+        if !daemon.alive() {
+            bail!("limelightd has ended by itself; it wrote:\n{}", log_tail());
+        }
+        daemon.stop(reporter)?;
+        Ok(std::mem::take(&mut self.wrong))
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // Without effect unless something failed in the middle.
+        let _ = set_writable(true);
+        for directory in [RUN, STATE] {
+            // The next cell finds the machine as this one did; a failure shows there.
+            let _ = unmount(directory);
+        }
+    }
+}
+
+/// Waits a moment, for what is done by and by; whether it was done.
+pub fn soon(mut done: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + PATIENCE;
+    while !done() {
+        if Instant::now() > deadline {
+            return false;
+        }
+        sleep(Duration::from_millis(20));
+    }
+    true
+}
+
+fn adjustment(pid: i32) -> Result<i32> {
+    let path = format!("/proc/{pid}/oom_score_adj");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    text.trim().parse().with_context(|| path)
+}
+
+fn nice(pid: i32) -> Result<i32> {
+    let path = format!("/proc/{pid}/stat");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    // Field 19, counted behind the name.
+    let fields = text.rsplit_once(") ").map(|(_, rest)| rest.split(' '));
+    let field = fields.and_then(|mut fields| fields.nth(16));
+    let field = field.with_context(|| format!("{path} is cut off"))?;
+    field.parse().with_context(|| path)
+}
