@@ -133,6 +133,15 @@ impl Doors {
         same_process(&self.proc, id)
     }
 
+    /// The same; an error where it cannot be told whether it lives, as without a descriptor left.
+    pub fn living(&self, id: ProcessId) -> limelight_sys::Result<Option<Process>> {
+        match self.process(id.pid) {
+            Ok((found, process)) => Ok((found == id).then_some(process)),
+            Err(error) if error.is_gone() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Identifies processes; those that ended are left out. Ascending.
     pub fn identify_all(&self, pids: &[i32]) -> Vec<ProcessId> {
         let mut ids: Vec<ProcessId> = pids

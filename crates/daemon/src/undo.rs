@@ -314,8 +314,10 @@ fn raise_oom_score(doors: &Doors, entry: &Entry) -> Undone {
     let Entry::OomScoreAdj { original, ours, .. } = entry else {
         return Undone::Gone;
     };
-    let Some(process) = entry.process().and_then(|id| doors.same_process(id)) else {
-        return Undone::Gone;
+    let process = match entry.process().map(|id| doors.living(id)) {
+        Some(Ok(Some(process))) => process,
+        Some(Err(error)) => return gone_or_failed(&error),
+        Some(Ok(None)) | None => return Undone::Gone,
     };
     match process.oom_score_adj() {
         Ok(found) if found == *original => Undone::Restored,

@@ -229,6 +229,22 @@ fn a_reused_pid_and_a_foreign_value_are_left_alone() {
 }
 
 #[test]
+fn a_process_that_cannot_be_looked_at_stays_in_the_record() {
+    let mut fixture = Fixture::new();
+    fixture.process(32, 1, -500);
+    let stat = fixture.temp.path().join("proc/32/stat");
+    let whole = std::fs::read(&stat).unwrap();
+    // As good as no descriptor left: nobody can tell whether it is the same one.
+    std::fs::write(&stat, "32").unwrap();
+    let undone = fixture.undo([lowered(32, 0, -500, None)]);
+    assert!(matches!(undone[..], [Undone::Failed { .. }]), "{undone:?}");
+    assert_eq!(fixture.ledger.entries().len(), 1);
+    std::fs::write(&stat, whole).unwrap();
+    assert_eq!(fixture.undo([]), [Undone::Restored]);
+    assert_eq!(fixture.score(32), 0);
+}
+
+#[test]
 fn a_session_is_put_back_through_any_of_its_processes() {
     let mut fixture = Fixture::new();
     let entry = |number, original| Entry::Autogroup {

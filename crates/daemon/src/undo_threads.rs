@@ -101,8 +101,10 @@ fn restore_process(doors: &Doors, entry: &Entry, slice: u64) -> Undone {
     let Entry::Threads { threads, .. } = entry else {
         return Undone::Gone;
     };
-    let Some(process) = entry.process().and_then(|id| doors.same_process(id)) else {
-        return Undone::Gone;
+    let process = match entry.process().map(|id| doors.living(id)) {
+        Some(Ok(Some(process))) => process,
+        Some(Err(error)) => return gone_or_failed(&error),
+        Some(Ok(None)) | None => return Undone::Gone,
     };
     let mut theirs = Vec::new();
     for tuned in threads {
