@@ -173,19 +173,15 @@ impl Place {
 
     /// A window of a program with this name and app id.
     pub fn open(&self, app_id: &str, wayland: &str) -> Running {
-        let program = self.path(app_id);
-        if !program.exists() {
-            std::os::unix::fs::symlink(self.path("client"), &program).unwrap();
-        }
-        let mut command = self.command(program);
-        command
-            .args(["client", app_id])
-            .env("WAYLAND_DISPLAY", wayland);
-        self.start(&mut command, app_id)
+        self.start(&mut self.window(app_id, wayland), app_id)
     }
 
     /// The same, in a cgroup from its first moment on.
     pub fn open_in(&self, app_id: &str, wayland: &str, cgroup: &str) -> Running {
+        self.start_in(&self.window(app_id, wayland), app_id, cgroup)
+    }
+
+    fn window(&self, app_id: &str, wayland: &str) -> Command {
         let program = self.path(app_id);
         if !program.exists() {
             std::os::unix::fs::symlink(self.path("client"), &program).unwrap();
@@ -194,7 +190,7 @@ impl Place {
         command
             .args(["client", app_id])
             .env("WAYLAND_DISPLAY", wayland);
-        self.start_in(&command, app_id, cgroup)
+        command
     }
 
     /// Starts a command in a cgroup, into which only root may put it.

@@ -44,11 +44,11 @@ pub(super) fn wanted(snapshot: &Snapshot, topmost: &Measured) -> Option<Locking>
 /// The step to it from what is in force.
 pub(super) fn lock(snapshot: &Snapshot, topmost: &Measured) -> Option<Step> {
     let wanted = wanted(snapshot, topmost)?;
-    let in_place = |current: &Locking| {
+    let settled = |current: &Locking| {
         let same = wanted.limit.abs_diff(current.limit) <= current.limit / SLACK;
         current.app == wanted.app && current.members == wanted.members && same
     };
-    if snapshot.in_force.locked.as_ref().is_some_and(in_place) {
+    if snapshot.in_force.locked.as_ref().is_some_and(settled) {
         return None;
     }
     Some(Step::Lock { locking: wanted })
