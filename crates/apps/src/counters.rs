@@ -81,6 +81,11 @@ pub fn keyed(path: &Path, name: &str) -> Result<u64> {
         .with_context(|| format!("{} has no {name}", path.display()))
 }
 
+/// Processes and threads made since the kernel booted.
+pub fn forks() -> Result<u64> {
+    keyed(Path::new("/proc/stat"), "processes")
+}
+
 fn parse_vmstat(text: &str) -> BTreeMap<String, u64> {
     text.lines()
         .filter_map(|line| line.split_once(' '))

@@ -130,10 +130,12 @@ pub struct Leak {
 /// `daemon_fds_after`, `oom_kills`, `vmstat_*`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Storm {
-    /// How long it lasts.
+    /// How long it lasts at least.
     pub seconds: u32,
-    /// Processes a second that are made and end at once.
+    /// Processes a second that are made and end at once, as long as the machine keeps up.
     pub processes_per_s: u32,
+    /// It goes on until so many have been made in the whole guest.
+    pub processes: u64,
 }
 
 /// Parameters of `kill-latency`.

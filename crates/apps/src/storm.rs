@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::Stage;
 use crate::cgroup::Cgroup;
-use crate::counters::Counters;
+use crate::counters::{forks, Counters};
 use crate::daemon::{self, focus, history, Daemon, Footprint};
 use crate::memory::Mapping;
 use crate::plan::Arm;
@@ -44,6 +44,9 @@ const BURST_MS: u64 = 2500;
 const LOOK: Duration = Duration::from_secs(3);
 /// What has ended is noticed within this time.
 const SETTLED: Duration = Duration::from_secs(5);
+/// A slow machine needs longer for the same number of processes: up to so many times the scenario's
+/// length.
+const PATIENCE: u32 = 6;
 /// Descriptors that come and go with a request or an app.
 const SLACK: u64 = 8;
 
@@ -225,10 +228,14 @@ pub fn run(mut stage: Stage, work: &Storm) -> Result<()> {
     let counters = Counters::now()?;
     let stormer = Stormer::start(&home, work.processes_per_s)?;
 
-    let end = Instant::now() + Duration::from_secs(work.seconds.into());
+    let begun = Instant::now();
+    let length = Duration::from_secs(work.seconds.into());
+    let forked = forks()?;
     let mut bursts: Vec<Burst> = Vec::new();
     let mut number = 0;
-    while Instant::now() < end {
+    while begun.elapsed() < length
+        || forks()? - forked < work.processes && begun.elapsed() < length * PATIENCE
+    {
         while bursts.len() < BURSTS {
             bursts.push(Burst::start(number, &mut random)?);
             number += 1;
