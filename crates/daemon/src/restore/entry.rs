@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What can be changed, and what was there before.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use limelight_core::model::ProcessId;
+use serde::{Deserialize, Serialize};
+
+/// A cgroup, by path to find it and by inode to be sure.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Place {
+    /// Below the mount point, with a leading slash.
+    pub path: String,
+    /// Inode number of its directory.
+    pub inode: u64,
+}
+
+/// A process that was moved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Move {
+    /// Process id.
+    pub pid: i32,
+    /// Start time in clock ticks since boot.
+    pub starttime: u64,
+    /// Where it was.
+    pub from: Place,
+}
+
+/// What a thread asks of the schedulers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asking {
+    /// Nice value.
+    pub nice: i32,
+    /// Slice in nanoseconds; 0: the kernel's own.
+    pub slice_ns: u64,
+    /// I/O priority as the kernel packs it; 0: none.
+    pub io_priority: u16,
+}
+
+/// A thread whose asking was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tuned {
+    /// Thread id.
+    pub tid: i32,
+    /// Start time in clock ticks since boot.
+    pub starttime: u64,
+    /// Before.
+    pub original: Asking,
+    /// What we gave it.
+    pub ours: Asking,
+}
+
+/// One thing that was changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "changed", rename_all = "kebab-case")]
+pub enum Entry {
+    /// A memory limit of a cgroup.
+    Limit {
+        /// The cgroup.
+        cgroup: Place,
+        /// File name: `memory.min` or `memory.low`.
+        knob: String,
+        /// Bytes or `max`.
+        original: String,
+        /// Values that we wrote or are about to write.
+        ours: Vec<String>,
+    },
+    /// A weight of a cgroup.
+    Weight {
+        /// The cgroup.
+        cgroup: Place,
+        /// File name: `cpu.weight`, `io.weight` or `io.bfq.weight`.
+        knob: String,
+        /// Weight before.
+        original: u32,
+        /// Weight that we wrote.
+        ours: u32,
+    },
+    /// Nice value, slice and I/O priority of a process's threads.
+    Threads {
+        /// Process id.
+        pid: i32,
+        /// Start time in clock ticks since boot.
+        starttime: u64,
+        /// The app's own cgroup: children there inherited what we gave.
+        home: Option<Place>,
+        /// The threads, ascending.
+        threads: Vec<Tuned>,
+    },
+    /// How much of a cgroup may be in swap: nothing, since we wrote so.
+    SwapMax {
+        /// The cgroup.
+        cgroup: Place,
+        /// Value before.
+        original: String,
+    },
+    /// A cgroup whose processes we stopped.
+    Frozen {
+        /// The cgroup.
+        cgroup: Place,
+    },
+    /// Nice value of a session as a group of the scheduler.
+    Autogroup {
+        /// One of its processes.
+        pid: i32,
+        /// Start time of that in clock ticks since boot.
+        starttime: u64,
+        /// The group's number.
+        number: u64,
+        /// Nice value before.
+        original: i32,
+        /// Nice value that we wrote.
+        ours: i32,
+    },
+    /// A controller that a cgroup now hands to its children.
+    Controller {
+        /// The cgroup.
+        cgroup: Place,
+        /// `memory`.
+        controller: String,
+    },
+    /// `oom_score_adj` of a process.
+    OomScoreAdj {
+        /// Process id.
+        pid: i32,
+        /// Start time in clock ticks since boot.
+        starttime: u64,
+        /// Value before.
+        original: i16,
+        /// Value that we wrote.
+        ours: i16,
+        /// The app's own cgroup: children there inherited our value.
+        home: Option<Place>,
+    },
+    /// A cgroup that we made for others to be made in.
+    Slice {
+        /// Path below the mount point.
+        path: String,
+    },
+    /// A cgroup that we made for an app, with the processes moved into it.
+    Scope {
+        /// Path below the mount point.
+        path: String,
+        /// Where the app was: children born since then go there.
+        from: Place,
+        /// Processes that were moved.
+        moved: Vec<Move>,
+    },
+    /// A tracefs instance.
+    TraceInstance {
+        /// Its directory.
+        path: PathBuf,
+    },
+}
+
+impl Entry {
+    /// Whether both are about the same thing, so that one replaces the other.
+    pub(super) fn same_thing(&self, other: &Entry) -> bool {
+        match (self, other) {
+            (
+                Entry::Limit {
+                    cgroup: a, knob: x, ..
+                },
+                Entry::Limit {
+                    cgroup: b, knob: y, ..
+                },
+            ) => a.inode == b.inode && x == y,
+            (
+                Entry::Controller {
+                    cgroup: a,
+                    controller: x,
+                },
+                Entry::Controller {
+                    cgroup: b,
+                    controller: y,
+                },
+            ) => a.inode == b.inode && x == y,
+            (
+                Entry::OomScoreAdj {
+                    pid: a,
+                    starttime: x,
+                    ..
+                },
+                Entry::OomScoreAdj {
+                    pid: b,
+                    starttime: y,
+                    ..
+                },
+            ) => a == b && x == y,
+            (
+                Entry::Weight {
+                    cgroup: a, knob: x, ..
+                },
+                Entry::Weight {
+                    cgroup: b, knob: y, ..
+                },
+            ) => a.inode == b.inode && x == y,
+            (
+                Entry::Threads {
+                    pid: a,
+                    starttime: x,
+                    ..
+                },
+                Entry::Threads {
+                    pid: b,
+                    starttime: y,
+                    ..
+                },
+            ) => a == b && x == y,
+            (Entry::Autogroup { number: a, .. }, Entry::Autogroup { number: b, .. }) => a == b,
+            (Entry::SwapMax { cgroup: a, .. }, Entry::SwapMax { cgroup: b, .. })
+            | (Entry::Frozen { cgroup: a }, Entry::Frozen { cgroup: b }) => a.inode == b.inode,
+            (Entry::Slice { path: a }, Entry::Slice { path: b }) => a == b,
+            (Entry::Scope { path: a, .. }, Entry::Scope { path: b, .. }) => a == b,
+            (Entry::TraceInstance { path: a }, Entry::TraceInstance { path: b }) => a == b,
+            _ => false,
+        }
+    }
+
+    /// The process of an entry that is about one.
+    pub fn process(&self) -> Option<ProcessId> {
+        match self {
+            Entry::OomScoreAdj { pid, starttime, .. }
+            | Entry::Threads { pid, starttime, .. }
+            | Entry::Autogroup { pid, starttime, .. } => Some(ProcessId {
+                pid: *pid,
+                starttime: *starttime,
+            }),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Entry::Limit {
+                cgroup,
+                knob,
+                original,
+                ..
+            } => {
+                write!(
+                    f,
+                    "{}/{knob} = {original}",
+                    cgroup.path.trim_end_matches('/')
+                )
+            }
+            Entry::Weight {
+                cgroup,
+                knob,
+                original,
+                ..
+            } => write!(
+                f,
+                "{}/{knob} = {original}",
+                cgroup.path.trim_end_matches('/')
+            ),
+            Entry::SwapMax { cgroup, original } => {
+                let path = cgroup.path.trim_end_matches('/');
+                write!(f, "{path}/memory.swap.max = {original}")
+            }
+            Entry::Frozen { cgroup } => {
+                write!(f, "{}/cgroup.freeze = 0", cgroup.path.trim_end_matches('/'))
+            }
+            Entry::Threads { pid, threads, .. } => {
+                write!(f, "scheduling of {} threads of pid {pid}", threads.len())
+            }
+            Entry::Controller { cgroup, controller } => {
+                let path = cgroup.path.trim_end_matches('/');
+                write!(f, "{path}/cgroup.subtree_control without {controller}")
+            }
+            Entry::OomScoreAdj { pid, original, .. } => {
+                write!(f, "/proc/{pid}/oom_score_adj = {original}")
+            }
+            Entry::Autogroup {
+                number, original, ..
+            } => write!(f, "nice value of autogroup {number} = {original}"),
+            Entry::Slice { path } => write!(f, "no {path}"),
+            Entry::Scope { path, from, moved } => {
+                write!(
+                    f,
+                    "no {path}, its {} processes in {}",
+                    moved.len(),
+                    from.path
+                )
+            }
+            Entry::TraceInstance { path } => write!(f, "no {}", path.display()),
+        }
+    }
+}
