@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use limelight_core::model::apps::{Known, Use};
 use limelight_core::model::{AppKey, ProcessId};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::daemon::Daemon;
 use crate::doors::now;
@@ -85,10 +85,17 @@ impl Daemon {
             self.household.look_by(at + LOOK_EVERY);
         }
         let doors = &self.doors;
-        self.announced.forget(|id| doors.same_process(id).is_some());
+        self.announced.forget(|id| !doors.has_ended(id));
         let helpers = &self.config.settings.boost.helpers;
         let announced = self.announced.processes();
-        let found = self.app_source.look(&self.doors, helpers, &announced, at);
+        let found = match self.app_source.look(&self.doors, helpers, &announced, at) {
+            Ok(found) => found,
+            // Who cannot be seen is not gone.
+            Err(error) => {
+                warn!("the apps cannot be looked at, what was known of them stands: {error}");
+                return;
+            }
+        };
         self.new_units.follow(&self.doors, self.app_source.nests());
         self.wait_for_units();
         let gone = self.apps.observe(found, at);

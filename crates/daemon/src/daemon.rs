@@ -404,6 +404,7 @@ impl Daemon {
             self.readahead.next_deadline(),
             self.windows.next_deadline(),
             self.household.next_look(),
+            self.actuators.next_attempt(),
         ];
         let next = deadlines.into_iter().flatten().min()?;
         Some(next.saturating_sub(now()))
@@ -525,6 +526,7 @@ impl Daemon {
         if self.readahead.pass_time(&self.doors, at) {
             self.wait_again(self.readahead.waits(), Token::Waits, NO_WAITS);
         }
+        self.actuators.put_back_owed(&self.doors, at);
         self.service.pass_time(at);
     }
 

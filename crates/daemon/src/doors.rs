@@ -116,11 +116,10 @@ impl Doors {
         })
     }
 
-    /// These processes and whoever descends from them, and perhaps others; none where they cannot be
-    /// listed.
-    pub fn tree_below(&self, roots: &[i32]) -> ProcessTree {
+    /// These processes and whoever descends from them, and perhaps others.
+    pub fn tree_below(&self, roots: &[i32]) -> limelight_sys::Result<ProcessTree> {
         let below = self.proc.tree_below(roots);
-        below.unwrap_or_else(|| self.proc.tree().unwrap_or_default())
+        below.map_or_else(|| self.proc.tree(), Ok)
     }
 
     /// Opens a process and says which one it is.
@@ -140,6 +139,13 @@ impl Doors {
             Err(error) if error.is_gone() => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether it has ended. Who cannot be looked at, as without a descriptor left, has not.
+    pub fn has_ended(&self, id: ProcessId) -> bool {
+        !self
+            .living(id)
+            .map_or_else(|error| error.is_exhausted(), |found| found.is_some())
     }
 
     /// Identifies processes; those that ended are left out. Ascending.

@@ -9,9 +9,9 @@ use limelight_sys::meminfo::page_bytes;
 use limelight_sys::pidfd::Pidfd;
 
 use crate::actuators::adopt::root_of_scope;
-use crate::actuators::cgroup_memory::place;
 use crate::doors::Doors;
-use crate::undo::open_place;
+use crate::restore::Place;
+use crate::undo::find_place;
 
 /// Why something is no app, or not an app for this caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -198,9 +198,19 @@ fn holds_only_tree(doors: &Doors, path: &CgroupPath, pid: i32) -> bool {
 
 /// Opens the app's cgroup, if it has one of its own that still exists.
 pub fn open_home(doors: &Doors, app: &App) -> Option<Cgroup> {
-    let home = app.own_home()?;
-    let cgroup = doors.cgroups.open(&CgroupPath::parse(&home.path)?).ok()?;
-    (cgroup.id().0 == home.inode).then(|| open_place(doors, &place(&cgroup)))?
+    find_home(doors, app).ok().flatten()
+}
+
+/// The same; an error where it cannot be told whether it exists.
+pub fn find_home(doors: &Doors, app: &App) -> limelight_sys::Result<Option<Cgroup>> {
+    let Some(home) = app.own_home() else {
+        return Ok(None);
+    };
+    let place = Place {
+        path: home.path.clone(),
+        inode: home.inode,
+    };
+    find_place(doors, &place)
 }
 
 /// Processes that belong to the app now, ascending.
@@ -219,16 +229,19 @@ pub fn members(doors: &Doors, app: &App) -> Vec<ProcessId> {
     doors.identify_all(&pids)
 }
 
-/// Whether the app still exists.
+/// Whether the app still exists. One that cannot be looked at, as without a descriptor left, does.
 pub fn is_alive(doors: &Doors, app: &App) -> bool {
-    match app.key {
-        AppKey::Tree(root) => doors
-            .same_process(root)
-            .and_then(|process| process.stat().ok())
-            .is_some_and(|stat| !matches!(stat.state, 'Z' | 'X')),
-        AppKey::Cgroup { .. } => open_home(doors, app)
-            .is_some_and(|cgroup| cgroup.procs_below().is_ok_and(|procs| !procs.is_empty())),
-    }
+    let lives = match app.key {
+        AppKey::Tree(root) => doors.living(root).and_then(|process| match process {
+            Some(process) => Ok(!matches!(process.stat()?.state, 'Z' | 'X')),
+            None => Ok(false),
+        }),
+        AppKey::Cgroup { .. } => find_home(doors, app).and_then(|cgroup| match cgroup {
+            Some(cgroup) => Ok(!cgroup.procs_below()?.is_empty()),
+            None => Ok(false),
+        }),
+    };
+    lives.unwrap_or_else(|error| error.is_exhausted())
 }
 
 /// Memory counters of the app's own cgroup; `None` without one or without the controller.

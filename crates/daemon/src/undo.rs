@@ -37,13 +37,23 @@ pub(crate) const PASSES: usize = 8;
 
 /// Opens a cgroup if it is still the same one.
 pub fn open_place(doors: &Doors, place: &Place) -> Option<Cgroup> {
-    let path = CgroupPath::parse(&place.path)?;
-    let cgroup = doors.cgroups.open(&path).ok()?;
-    (cgroup.id().0 == place.inode).then_some(cgroup)
+    find_place(doors, place).ok().flatten()
+}
+
+/// The same; an error where it cannot be told whether it is, as without a descriptor left.
+pub fn find_place(doors: &Doors, place: &Place) -> limelight_sys::Result<Option<Cgroup>> {
+    let Some(path) = CgroupPath::parse(&place.path) else {
+        return Ok(None);
+    };
+    match doors.cgroups.open(&path) {
+        Ok(cgroup) => Ok((cgroup.id().0 == place.inode).then_some(cgroup)),
+        Err(error) if error.is_gone() => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Puts back every entry for which `which` holds, newest first, and drops from the record what is
-/// done with. Returns the entries with what came of them.
+/// done with; what fails is owed. Returns the entries with what came of them.
 pub fn undo(
     ledger: &mut Ledger,
     doors: &Doors,
@@ -67,15 +77,17 @@ pub fn undo(
         .partition(|entry| matches!(entry, Entry::Threads { .. }));
     results.extend(undo_threads::restore(doors, tuned));
     for entry in others {
-        let undone = undo_one(doors, &entry);
+        let undone = undo_one(doors, &entry).unwrap_or_else(|error| gone_or_failed(&error));
         results.push((entry, undone));
     }
-    let done: Vec<Entry> = results
+    let (failed, done): (Vec<_>, Vec<_>) = results
         .iter()
-        .filter(|(_, undone)| !matches!(undone, Undone::Failed { .. }))
-        .map(|(entry, _)| entry.clone())
-        .collect();
-    ledger.forget_all(&done);
+        .partition(|(_, undone)| matches!(undone, Undone::Failed { .. }));
+    let entries = |of: Vec<&(Entry, Undone)>| -> Vec<Entry> {
+        of.into_iter().map(|(entry, _)| entry.clone()).collect()
+    };
+    ledger.forget_all(&entries(done));
+    ledger.owe(entries(failed));
     results
 }
 
@@ -100,35 +112,35 @@ pub fn undo_all(ledger: &mut Ledger, doors: &Doors) -> usize {
     failed
 }
 
-fn undo_one(doors: &Doors, entry: &Entry) -> Undone {
-    match entry {
+fn undo_one(doors: &Doors, entry: &Entry) -> limelight_sys::Result<Undone> {
+    Ok(match entry {
         Entry::Limit {
             cgroup,
             knob,
             original,
             ours,
-        } => undo_limit(doors, cgroup, knob, original, ours),
-        Entry::Controller { cgroup, controller } => undo_controller(doors, cgroup, controller),
+        } => undo_limit(doors, cgroup, knob, original, ours)?,
+        Entry::Controller { cgroup, controller } => undo_controller(doors, cgroup, controller)?,
         Entry::Weight {
             cgroup,
             knob,
             original,
             ours,
-        } => undo_weight(doors, cgroup, knob, *original, *ours),
+        } => undo_weight(doors, cgroup, knob, *original, *ours)?,
         Entry::SwapMax { cgroup, original } => {
             let ours = [Limit::ZERO.to_string()];
-            undo_limit(doors, cgroup, MemoryKnob::SwapMax.file(), original, &ours)
+            undo_limit(doors, cgroup, MemoryKnob::SwapMax.file(), original, &ours)?
         }
-        Entry::Frozen { cgroup } => thaw(doors, cgroup),
+        Entry::Frozen { cgroup } => thaw(doors, cgroup)?,
         Entry::Autogroup {
             number,
             original,
             ours,
             ..
-        } => undo_autogroup(doors, entry, *number, *original, *ours),
+        } => undo_autogroup(doors, entry, *number, *original, *ours)?,
         Entry::OomScoreAdj { .. } | Entry::Threads { .. } => Undone::Gone,
         Entry::Slice { path } => remove_cgroup(doors, path),
-        Entry::Scope { path, .. } => empty_scope(doors, entry, path),
+        Entry::Scope { path, .. } => empty_scope(doors, entry, path)?,
         Entry::TraceInstance { path } => match std::fs::remove_dir(path) {
             Ok(()) => Undone::Restored,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Undone::Gone,
@@ -136,133 +148,150 @@ fn undo_one(doors: &Doors, entry: &Entry) -> Undone {
                 why: format!("cannot remove {}: {error}", path.display()),
             },
         },
-    }
+    })
 }
 
-fn undo_limit(doors: &Doors, place: &Place, knob: &str, original: &str, ours: &[String]) -> Undone {
+fn undo_limit(
+    doors: &Doors,
+    place: &Place,
+    knob: &str,
+    original: &str,
+    ours: &[String],
+) -> limelight_sys::Result<Undone> {
+    let failed = |why: String| Ok(Undone::Failed { why });
     let knob = match knob {
         "memory.min" => MemoryKnob::Min,
         "memory.low" => MemoryKnob::Low,
         "memory.swap.max" => MemoryKnob::SwapMax,
-        other => {
-            return Undone::Failed {
-                why: format!("{other} is no knob of ours"),
-            }
-        }
+        other => return failed(format!("{other} is no knob of ours")),
     };
     let Ok(original) = original.parse::<Limit>() else {
-        return Undone::Failed {
-            why: format!("{original} is not a value of {}", knob.file()),
-        };
+        return failed(format!("{original} is not a value of {}", knob.file()));
     };
-    let Some(cgroup) = open_place(doors, place) else {
-        return Undone::Gone;
+    let Some(cgroup) = find_place(doors, place)? else {
+        return Ok(Undone::Gone);
     };
-    match cgroup.limit(knob) {
-        Ok(found) if found == original => Undone::Restored,
-        Ok(found) if !ours.contains(&found.to_string()) => Undone::Theirs {
-            found: found.to_string(),
-        },
-        Ok(_) => match cgroup.set_limit(knob, original) {
-            Ok(()) => Undone::Restored,
-            Err(error) => gone_or_failed(&error),
-        },
+    let found = match cgroup.limit(knob) {
         // Without the controller there is no value to put back.
-        Err(error) if error.is_unsupported() => Undone::Gone,
-        Err(error) => gone_or_failed(&error),
-    }
-}
-
-fn thaw(doors: &Doors, place: &Place) -> Undone {
-    let Some(cgroup) = open_place(doors, place) else {
-        return Undone::Gone;
+        Err(error) if error.is_unsupported() => return Ok(Undone::Gone),
+        found => found?,
     };
-    match cgroup.set_freeze(false) {
-        Ok(()) => Undone::Restored,
-        Err(error) => gone_or_failed(&error),
+    if found != original {
+        if !ours.contains(&found.to_string()) {
+            let found = found.to_string();
+            return Ok(Undone::Theirs { found });
+        }
+        cgroup.set_limit(knob, original)?;
     }
+    Ok(Undone::Restored)
 }
 
-fn undo_weight(doors: &Doors, place: &Place, knob: &str, original: u32, ours: u32) -> Undone {
+fn thaw(doors: &Doors, place: &Place) -> limelight_sys::Result<Undone> {
+    let Some(cgroup) = find_place(doors, place)? else {
+        return Ok(Undone::Gone);
+    };
+    cgroup.set_freeze(false)?;
+    Ok(Undone::Restored)
+}
+
+fn undo_weight(
+    doors: &Doors,
+    place: &Place,
+    knob: &str,
+    original: u32,
+    ours: u32,
+) -> limelight_sys::Result<Undone> {
     let all = [WeightKnob::Cpu, WeightKnob::Io, WeightKnob::Bfq];
     let Some(knob) = all.into_iter().find(|known| known.file() == knob) else {
-        return Undone::Failed {
+        return Ok(Undone::Failed {
             why: format!("{knob} is no knob of ours"),
-        };
+        });
     };
-    let Some(cgroup) = open_place(doors, place) else {
-        return Undone::Gone;
+    let Some(cgroup) = find_place(doors, place)? else {
+        return Ok(Undone::Gone);
     };
-    match cgroup.weight(knob) {
-        Ok(found) if found == original => Undone::Restored,
-        Ok(found) if found != ours => Undone::Theirs {
-            found: found.to_string(),
-        },
-        Ok(_) => match cgroup.set_weight(knob, original) {
-            Ok(()) => Undone::Restored,
-            Err(error) => gone_or_failed(&error),
-        },
-        Err(error) if error.is_unsupported() => Undone::Gone,
-        Err(error) => gone_or_failed(&error),
+    let found = match cgroup.weight(knob) {
+        Err(error) if error.is_unsupported() => return Ok(Undone::Gone),
+        found => found?,
+    };
+    if found != original {
+        if found != ours {
+            let found = found.to_string();
+            return Ok(Undone::Theirs { found });
+        }
+        cgroup.set_weight(knob, original)?;
     }
+    Ok(Undone::Restored)
 }
 
 /// Any process of the session will do, if the one that was written down has left it.
-fn undo_autogroup(doors: &Doors, entry: &Entry, number: u64, original: i32, ours: i32) -> Undone {
-    let group_of = |process: &Process| {
-        let group = process.autogroup().ok().flatten();
-        group.filter(|group| group.number == number)
+fn undo_autogroup(
+    doors: &Doors,
+    entry: &Entry,
+    number: u64,
+    original: i32,
+    ours: i32,
+) -> limelight_sys::Result<Undone> {
+    let group_of = |process: Process| match process.autogroup() {
+        Err(error) if error.is_exhausted() => Err(error),
+        group => {
+            let group = group.ok().flatten().filter(|group| group.number == number);
+            Ok(group.map(|group| (group, process)))
+        }
     };
-    let first = entry.process().and_then(|id| doors.same_process(id));
-    let first = first.and_then(|process| Some((group_of(&process)?, process)));
-    let found = first.or_else(|| {
-        let tree = doors.proc.tree().unwrap_or_default();
-        let pids: Vec<i32> = tree.iter().map(|stat| stat.pid).collect();
-        pids.into_iter().find_map(|pid| {
-            let process = doors.proc.process(pid).ok()?;
-            Some((group_of(&process)?, process))
-        })
-    });
-    match found {
+    let first = entry.process().map(|id| doors.living(id)).transpose()?;
+    let mut found = first.flatten().map(group_of).transpose()?.flatten();
+    if found.is_none() {
+        for stat in doors.proc.tree()?.iter() {
+            found = match doors.proc.process(stat.pid) {
+                Err(error) if error.is_exhausted() => return Err(error),
+                process => process.ok().map(group_of).transpose()?.flatten(),
+            };
+            if found.is_some() {
+                break;
+            }
+        }
+    }
+    Ok(match found {
         None => Undone::Gone,
         Some((group, _)) if group.nice == original => Undone::Restored,
         Some((group, _)) if group.nice != ours => Undone::Theirs {
             found: format!("nice {}", group.nice),
         },
-        Some((_, process)) => match process.set_autogroup_nice(original) {
-            Ok(()) => Undone::Restored,
-            Err(error) => gone_or_failed(&error),
-        },
-    }
+        Some((_, process)) => {
+            process.set_autogroup_nice(original)?;
+            Undone::Restored
+        }
+    })
 }
 
-fn undo_controller(doors: &Doors, place: &Place, controller: &str) -> Undone {
-    let Some(cgroup) = open_place(doors, place) else {
-        return Undone::Gone;
+fn undo_controller(
+    doors: &Doors,
+    place: &Place,
+    controller: &str,
+) -> limelight_sys::Result<Undone> {
+    let Some(cgroup) = find_place(doors, place)? else {
+        return Ok(Undone::Gone);
     };
-    let enabled = match cgroup.subtree_control() {
-        Ok(enabled) => enabled.iter().any(|name| name == controller),
-        Err(error) => return gone_or_failed(&error),
-    };
-    if !enabled {
-        return Undone::Restored;
+    let enabled = cgroup.subtree_control()?;
+    if !enabled.iter().any(|name| name == controller) {
+        return Ok(Undone::Restored);
     }
     // Taking the controller away would discard what others have set below since.
-    if let Some(found) = limits_below(&cgroup) {
-        return Undone::Theirs { found };
+    if let Some(found) = limits_below(&cgroup)? {
+        return Ok(Undone::Theirs { found });
     }
     match cgroup.set_subtree_controller(controller, false) {
-        Ok(()) => Undone::Restored,
         // A child hands it on to its own children: somebody relies on it now.
-        Err(limelight_sys::Error::Busy { .. }) => Undone::Theirs {
+        Err(limelight_sys::Error::Busy { .. }) => Ok(Undone::Theirs {
             found: "in use by a child cgroup".to_owned(),
-        },
-        Err(error) => gone_or_failed(&error),
+        }),
+        done => done.map(|()| Undone::Restored),
     }
 }
 
 /// A memory limit that somebody set in a child, in words.
-fn limits_below(cgroup: &Cgroup) -> Option<String> {
+fn limits_below(cgroup: &Cgroup) -> limelight_sys::Result<Option<String>> {
     let defaults = [
         (MemoryKnob::Min, Limit::ZERO),
         (MemoryKnob::Low, Limit::ZERO),
@@ -270,13 +299,18 @@ fn limits_below(cgroup: &Cgroup) -> Option<String> {
         (MemoryKnob::Max, Limit::Max),
         (MemoryKnob::SwapMax, Limit::Max),
     ];
-    let children = cgroup.children().unwrap_or_default();
-    children.iter().find_map(|child| {
-        defaults.iter().find_map(|&(knob, default)| {
-            let found = child.limit(knob).ok()?;
-            (found != default).then(|| format!("{} {} = {found}", child.path(), knob.file()))
-        })
-    })
+    for child in cgroup.children()? {
+        for (knob, default) in defaults {
+            let found = match child.limit(knob) {
+                Err(error) if error.is_exhausted() => return Err(error),
+                found => found.unwrap_or(default),
+            };
+            if found != default {
+                return Ok(Some(format!("{} {} = {found}", child.path(), knob.file())));
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// Puts `oom_score_adj` of all these processes back, and of the children that inherited it.
@@ -291,21 +325,37 @@ fn raise_oom_scores(doors: &Doors, entries: Vec<Entry>) -> Vec<(Entry, Undone)> 
         let undone = raise_oom_score(doors, &entry);
         results.push((entry, undone));
     }
+    let entries: Vec<Entry> = results.iter().map(|(entry, _)| entry.clone()).collect();
     for _ in 0..PASSES {
-        if inherited.is_empty() {
+        let Ok(heirs_left) = &inherited else { break };
+        if heirs_left.is_empty() {
             break;
         }
-        for (heir, original) in inherited {
-            if let Some(process) = doors.same_process(heir) {
-                if let Err(error) = process.set_oom_score_adj(original) {
+        for (heir, original) in heirs_left {
+            if let Some(process) = doors.same_process(*heir) {
+                if let Err(error) = process.set_oom_score_adj(*original) {
                     debug!("a child's inherited oom_score_adj stays: {error}");
                 }
             }
         }
-        let entries: Vec<Entry> = results.iter().map(|(entry, _)| entry.clone()).collect();
         inherited = heirs(doors, &entries);
     }
+    fail_without_heirs(&mut results, inherited.err());
     results
+}
+
+/// As long as nobody could look for children that inherited, nothing is done with.
+pub(crate) fn fail_without_heirs(
+    results: &mut [(Entry, Undone)],
+    error: Option<limelight_sys::Error>,
+) {
+    if let Some(error) = error {
+        for (_, undone) in results {
+            *undone = Undone::Failed {
+                why: format!("children that inherited cannot be looked for: {error}"),
+            };
+        }
+    }
 }
 
 /// The value is put back exactly. What cannot be read, and so not be put back, is the lowest value
@@ -333,8 +383,9 @@ fn raise_oom_score(doors: &Doors, entry: &Entry) -> Undone {
 }
 
 /// Processes that are not recorded but have a value that they can only have inherited from one
-/// that is, with the value that they would have inherited without us.
-pub fn heirs(doors: &Doors, entries: &[Entry]) -> Vec<(ProcessId, i16)> {
+/// that is, with the value that they would have inherited without us. An error where nothing is left
+/// to look with.
+pub fn heirs(doors: &Doors, entries: &[Entry]) -> limelight_sys::Result<Vec<(ProcessId, i16)>> {
     let recorded: BTreeMap<i32, (ProcessId, i16, i16)> = entries
         .iter()
         .filter_map(|entry| match entry {
@@ -348,10 +399,10 @@ pub fn heirs(doors: &Doors, entries: &[Entry]) -> Vec<(ProcessId, i16)> {
         })
         .collect();
     if recorded.is_empty() {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     let roots: Vec<i32> = recorded.keys().copied().collect();
-    let tree = doors.tree_below(&roots);
+    let tree = doors.tree_below(&roots)?;
     let alive = |id: ProcessId| {
         tree.get(id.pid)
             .is_some_and(|stat| stat.start_ticks == id.starttime)
@@ -371,9 +422,7 @@ pub fn heirs(doors: &Doors, entries: &[Entry]) -> Vec<(ProcessId, i16)> {
         .collect();
     homes.dedup();
     for home in homes {
-        if let Some(cgroup) = open_place(doors, home) {
-            candidates.extend(cgroup.procs_below().unwrap_or_default());
-        }
+        candidates.extend(procs_of(doors, home)?);
     }
     candidates.sort_unstable();
     candidates.dedup();
@@ -384,11 +433,12 @@ pub fn heirs(doors: &Doors, entries: &[Entry]) -> Vec<(ProcessId, i16)> {
         if is_recorded {
             continue;
         }
-        let Ok((id, process)) = doors.process(pid) else {
-            continue;
-        };
-        let Ok(value) = process.oom_score_adj() else {
-            continue;
+        let looked = doors.process(pid);
+        let looked = looked.and_then(|(id, process)| Ok((id, process.oom_score_adj()?)));
+        let (id, value) = match looked {
+            Ok(found) => found,
+            Err(error) if error.is_exhausted() => return Err(error),
+            Err(_) => continue,
         };
         let ancestor = nearest(&tree, pid, |pid| recorded.get(&pid).copied());
         // An orphan has no recorded ancestor left, but still the value.
@@ -404,7 +454,18 @@ pub fn heirs(doors: &Doors, entries: &[Entry]) -> Vec<(ProcessId, i16)> {
             }
         }
     }
-    heirs
+    Ok(heirs)
+}
+
+/// Processes in a cgroup, if it is still there; an error where nothing is left to look with.
+pub(crate) fn procs_of(doors: &Doors, home: &Place) -> limelight_sys::Result<Vec<i32>> {
+    let Some(cgroup) = find_place(doors, home)? else {
+        return Ok(Vec::new());
+    };
+    match cgroup.procs_below() {
+        Err(error) if error.is_exhausted() => Err(error),
+        procs => Ok(procs.unwrap_or_default()),
+    }
 }
 
 pub(crate) fn nearest<T>(
@@ -424,18 +485,16 @@ pub(crate) fn nearest<T>(
 }
 
 /// Moves everything out of a cgroup of ours, back to where it came from, and removes it.
-fn empty_scope(doors: &Doors, entry: &Entry, path: &str) -> Undone {
+fn empty_scope(doors: &Doors, entry: &Entry, path: &str) -> limelight_sys::Result<Undone> {
     let Entry::Scope { from, moved, .. } = entry else {
-        return Undone::Gone;
+        return Ok(Undone::Gone);
     };
     let Some(parsed) = CgroupPath::parse(path) else {
-        return Undone::Failed {
+        return Ok(Undone::Failed {
             why: format!("{path} is no cgroup path"),
-        };
+        });
     };
-    let Ok(scope) = doors.cgroups.open(&parsed) else {
-        return Undone::Gone;
-    };
+    let scope = doors.cgroups.open(&parsed)?;
     let mut refused = None;
     for _ in 0..PASSES {
         let pids = scope.procs_below().unwrap_or_default();
@@ -455,17 +514,18 @@ fn empty_scope(doors: &Doors, entry: &Entry, path: &str) -> Undone {
             }
         }
     }
-    match remove_cgroup(doors, path) {
+    Ok(match remove_cgroup(doors, path) {
         Undone::Failed { why } => Undone::Failed {
             why: refused.unwrap_or(why),
         },
         undone => undone,
-    }
+    })
 }
 
 /// Moves a process into a cgroup; where that is gone, into the nearest ancestor that takes it.
 fn send_home(doors: &Doors, home: &Place, pid: i32) -> Result<(), String> {
-    if let Some(cgroup) = open_place(doors, home) {
+    let found = find_place(doors, home).map_err(|error| error.to_string())?;
+    if let Some(cgroup) = found {
         return cgroup.attach(pid).map_err(|error| error.to_string());
     }
     let mut path = CgroupPath::parse(&home.path);

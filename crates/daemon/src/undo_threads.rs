@@ -14,7 +14,7 @@ use tracing::debug;
 
 use crate::doors::Doors;
 use crate::restore::{Asking, Entry, Place, Tuned};
-use crate::undo::{gone_or_failed, nearest, open_place, Undone, PASSES};
+use crate::undo::{fail_without_heirs, gone_or_failed, nearest, procs_of, Undone, PASSES};
 
 /// What a thread asks for now, and what is needed to change it; `None` where the ordinary scheduler
 /// does not run it. A slice that is the kernel's own reads as 0.
@@ -75,7 +75,7 @@ pub fn restore(doors: &Doors, entries: Vec<Entry>) -> Vec<(Entry, Undone)> {
     let slice = own_slice_ns();
     // Before anything is put back: afterwards nothing tells whose child was given what.
     let mut inherited = heirs(doors, &entries, slice);
-    let results: Vec<(Entry, Undone)> = entries
+    let mut results: Vec<(Entry, Undone)> = entries
         .into_iter()
         .map(|entry| {
             let undone = restore_process(doors, &entry, slice);
@@ -84,16 +84,18 @@ pub fn restore(doors: &Doors, entries: Vec<Entry>) -> Vec<(Entry, Undone)> {
         .collect();
     let entries: Vec<Entry> = results.iter().map(|(entry, _)| entry.clone()).collect();
     for _ in 0..PASSES {
-        if inherited.is_empty() {
+        let Ok(heirs_left) = &inherited else { break };
+        if heirs_left.is_empty() {
             break;
         }
-        for heir in inherited {
-            if let Err(error) = restore_thread(&heir, slice) {
+        for heir in heirs_left {
+            if let Err(error) = restore_thread(heir, slice) {
                 debug!("what a child inherited stays: {error}");
             }
         }
         inherited = heirs(doors, &entries, slice);
     }
+    fail_without_heirs(&mut results, inherited.err());
     results
 }
 
@@ -108,8 +110,10 @@ fn restore_process(doors: &Doors, entry: &Entry, slice: u64) -> Undone {
     };
     let mut theirs = Vec::new();
     for tuned in threads {
-        if !is_same(&process, tuned) {
-            continue;
+        match process.thread_start(tuned.tid) {
+            Ok(start) if start == tuned.starttime => {}
+            Err(error) if error.is_exhausted() => return gone_or_failed(&error),
+            _ => continue,
         }
         match restore_thread(tuned, slice) {
             Ok(None) => {}
@@ -167,8 +171,8 @@ pub fn wanted(tuned: &Tuned, found: Asking) -> (Asking, Vec<String>) {
 }
 
 /// Threads that are not recorded but ask for exactly what one that is was given: they can only have
-/// inherited it. Each with what it would ask for without us.
-pub fn heirs(doors: &Doors, entries: &[Entry], slice: u64) -> Vec<Tuned> {
+/// inherited it. Each with what it would ask for without us. An error where nothing is left to look with.
+pub fn heirs(doors: &Doors, entries: &[Entry], slice: u64) -> limelight_sys::Result<Vec<Tuned>> {
     let recorded: BTreeMap<i32, (ProcessId, &[Tuned])> = entries
         .iter()
         .filter_map(|entry| match entry {
@@ -179,10 +183,10 @@ pub fn heirs(doors: &Doors, entries: &[Entry], slice: u64) -> Vec<Tuned> {
         })
         .collect();
     if recorded.is_empty() {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     let roots: Vec<i32> = recorded.keys().copied().collect();
-    let tree = doors.tree_below(&roots);
+    let tree = doors.tree_below(&roots)?;
     let alive = |id: ProcessId| {
         tree.get(id.pid)
             .is_some_and(|stat| stat.start_ticks == id.starttime)
@@ -203,17 +207,18 @@ pub fn heirs(doors: &Doors, entries: &[Entry], slice: u64) -> Vec<Tuned> {
         .collect();
     homes.dedup();
     for home in homes {
-        if let Some(cgroup) = open_place(doors, home) {
-            candidates.extend(cgroup.procs_below().unwrap_or_default());
-        }
+        candidates.extend(procs_of(doors, home)?);
     }
     candidates.sort_unstable();
     candidates.dedup();
 
     let mut heirs = Vec::new();
     for pid in candidates {
-        let Ok(process) = doors.proc.process(pid) else {
-            continue;
+        let looked = doors.proc.process(pid);
+        let (tids, process) = match looked.and_then(|found| Ok((found.threads()?, found))) {
+            Ok(found) => found,
+            Err(error) if error.is_exhausted() => return Err(error),
+            Err(_) => continue,
         };
         let own = recorded.get(&pid).filter(|(id, _)| alive(*id));
         let ancestor = nearest(&tree, pid, |pid| {
@@ -223,9 +228,11 @@ pub fn heirs(doors: &Doors, entries: &[Entry], slice: u64) -> Vec<Tuned> {
             let mut all = recorded.values().flat_map(|(_, threads)| threads.iter());
             all.any(|tuned| (tuned.tid, tuned.starttime) == (tid, start))
         };
-        for tid in process.threads().unwrap_or_default() {
-            let Ok(starttime) = process.thread_start(tid) else {
-                continue;
+        for tid in tids {
+            let starttime = match process.thread_start(tid) {
+                Ok(starttime) => starttime,
+                Err(error) if error.is_exhausted() => return Err(error),
+                Err(_) => continue,
             };
             if known(tid, starttime) {
                 continue;
@@ -250,7 +257,7 @@ pub fn heirs(doors: &Doors, entries: &[Entry], slice: u64) -> Vec<Tuned> {
             }
         }
     }
-    heirs
+    Ok(heirs)
 }
 
 #[cfg(test)]

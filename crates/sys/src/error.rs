@@ -160,6 +160,12 @@ impl Error {
         matches!(self, Error::Gone { .. })
     }
 
+    /// True when there is no descriptor or memory left to look with: nothing is known then.
+    pub fn is_exhausted(&self) -> bool {
+        let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+        self.errno().is_some_and(|errno| exhausted.contains(&errno))
+    }
+
     /// True when another caller, with more rights, could do it.
     pub fn is_permission(&self) -> bool {
         matches!(self, Error::Permission { .. })
@@ -187,6 +193,7 @@ mod tests {
         assert!(matches!(kind(Errno::INVAL), Error::Invalid { .. }));
         assert!(matches!(kind(Errno::BUSY), Error::Busy { .. }));
         assert!(matches!(kind(Errno::IO), Error::Io { .. }));
+        assert!(kind(Errno::MFILE).is_exhausted() && !kind(Errno::IO).is_exhausted());
     }
 
     #[test]

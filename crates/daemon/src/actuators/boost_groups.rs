@@ -65,12 +65,13 @@ impl Actuators {
         });
         let mut done = Vec::new();
         for group in groups {
-            let recorded = self.ledger.entries().iter().any(
+            let recorded = self.ledger.entries().iter().find(
                 |entry| matches!(entry, Entry::Autogroup { number, .. } if *number == group.number),
             );
             // One that is written down is never given anything again: who changes it has the last
             // word.
-            if recorded {
+            if let Some(known) = recorded.cloned() {
+                self.ledger.keep(&known);
                 done.push(*group);
                 continue;
             }

@@ -106,17 +106,27 @@ impl Actuators {
         // Nothing can have inherited before anything was given.
         let inherited = match recorded.is_empty() {
             true => Vec::new(),
-            false => heirs(doors, &recorded, slice),
+            false => match heirs(doors, &recorded, slice) {
+                Ok(inherited) => inherited,
+                // Who has inherited and who has chosen cannot be told apart: the next look may.
+                Err(error) => {
+                    tracing::debug!("no thread is boosted: {error}");
+                    return;
+                }
+            },
         };
         let mut all = Vec::new();
         for listed in threads {
-            let known = recorded.iter().find_map(|entry| match entry {
-                Entry::Threads { threads, .. } if entry.process() == Some(listed.process) => {
-                    Some(threads.as_slice())
+            let entry = recorded
+                .iter()
+                .find(|entry| entry.process() == Some(listed.process));
+            let known = match entry {
+                Some(entry @ Entry::Threads { threads, .. }) => {
+                    self.ledger.keep(entry);
+                    threads.as_slice()
                 }
-                _ => None,
-            });
-            let known = known.unwrap_or_default();
+                _ => &[],
+            };
             let seen = |tid: &i32| known.iter().any(|tuned| tuned.tid == *tid);
             if known.len() == listed.tids.len() && listed.tids.iter().all(seen) {
                 continue;
@@ -250,7 +260,7 @@ impl Actuators {
             .filter(|entry| {
                 entry
                     .process()
-                    .is_some_and(|id| !listed(id) && context.doors.same_process(id).is_none())
+                    .is_some_and(|id| !listed(id) && context.doors.has_ended(id))
             })
             .collect();
         self.ledger.forget_all(&gone);

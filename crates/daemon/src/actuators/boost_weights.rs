@@ -108,6 +108,13 @@ impl Actuators {
             }
         }
         let original = recorded.map_or(found, |(original, _)| original);
+        let entry = Entry::Weight {
+            cgroup: place,
+            knob: file.file().to_owned(),
+            original,
+            ours: weight.weight.max(original),
+        };
+        self.ledger.keep(&entry);
         if found == 0 {
             return inert(
                 0,
@@ -118,12 +125,6 @@ impl Actuators {
         if found == wanted {
             return (original, Outcome::Applied);
         }
-        let entry = Entry::Weight {
-            cgroup: place,
-            knob: file.file().to_owned(),
-            original,
-            ours: wanted,
-        };
         // Lowered from one weight of ours to another: until it is written either may be found, and
         // the one in force would look like somebody else's.
         if recorded

@@ -354,6 +354,9 @@ impl Actuators {
                 ),
             };
         }
+        if let Some(entry) = self.limit_entry(&target.cgroup, knob) {
+            self.ledger.keep(&entry);
+        }
         if target.found == target.wanted {
             return Outcome::Applied;
         }
@@ -404,20 +407,13 @@ impl Actuators {
         let results = undo(&mut self.ledger, context.doors, |entry| {
             matches!(entry, Entry::Limit { .. })
         });
-        let mut failed = false;
         for (entry, undone) in results {
             if let (Entry::Limit { cgroup, knob, .. }, Undone::Failed { why }) = (&entry, &undone) {
-                failed = true;
                 tracing::error!("{}/{knob} cannot be put back: {why}", cgroup.path);
             }
         }
         self.conflicts.clear();
         self.disturbances = 0;
-        // What could not be put back stays in the record and is tried again when the next app
-        // leaves the front or the daemon stops; planning it every tick would only repeat the error.
-        if failed {
-            tracing::error!("some cgroup values stay as they are until limelightd stops");
-        }
         self.in_force.reserved = None;
         self.changes.drop_where(|reach, change| {
             reach == Reach::App(app)

@@ -11,6 +11,7 @@ pub mod cgroup_memory;
 pub mod changes;
 pub mod device;
 pub mod oom_score_adj;
+pub mod owed;
 pub mod premap;
 pub mod prezero;
 pub mod readahead;
@@ -37,6 +38,7 @@ use crate::swapper::Swapper;
 use armed::Armed;
 use changes::Changes;
 use device::DeviceDoor;
+use owed::Attempts;
 use swap::Said;
 use window::Told;
 
@@ -73,6 +75,8 @@ pub struct Actuators {
     returns: Vec<(u64, Duration)>,
     /// What people should hear of.
     pub said: Vec<Said>,
+    /// At putting back what could not be.
+    attempts: Attempts,
 }
 
 /// What an action is carried out with.
@@ -120,6 +124,7 @@ impl Actuators {
             squeezing_for: String::new(),
             returns: Vec::new(),
             said: Vec::new(),
+            attempts: Attempts::default(),
         }
     }
 

@@ -75,12 +75,19 @@ impl Actuators {
             .filter(scores)
             .cloned()
             .collect();
-        let mut inherited = heirs(doors, &recorded);
-        inherited.sort_unstable();
+        let inherited = match heirs(doors, &recorded) {
+            Ok(inherited) => inherited,
+            // Who has inherited and who has chosen cannot be told apart: the next look may.
+            Err(error) => {
+                tracing::debug!("no oom_score_adj is lowered: {error}");
+                return;
+            }
+        };
 
         let mut fresh = Vec::new();
         for &id in members.iter().filter(|id| seen.binary_search(id).is_err()) {
-            if recorded.iter().any(|entry| entry.process() == Some(id)) {
+            if let Some(known) = recorded.iter().find(|entry| entry.process() == Some(id)) {
+                self.ledger.keep(known);
                 continue;
             }
             let Some(process) = doors.same_process(id) else {
@@ -137,10 +144,7 @@ impl Actuators {
         let ended = |entry: &&Entry| {
             entry
                 .process()
-                .is_some_and(|id| members.binary_search(&id).is_err())
-                && entry
-                    .process()
-                    .is_some_and(|id| doors.same_process(id).is_none())
+                .is_some_and(|id| members.binary_search(&id).is_err() && doors.has_ended(id))
         };
         unwritten.extend(recorded.iter().filter(ended).cloned());
         self.ledger.forget_all(&unwritten);

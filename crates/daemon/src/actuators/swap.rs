@@ -208,6 +208,7 @@ impl Actuators {
             Err(error) => return failed(error.to_string()),
         };
         if found == Limit::ZERO {
+            self.keep(SWAP_MAX, home);
             return (found.to_string(), Outcome::Applied);
         }
         let entry = Entry::SwapMax {
@@ -251,6 +252,7 @@ impl Actuators {
             return failed(format!("{} has ended", home.path));
         };
         match group.freezes() {
+            Ok(true) if self.keep(FREEZE, home) => return Outcome::Applied,
             Ok(true) => {
                 return Outcome::Inert {
                     why: "somebody else stopped it".to_owned(),
@@ -272,6 +274,14 @@ impl Actuators {
                 failed(error.to_string())
             }
         }
+    }
+
+    /// Whether a knob is turned by us; it stays so.
+    fn keep(&mut self, file: &str, home: &Home) -> bool {
+        let mut entries = self.ledger.entries().iter();
+        let entry = entries.find(|entry| is_about(entry, file, home.inode));
+        let entry = entry.cloned();
+        entry.inspect(|entry| self.ledger.keep(entry)).is_some()
     }
 
     /// Puts one knob of an app back, if it is turned.

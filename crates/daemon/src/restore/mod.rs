@@ -28,6 +28,8 @@ pub const FILE_NAME: &str = "restore.json";
 #[derive(Debug)]
 pub struct Ledger {
     entries: Vec<Entry>,
+    /// Those of them that should have been put back by now, and could not be.
+    owed: Vec<Entry>,
     journal: Journal,
 }
 
@@ -37,7 +39,11 @@ impl Ledger {
     /// cannot be understood is moved aside to `restore.json.corrupt` and reported.
     pub fn open(runtime: &Path, boot_id: String) -> Ledger {
         let (journal, entries) = Journal::open(runtime.join(FILE_NAME), boot_id);
-        Ledger { entries, journal }
+        Ledger {
+            entries,
+            owed: Vec::new(),
+            journal,
+        }
     }
 
     /// Everything that is changed now, oldest first.
@@ -48,15 +54,34 @@ impl Ledger {
     /// Notes changes that are about to be made; an entry about the same thing is replaced where it
     /// stands. On an error nothing is noted and nothing may be changed.
     pub fn intend(&mut self, entries: impl IntoIterator<Item = Entry>) -> Result<(), NotRecorded> {
-        let mut fresh: Vec<Entry> = entries.into_iter().collect();
-        fresh.retain(|entry| !self.entries.contains(entry));
-        if fresh.is_empty() {
-            return Ok(());
+        let wanted: Vec<Entry> = entries.into_iter().collect();
+        let fresh = wanted.iter().filter(|entry| !self.entries.contains(entry));
+        let fresh: Vec<Entry> = fresh.cloned().collect();
+        if !fresh.is_empty() {
+            let step = Step::Intend(fresh.into());
+            self.journal.add(&step, &self.entries)?;
+            step.apply(&mut self.entries);
         }
-        let step = Step::Intend(fresh.into());
-        self.journal.add(&step, &self.entries)?;
-        step.apply(&mut self.entries);
+        wanted.iter().for_each(|entry| self.keep(entry));
         Ok(())
+    }
+
+    /// What the entry is about is wanted as it is, even if it should have been put back before.
+    pub fn keep(&mut self, entry: &Entry) {
+        self.owed.retain(|owed| !owed.same_thing(entry));
+    }
+
+    /// Notes what should have been put back and could not be.
+    pub fn owe(&mut self, entries: impl IntoIterator<Item = Entry>) {
+        for entry in entries {
+            self.keep(&entry);
+            self.owed.push(entry);
+        }
+    }
+
+    /// What should have been put back and could not be.
+    pub fn owed(&self) -> &[Entry] {
+        &self.owed
     }
 
     /// Drops an entry whose change was undone or never made. When that cannot be written the file
@@ -76,6 +101,7 @@ impl Ledger {
             warn!("{error}");
         }
         step.apply(&mut self.entries);
+        gone.iter().for_each(|entry| self.keep(entry));
     }
 
     /// Removes the file of an empty record.
@@ -159,6 +185,23 @@ mod tests {
         let successor = Ledger::open(temp.path(), "boot".into());
         assert_eq!(successor.entries(), [limit(1, &["5"])]);
         assert!(temp.path().join("restore.json.corrupt").exists());
+    }
+
+    #[test]
+    fn what_is_owed_is_owed_until_it_is_done_or_wanted_again() {
+        let temp = tempfile::tempdir().unwrap();
+        let mut ledger = Ledger::open(temp.path(), "boot".into());
+        let all = [limit(1, &["5"]), limit(2, &["6"]), limit(3, &["7"])];
+        ledger.intend(all.clone()).unwrap();
+        ledger.owe(all.clone());
+        ledger.owe([all[0].clone()]);
+        assert_eq!(ledger.owed().len(), 3);
+        ledger.forget(&all[0]);
+        ledger.intend([all[1].clone()]).unwrap();
+        assert_eq!(ledger.owed(), [limit(3, &["7"])]);
+        ledger.keep(&limit(3, &[]));
+        assert_eq!(ledger.owed(), []);
+        assert_eq!(ledger.entries(), [limit(2, &["6"]), limit(3, &["7"])]);
     }
 
     #[test]

@@ -152,17 +152,17 @@ impl AppsSource {
     }
 
     /// Looks. `helpers` are the names of programs that serve whichever app is topmost, `announced`
-    /// the processes that were said to be in use.
+    /// the processes that were said to be in use. On an error nothing is known better than before.
     pub fn look(
         &mut self,
         doors: &Doors,
         helpers: &[String],
         announced: &[(ProcessId, Use)],
         now: Duration,
-    ) -> Vec<Found> {
+    ) -> limelight_sys::Result<Vec<Found>> {
         self.looked_at = Some(now);
+        let sighted = sight::all(doors, self.fronts.values(), &mut self.nests)?;
         self.desktop.refresh();
-        let sighted = sight::all(doors, self.fronts.values(), &mut self.nests);
         let alive: BTreeSet<AppKey> = sighted.iter().map(|app| app.key).collect();
         self.fronts.retain(|key, _| alive.contains(key));
         self.details.retain(|key, _| alive.contains(key));
@@ -182,13 +182,13 @@ impl AppsSource {
             uses.dedup();
             self.found(doors, app, uses, untouchable.why(doors, app))
         });
-        found.collect()
+        Ok(found.collect())
     }
 
     /// Looks at one app that has just come to the front, and at nobody else. Whoever is in front is
     /// in use and not touched, so why else he might be is left to the next look.
     pub fn meet(&mut self, doors: &Doors, app: &App) -> Option<Found> {
-        let app = sight::one(doors, app)?;
+        let app = sight::one(doors, app).ok()??;
         self.describe(doors, &app);
         self.found(doors, &app, Vec::new(), None)
     }

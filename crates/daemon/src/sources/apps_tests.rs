@@ -89,7 +89,8 @@ impl Fixture {
 
     fn look(&self, source: &mut AppsSource) -> Vec<Found> {
         let helpers = ["Xorg".to_owned()];
-        source.look(&self.doors, &helpers, &[], Duration::from_secs(1))
+        let found = source.look(&self.doors, &helpers, &[], Duration::from_secs(1));
+        found.unwrap()
     }
 
     fn look_anew(&self) -> Vec<Found> {
@@ -420,6 +421,7 @@ fn uses_are_the_app_s_whichever_of_its_processes_has_them() {
     ];
     let mut source = system.source(Classes::default());
     let found = source.look(&system.doors, &[], &announced, Duration::ZERO);
+    let found = found.unwrap();
     let uses = |name: &str| {
         &found
             .iter()

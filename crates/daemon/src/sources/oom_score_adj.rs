@@ -177,7 +177,7 @@ impl OomScoreAdj {
             None => self.inherited(doors, lowered, pid)?,
         };
         if self.known.len() >= KNOWN_MAX {
-            self.known.retain(|id, _| doors.same_process(*id).is_some());
+            self.known.retain(|id, _| !doors.has_ended(*id));
         }
         self.known.insert(id, value);
         (writer != pid && value == 0 && before != 0).then_some(id)

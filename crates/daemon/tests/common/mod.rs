@@ -221,14 +221,21 @@ pub struct Running<'a> {
 /// A connection to it.
 pub struct Client {
     stream: UnixStream,
+    answers: BufReader<UnixStream>,
+}
+
+impl Client {
+    fn new(stream: UnixStream) -> Client {
+        stream.set_nonblocking(true).unwrap();
+        let answers = BufReader::new(stream.try_clone().unwrap());
+        Client { stream, answers }
+    }
 }
 
 impl Running<'_> {
     /// Connects.
     pub fn connect(&self) -> Client {
-        Client {
-            stream: UnixStream::connect(&self.socket).unwrap(),
-        }
+        Client::new(UnixStream::connect(&self.socket).unwrap())
     }
 
     /// Connects as another user.
@@ -239,17 +246,13 @@ impl Running<'_> {
             rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(uid)).unwrap();
             UnixStream::connect(&socket).unwrap()
         });
-        Client {
-            stream: connected.join().unwrap(),
-        }
+        Client::new(connected.join().unwrap())
     }
 
     /// The next line that a client is told without having asked.
     pub fn hear(&mut self, client: &mut Client) -> String {
-        client.stream.set_nonblocking(true).unwrap();
         let mut line = String::new();
-        let mut reader = BufReader::new(client.stream.try_clone().unwrap());
-        self.until("a line", |_| reader.read_line(&mut line).is_ok());
+        self.until("a line", |_| client.answers.read_line(&mut line).is_ok());
         line
     }
 
@@ -259,10 +262,8 @@ impl Running<'_> {
             .stream
             .write_all(format!("{request}\n").as_bytes())
             .unwrap();
-        client.stream.set_nonblocking(true).unwrap();
         let mut line = String::new();
-        let mut reader = BufReader::new(client.stream.try_clone().unwrap());
-        self.until("an answer", |_| reader.read_line(&mut line).is_ok());
+        self.until("an answer", |_| client.answers.read_line(&mut line).is_ok());
         serde_json::from_str(&line).unwrap()
     }
 

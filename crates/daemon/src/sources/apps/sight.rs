@@ -8,6 +8,7 @@ use limelight_core::model::{unit, App, AppKey, Home, ProcessId};
 use limelight_sys::cgroup::{Cgroup, CgroupPath};
 use limelight_sys::process::Stat;
 use limelight_sys::tree::ProcessTree;
+use limelight_sys::Result;
 
 use crate::actuators::adopt::root_of_scope;
 use crate::doors::Doors;
@@ -80,43 +81,44 @@ impl Sighted {
 const NEST: &str = "app.slice";
 
 /// All apps: units, and of `fronts` what still lives. `nests` becomes the cgroups that have, or are
-/// made to have, units of apps.
+/// made to have, units of apps. An error where nothing is left to look with.
 pub fn all<'a>(
     doors: &Doors,
     fronts: impl Iterator<Item = &'a App>,
     nests: &mut BTreeSet<String>,
-) -> Vec<Sighted> {
-    nests.clear();
-    let mut found = units(doors, nests);
+) -> Result<Vec<Sighted>> {
+    let mut found = units(doors, nests)?;
     let keys: BTreeSet<AppKey> = found.iter().map(|app| app.key).collect();
     let fronts: Vec<&App> = fronts.filter(|app| !keys.contains(&app.key)).collect();
     let (own, trees): (Vec<&App>, Vec<&App>) =
         fronts.into_iter().partition(|app| app.own_home().is_some());
-    found.extend(own.into_iter().filter_map(|app| one(doors, app)));
-    if !trees.is_empty() {
-        found.extend(of_trees(doors, &trees, &found));
+    for app in own {
+        found.extend(one(doors, app)?);
     }
-    found
+    if !trees.is_empty() {
+        found.extend(of_trees(doors, &trees, &found)?);
+    }
+    Ok(found)
 }
 
 /// An app that has a cgroup of its own, without a look at any other.
-pub fn one(doors: &Doors, app: &App) -> Option<Sighted> {
-    let home = app.own_home()?;
-    let group = identify::open_home(doors, app)?;
-    sighted(doors, app.key, Some(home.clone()), group)
+pub fn one(doors: &Doors, app: &App) -> Result<Option<Sighted>> {
+    match (app.own_home(), identify::find_home(doors, app)?) {
+        (Some(home), Some(group)) => sighted(doors, app.key, Some(home.clone()), group),
+        _ => Ok(None),
+    }
 }
 
-fn units(doors: &Doors, nests: &mut BTreeSet<String>) -> Vec<Sighted> {
-    let Ok(root) = doors.cgroups.open(&CgroupPath::root()) else {
-        return Vec::new();
-    };
+fn units(doors: &Doors, nests: &mut BTreeSet<String>) -> Result<Vec<Sighted>> {
+    let root = doors.cgroups.open(&CgroupPath::root())?;
+    nests.clear();
     // Broad before deep, so that no one's nest hides what others have.
     let mut open = VecDeque::from([(root, 0)]);
     let mut seen = 0;
     let mut found = Vec::new();
     while let Some((group, level)) = open.pop_front() {
         let children = match level < LEVELS_MAX {
-            true => group.children().unwrap_or_default(),
+            true => there(group.children())?.unwrap_or_default(),
             false => Vec::new(),
         };
         if group.path().name() == NEST {
@@ -125,22 +127,31 @@ fn units(doors: &Doors, nests: &mut BTreeSet<String>) -> Vec<Sighted> {
         if unit::is_app(group.path().name()) {
             let nest = group.path().parent();
             nests.extend(nest.map(|nest| nest.as_str().to_owned()));
-            found.extend(unit_app(doors, group));
+            found.extend(unit_app(doors, group)?);
         }
         let children = children.into_iter().take(CHILDREN_MAX);
         for child in children.filter(|child| !NO_APPS.contains(&child.path().as_str())) {
             seen += 1;
             if seen > GROUPS_MAX {
-                return found;
+                return Ok(found);
             }
             open.push_back((child, level + 1));
         }
     }
-    found
+    Ok(found)
+}
+
+/// `None` where it is gone meanwhile, or of a kind that tells nothing: anybody may make such a
+/// cgroup, and nobody is to keep the others from being seen.
+fn there<T>(result: Result<T>) -> Result<Option<T>> {
+    match result {
+        Err(error) if error.is_exhausted() => Err(error),
+        other => Ok(other.ok()),
+    }
 }
 
 /// The app in a unit's cgroup, if anybody lives there.
-fn unit_app(doors: &Doors, group: Cgroup) -> Option<Sighted> {
+fn unit_app(doors: &Doors, group: Cgroup) -> Result<Option<Sighted>> {
     let inode = group.id().0;
     let adopted = root_of_scope(group.path().as_str());
     let home = Home {
@@ -153,35 +164,43 @@ fn unit_app(doors: &Doors, group: Cgroup) -> Option<Sighted> {
     sighted(doors, key, Some(home), group)
 }
 
-fn sighted(doors: &Doors, key: AppKey, home: Option<Home>, group: Cgroup) -> Option<Sighted> {
-    let pids = group.procs_below().ok()?;
-    let members: Vec<Member> = pids.iter().filter_map(|&pid| member(doors, pid)).collect();
-    (!members.is_empty()).then_some(Sighted {
+fn sighted(
+    doors: &Doors,
+    key: AppKey,
+    home: Option<Home>,
+    group: Cgroup,
+) -> Result<Option<Sighted>> {
+    let mut members = Vec::new();
+    for pid in there(group.procs_below())?.unwrap_or_default() {
+        members.extend(member(doors, pid)?);
+    }
+    Ok((!members.is_empty()).then_some(Sighted {
         key,
         home,
         group: Some(group),
         members,
-    })
+    }))
 }
 
 /// A process that has not ended.
-fn member(doors: &Doors, pid: i32) -> Option<Member> {
+fn member(doors: &Doors, pid: i32) -> Result<Option<Member>> {
     // There may be thousands: one file each, and no directory.
-    let text = doors.proc.dir().read_text(format!("{pid}/stat")).ok()?;
-    let stat = Stat::parse(&text)?;
-    (!matches!(stat.state, 'Z' | 'X')).then_some(Member {
+    let text = there(doors.proc.dir().read_text(format!("{pid}/stat")))?;
+    let stat = text.and_then(|text| Stat::parse(&text));
+    let stat = stat.filter(|stat| !matches!(stat.state, 'Z' | 'X'));
+    Ok(stat.map(|stat| Member {
         id: ProcessId {
             pid,
             starttime: stat.start_ticks,
         },
         comm: stat.comm,
-    })
+    }))
 }
 
 /// Process trees without a cgroup of their own. What lives in one of the `others` belongs there, and
 /// of two trees of which one is in the other each has its own: whoever starts apps is not them.
-fn of_trees(doors: &Doors, trees: &[&App], others: &[Sighted]) -> Vec<Sighted> {
-    let tree = doors.proc.tree().unwrap_or_default();
+fn of_trees(doors: &Doors, trees: &[&App], others: &[Sighted]) -> Result<Vec<Sighted>> {
+    let tree = doors.proc.tree()?;
     let mut taken: BTreeSet<i32> = others
         .iter()
         .flat_map(|app| app.members.iter().map(|member| member.id.pid))
@@ -229,7 +248,7 @@ fn of_trees(doors: &Doors, trees: &[&App], others: &[Sighted]) -> Vec<Sighted> {
             });
         }
     }
-    found
+    Ok(found)
 }
 
 /// How many ancestors a process has.

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! No descriptor is left, neither to look with nor to write with: nobody is taken for dead, and
+//! what could not be put back is put back later. Its own program, because the limit is a process's.
+
+#[allow(dead_code)]
+mod common;
+
+use std::fs::File;
+use std::time::Duration;
+
+use common::Machine;
+use limelight_core::control::Response;
+use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
+
+/// More than a test has open.
+const MOST: u64 = 256;
+
+/// As long as this lives no descriptor is left.
+struct Exhausted {
+    before: Rlimit,
+    _all: Vec<File>,
+}
+
+impl Exhausted {
+    fn new() -> Exhausted {
+        let before = getrlimit(Resource::Nofile);
+        let few = Rlimit {
+            current: Some(MOST),
+            ..before
+        };
+        setrlimit(Resource::Nofile, few).unwrap();
+        let all = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+        Exhausted { before, _all: all }
+    }
+}
+
+impl Drop for Exhausted {
+    fn drop(&mut self) {
+        setrlimit(Resource::Nofile, self.before).unwrap();
+    }
+}
+
+#[test]
+fn nothing_is_lost_while_no_descriptor_is_left() {
+    const A: &str = "u/app-a-1.scope";
+    let machine = Machine::new();
+    machine.make_cgroup("u");
+    machine.make_cgroup(A);
+    machine.use_memory(A, 100);
+    let a = machine.spawn(A);
+    let mut daemon = machine.start();
+    let mut client = daemon.connect();
+    let claim = format!(
+        r#"{{"op":"focus","target":{{"pid":{}}},"source":"test"}}"#,
+        a.pid
+    );
+    let answer = daemon.ask_over(&mut client, &claim);
+    assert!(matches!(answer, Response::Ok { .. }), "{answer:?}");
+    let score = format!("proc/{}/oom_score_adj", a.pid);
+    let reserved = format!("cgroup/{A}/memory.min");
+    assert_eq!(machine.read(&score), "-500");
+
+    let exhausted = Exhausted::new();
+    // Time for several looks at the app in front.
+    for _ in 0..10 {
+        daemon.daemon.turn(Some(Duration::from_millis(50))).unwrap();
+    }
+    let Response::Status(status) = daemon.ask_over(&mut client, r#"{"op":"status"}"#) else {
+        panic!("no status");
+    };
+    let front = status.topmost.and_then(|topmost| topmost.app.pid);
+    assert_eq!(front, Some(a.pid));
+    let none = r#"{"op":"focus","target":"none","source":"test"}"#;
+    let answer = daemon.ask_over(&mut client, none);
+    assert!(matches!(answer, Response::Ok { .. }), "{answer:?}");
+    drop(exhausted);
+    assert_eq!(machine.read(&score), "-500");
+
+    daemon.until("put back", |_| {
+        machine.read(&score) == "0" && machine.read(&reserved) == "0"
+    });
+    assert_eq!(machine.recorded(), []);
+    daemon.stop();
+}
