@@ -14,8 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use limelight_core::model::{AppKey, ProcessId};
+use limelight_sys::clock::thread_time;
 use limelight_sys::locked_file::LockedFile;
-use limelight_sys::maps::{FilePage, PageCgroups, ReadMapping};
+use limelight_sys::maps::{FilePage, PageCgroups, PageTable, ReadMapping};
 use limelight_sys::meminfo::page_bytes;
 use limelight_sys::pagecache::{ranges, Range};
 use limelight_sys::proc::Proc;
@@ -29,6 +30,10 @@ use crate::doors::same_process;
 /// again unless it is locked.
 const SOON: Duration = Duration::from_millis(125);
 const LATE: Duration = Duration::from_secs(16);
+
+/// A look may cost the processor this part of the time until the next one: the app that gets to
+/// work needs it itself.
+const LOOK_PART: u32 = 16;
 
 /// Pages of a file that are as near as this came into memory together: the kernel reads 128 KiB at
 /// once (`VM_READAHEAD_PAGES`).
@@ -103,9 +108,10 @@ fn run(proc: &str, orders: &Receiver<Option<Order>>, shelf: &Mutex<Locked>) {
     let mut order: Option<Order> = None;
     let mut holdings = Holdings::default();
     let mut pause = SOON;
+    let mut cost = Duration::ZERO;
     loop {
         let word = match order {
-            Some(_) => orders.recv_timeout(pause),
+            Some(_) => orders.recv_timeout(pause.max(cost * LOOK_PART)),
             None => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         match word {
@@ -115,7 +121,8 @@ fn run(proc: &str, orders: &Receiver<Option<Order>>, shelf: &Mutex<Locked>) {
                 let stays = matches!((&order, &fresh), (Some(old), Some(new))
                     if old.app == new.app && old.reserved == new.reserved && holdings.bytes <= new.limit);
                 if !stays {
-                    holdings = Holdings::default();
+                    let limit = fresh.as_ref().map_or(0, |order| order.limit);
+                    holdings.hand_over(limit);
                     pause = SOON;
                 }
                 order = fresh;
@@ -128,15 +135,17 @@ fn run(proc: &str, orders: &Receiver<Option<Order>>, shelf: &Mutex<Locked>) {
             }
             Err(RecvTimeoutError::Disconnected) => return,
         }
+        let begun = thread_time();
         let unable = order
             .as_ref()
             .and_then(|order| holdings.look(proc, order).err());
+        cost = thread_time().saturating_sub(begun);
         let now = Locked {
             bytes: holdings.bytes,
             files: holdings
                 .files
                 .values()
-                .filter(|file| file.bytes > 0)
+                .filter(|file| !file.locked.is_empty())
                 .count(),
             full: holdings.full,
             unable: unable.map(|error| error.to_string()),
@@ -150,15 +159,28 @@ fn run(proc: &str, orders: &Receiver<Option<Order>>, shelf: &Mutex<Locked>) {
 struct Holding {
     /// `None`: it cannot be locked.
     file: Option<LockedFile>,
-    /// Pages that were looked at: locked, or charged to a cgroup that is reserved.
-    settled: BTreeSet<u64>,
-    bytes: u64,
+    /// Pages that are locked.
+    locked: BTreeSet<u64>,
+    /// Pages that are charged to a cgroup that is reserved.
+    reserved: BTreeSet<u64>,
+}
+
+impl Holding {
+    fn bytes(&self) -> u64 {
+        self.locked.len() as u64 * page_bytes()
+    }
+
+    fn is_settled(&self, page: u64) -> bool {
+        self.locked.contains(&page) || self.reserved.contains(&page)
+    }
 }
 
 /// Everything that is locked for one app.
 #[derive(Debug, Default)]
 struct Holdings {
     files: BTreeMap<(u64, u64), Holding>,
+    /// Those of the app before, until the first look at this one.
+    former: BTreeMap<(u64, u64), Holding>,
     bytes: u64,
     full: bool,
     /// The last look locked something.
@@ -166,6 +188,19 @@ struct Holdings {
 }
 
 impl Holdings {
+    /// For another app: what both map stays locked, up to `limit` bytes, for to let go of the files
+    /// that all apps map and to lock them again takes longer than the rest of a look.
+    fn hand_over(&mut self, limit: u64) {
+        let mut former = std::mem::take(self).files;
+        let mut bytes = 0;
+        former.retain(|_, holding| {
+            holding.reserved.clear();
+            bytes += holding.bytes();
+            bytes <= limit
+        });
+        self.former = former;
+    }
+
     /// Looks at all processes of the app and locks what is not locked yet. `Err`: nobody's pages
     /// can be told from others' on this machine.
     fn look(&mut self, proc: &str, order: &Order) -> limelight_sys::Result<()> {
@@ -177,24 +212,34 @@ impl Holdings {
             let Some(process) = same_process(&proc, member) else {
                 continue;
             };
+            let Ok(mut table) = process.page_table() else {
+                continue;
+            };
             // One that ends meanwhile has no mappings.
             for mapping in process.read_mappings().unwrap_or_default() {
-                if let Err(error) = self.settle(&process, &mapping, &mut cgroups, order) {
+                if let Err(error) = self.settle(&process, &mut table, &mapping, &mut cgroups, order)
+                {
                     debug!("{error}");
                 }
             }
         }
+        self.former.clear();
         Ok(())
     }
 
     fn settle(
         &mut self,
         process: &Process,
+        table: &mut PageTable,
         mapping: &ReadMapping,
         cgroups: &mut PageCgroups,
         order: &Order,
     ) -> limelight_sys::Result<()> {
         let holding = self.files.entry(mapping.file).or_insert_with(|| {
+            if let Some(former) = self.former.remove(&mapping.file) {
+                self.bytes += former.bytes();
+                return former;
+            }
             let file = process.open_mapped(mapping);
             let file = file.and_then(|file| LockedFile::new(&file));
             if let Err(error) = &file {
@@ -208,16 +253,17 @@ impl Holdings {
         let Some(file) = &holding.file else {
             return Ok(());
         };
-        let mut pages = process.resident(mapping)?;
-        pages.retain(|page| !holding.settled.contains(&page.index));
+        let mut pages = table.resident(mapping)?;
+        pages.retain(|page| !holding.is_settled(page.index));
         let (reserved, others) = sorted(&pages, |page| {
             let inode = cgroups.of(page.frame);
             inode.is_some_and(|inode| order.reserved.contains(&inode))
         });
-        holding
-            .settled
-            .extend(reserved.iter().map(|page| page.index));
-        let wanted = with_gaps(others.iter().map(|page| page.index), &holding.settled);
+        let reserved = reserved.iter().map(|page| page.index);
+        holding.reserved.extend(reserved);
+        let wanted = with_gaps(others.iter().map(|page| page.index), |page| {
+            holding.is_settled(page)
+        });
         for range in ranges(wanted) {
             let left = order.limit.saturating_sub(self.bytes);
             let range = Range {
@@ -232,9 +278,8 @@ impl Holdings {
             self.fresh = true;
             let first = range.offset / page_bytes();
             holding
-                .settled
+                .locked
                 .extend(first..first + range.len / page_bytes());
-            holding.bytes += range.len;
             self.bytes += range.len;
         }
         Ok(())
@@ -270,14 +315,14 @@ fn sorted(
 
 /// Ascending pages, and those between two that are near each other: these were there a moment ago,
 /// and are needed as much. Nothing that is settled is among them.
-fn with_gaps(pages: impl Iterator<Item = u64>, settled: &BTreeSet<u64>) -> Vec<u64> {
+fn with_gaps(pages: impl Iterator<Item = u64>, is_settled: impl Fn(u64) -> bool) -> Vec<u64> {
     let mut all: Vec<u64> = Vec::new();
     for page in pages {
         let first = match all.last() {
             Some(&last) if page - last <= NEAR => last + 1,
             _ => page,
         };
-        all.extend((first..=page).filter(|page| !settled.contains(page)));
+        all.extend((first..=page).filter(|page| !is_settled(*page)));
     }
     all
 }
@@ -307,12 +352,49 @@ mod tests {
     #[test]
     fn what_lies_between_two_near_pages_is_wanted_too() {
         let settled = BTreeSet::from([4, 200]);
-        let wanted = with_gaps([2, 3, 6, 6 + NEAR, 7 + 2 * NEAR].into_iter(), &settled);
+        let pages = [2, 3, 6, 6 + NEAR, 7 + 2 * NEAR].into_iter();
+        let wanted = with_gaps(pages, |page| settled.contains(&page));
         let mut expected = vec![2, 3, 5];
         expected.extend(6..=6 + NEAR);
         expected.push(7 + 2 * NEAR);
         assert_eq!(wanted, expected);
-        assert_eq!(with_gaps(std::iter::empty(), &settled), [0; 0]);
+        assert_eq!(with_gaps(std::iter::empty(), |_| false), [0; 0]);
+    }
+
+    #[test]
+    fn what_the_next_app_maps_too_stays_locked() {
+        let own = Proc::open("/proc").unwrap();
+        let own = own.process(std::process::id() as i32).unwrap();
+        let member = ProcessId {
+            pid: own.pid(),
+            starttime: own.stat().unwrap().start_ticks,
+        };
+        let limit = 20 * page_bytes();
+        let order = Order {
+            app: AppKey::Tree(member),
+            members: vec![member],
+            reserved: BTreeSet::new(),
+            limit,
+        };
+        let mut holdings = Holdings::default();
+        if holdings.look("/proc", &order).is_err() || holdings.bytes == 0 {
+            // Not root, or a kernel that does not tell.
+            return;
+        }
+        assert_eq!(holdings.bytes, limit);
+        holdings.hand_over(limit);
+        assert_eq!((holdings.bytes, holdings.files.len()), (0, 0));
+        holdings.look("/proc", &order).unwrap();
+        assert_eq!((holdings.bytes, holdings.former.len()), (limit, 0));
+        assert!(!holdings.fresh, "nothing was locked again");
+        holdings.hand_over(0);
+        assert!(holdings.former.values().all(|file| file.locked.is_empty()));
+        let nobody = Order {
+            members: Vec::new(),
+            ..order
+        };
+        holdings.look("/proc", &nobody).unwrap();
+        assert_eq!((holdings.bytes, holdings.former.len()), (0, 0));
     }
 
     /// Waits until the thread has said something that `holds`.

@@ -15,6 +15,11 @@ pub fn monotonic() -> Duration {
     read(ClockId::Monotonic)
 }
 
+/// Time that the calling thread has had of processors.
+pub fn thread_time() -> Duration {
+    read(ClockId::ThreadCPUTime)
+}
+
 /// Clock ticks since boot, as procfs counts them, as time since boot.
 pub fn ticks(count: u64) -> Duration {
     let per_second = rustix::param::clock_ticks_per_second().max(1);

@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -113,42 +114,69 @@ impl Process {
         Ok(File::from(fd.map_err(failed)?))
     }
 
+    /// Its page table.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`], [`Error::Permission`] as above.
+    pub fn page_table(&self) -> Result<PageTable> {
+        let fd = self.dir().open_at("pagemap", OFlags::RDONLY, "read")?;
+        Ok(PageTable {
+            file: File::from(fd),
+            path: self.dir().path().join("pagemap"),
+            buffer: vec![0; BATCH * ENTRY],
+        })
+    }
+}
+
+/// `/proc/PID/pagemap` of one process.
+#[derive(Debug)]
+pub struct PageTable {
+    file: File,
+    path: PathBuf,
+    buffer: Vec<u8>,
+}
+
+impl PageTable {
     /// The pages of a mapping that are in the process's page tables and still the file's.
     ///
     /// # Errors
     ///
     /// [`Error::Gone`], [`Error::Permission`] as above; without CAP_SYS_ADMIN the kernel hides the
     /// frames, which is [`Error::Permission`], too.
-    pub fn resident(&self, mapped: &ReadMapping) -> Result<Vec<FilePage>> {
-        let file = File::from(self.dir().open_at("pagemap", OFlags::RDONLY, "read")?);
-        let path = self.dir().path().join("pagemap");
+    pub fn resident(&mut self, mapped: &ReadMapping) -> Result<Vec<FilePage>> {
         let page = page_bytes();
         let first = mapped.offset / page;
         let end = mapped.end.min(mapped.start.saturating_add(LOOK));
         let count = end.saturating_sub(mapped.start) / page;
         let mut pages = Vec::new();
-        let mut buffer = vec![0; BATCH * ENTRY];
         let mut done = 0;
         while done < count {
             let wanted = (count - done).min(BATCH as u64) as usize * ENTRY;
             let at = (mapped.start / page + done) * ENTRY as u64;
-            let read = file.read_at(&mut buffer[..wanted], at);
+            let read = self.file.read_at(&mut self.buffer[..wanted], at);
             let read = read.map_err(|error| {
                 let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-                Error::new("read", &path, errno)
+                Error::new("read", &self.path, errno)
             })?;
             if read < ENTRY {
                 // The process has ended, or given its memory up.
                 break;
             }
-            for entry in entries(&buffer[..read]) {
+            for entry in entries(&self.buffer[..read]) {
                 let index = first + done;
                 done += 1;
                 if entry & (PRESENT | OF_FILE) != PRESENT | OF_FILE {
                     continue;
                 }
                 match entry & FRAME {
-                    0 => return Err(Error::new("see the page frames in", &path, Errno::PERM)),
+                    0 => {
+                        return Err(Error::new(
+                            "see the page frames in",
+                            &self.path,
+                            Errno::PERM,
+                        ))
+                    }
                     frame => pages.push(FilePage { index, frame }),
                 }
             }
@@ -240,7 +268,8 @@ broken";
             // Not root.
             Err(error) => assert!(matches!(error, Error::Permission { .. }), "{error}"),
         }
-        let code = mapped.iter().map(|mapped| own.resident(mapped));
+        let mut table = own.page_table().unwrap();
+        let code = mapped.iter().map(|mapped| table.resident(mapped));
         match code.collect::<Result<Vec<_>>>() {
             Ok(pages) => assert!(!pages.concat().is_empty(), "this code runs"),
             Err(error) => assert!(matches!(error, Error::Permission { .. }), "{error}"),

@@ -296,8 +296,9 @@ fn squeezable<'a>(known: &'a Known, snapshot: &Snapshot) -> Option<&'a Home> {
 
 /// Bytes that are missing, and what for. While nobody waits as much should be available as the
 /// largest app has, since it may be launched next; where memory goes to and fro as much should be
-/// free, or the launch pushes others' pages out one by one, and they come back one by one. While
-/// somebody waits the disk is theirs, unless apps would have to be killed.
+/// free as the one that has most to read back needs, or the launch pushes others' pages out one by
+/// one, and they come back one by one. While somebody waits the disk is theirs, unless apps would
+/// have to be killed.
 fn missing(snapshot: &Snapshot) -> Option<(u64, &'static str)> {
     let shortage = &snapshot.shortage;
     let thresholds = shortage.thresholds();
@@ -310,18 +311,30 @@ fn missing(snapshot: &Snapshot) -> Option<(u64, &'static str)> {
         let urgent = shortage.level() >= Level::Kill && missing > 0;
         return urgent.then_some((missing, "memory is short"));
     }
-    let sizes = snapshot.apps.iter().map(|known| {
+    let most = (thresholds.total / LAUNCH_PART).min(LAUNCH_MOST);
+    let largest = |of: fn(&Known, &Snapshot) -> u64| {
+        let sizes = snapshot.apps.iter().map(|known| of(known, snapshot));
+        sizes.max().unwrap_or(0).min(most).max(least)
+    };
+    let launch = largest(|known, _| {
         let memory = known.found.memory;
         memory.resident.max(memory.allocated())
     });
-    let most = (thresholds.total / LAUNCH_PART).min(LAUNCH_MOST);
-    let launch = sizes.max().unwrap_or(0).min(most).max(least);
-    let had = match shortage.is_crowded() {
-        true => memory.free.min(available),
-        false => available,
-    };
-    let missing = launch.saturating_sub(had);
+    let mut missing = launch.saturating_sub(available);
+    if shortage.is_crowded() {
+        let back = largest(to_read_back);
+        missing = missing.max(back.saturating_sub(memory.free.min(available)));
+    }
     (missing > 0).then_some((missing, "the next launch needs room"))
+}
+
+/// What an app reads back from swap when it comes to the front, in bytes: its working set, where
+/// that is known.
+fn to_read_back(known: &Known, snapshot: &Snapshot) -> u64 {
+    let sets = &snapshot.in_force.swapping.working_sets;
+    let set = sets.iter().find(|(app, _)| *app == known.key());
+    let swapped = known.found.memory.swapped;
+    set.map_or(swapped, |(_, set)| swapped.min(*set))
 }
 
 fn squeeze(snapshot: &Snapshot) -> Option<Step> {
