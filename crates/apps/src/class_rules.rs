@@ -194,6 +194,32 @@ pub fn run(stage: Stage) -> Result<()> {
         seen.to_string(),
     )?;
 
+    let unit = Cgroup::create("app.slice/app-news-2.scope")?;
+    let limit = unit.path().join("memory.swap.max");
+    let limit_when = |wanted: &str| -> Result<String> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let seen = fs::read_to_string(&limit).unwrap_or_default();
+            if seen.trim() == wanted || Instant::now() > deadline {
+                return Ok(seen);
+            }
+            sleep(Duration::from_millis(10));
+        }
+    };
+    let seen = limit_when("0")?;
+    reporter.check(
+        "a disposable app may not go to swap before it has begun",
+        seen.trim() == "0",
+        seen,
+    )?;
+    let seen = limit_when("max")?;
+    reporter.check(
+        "and a unit into which nobody comes is let go",
+        seen.trim() == "max",
+        seen,
+    )?;
+    unit.remove()?;
+
     let attribute =
         |app: &App, class: &str| set_attribute(app.unit.path(), "user.limelight.class", class);
     attribute(&bank, "normal")?;

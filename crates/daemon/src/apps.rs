@@ -81,9 +81,11 @@ impl Daemon {
         // Before anybody is forgotten.
         self.note_oom_kills(pressure::oom_kills(&pressure::counters(&self.doors)));
         // What was made a moment ago may hold nobody yet.
-        if self.new_units.take() {
+        let made = self.new_units.take();
+        if made.any {
             self.household.look_by(at + LOOK_EVERY);
         }
+        self.expect(&made.units);
         let doors = &self.doors;
         self.announced.forget(|id| !doors.has_ended(id));
         let helpers = &self.config.settings.boost.helpers;
@@ -106,16 +108,19 @@ impl Daemon {
             let gone = gone.iter().map(Known::key).collect();
             self.actuators.forget_apps(&self.doors, gone);
         }
+        self.look_at_expected(at);
     }
 
     /// Something was made where apps are put.
     pub(crate) fn units_made(&mut self) {
-        match self.new_units.take() {
-            true => {
-                let due = self.app_source.due_at();
-                self.household.look_by(due.max(now() + UNIT_FILLS));
-            }
-            false => self.wait_for_units(),
+        let made = self.new_units.take();
+        if made.any {
+            let due = self.app_source.due_at();
+            self.household.look_by(due.max(now() + UNIT_FILLS));
+        }
+        self.expect(&made.units);
+        if !made.any || self.expected.has_room() {
+            self.wait_for_units();
         }
     }
 

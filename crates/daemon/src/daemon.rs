@@ -28,6 +28,7 @@ use crate::config::{self, Config, Origin};
 use crate::decisions::Decisions;
 use crate::doors::{now, Doors, Roots};
 use crate::exit::Failure;
+use crate::expected::Expected;
 use crate::history::History;
 use crate::household::Household;
 use crate::lock::{self, Lock};
@@ -106,6 +107,7 @@ pub struct Daemon {
     pub(crate) actuators: Actuators,
     pub(crate) app_source: AppsSource,
     pub(crate) new_units: NewUnits,
+    pub(crate) expected: Expected,
     pub(crate) sessions: Sessions,
     pub(crate) agents: Agents,
     /// The apps that were found.
@@ -214,6 +216,7 @@ impl Daemon {
             actuators: Actuators::new(ledger, device),
             app_source: AppsSource::new(&doors, config.classes.clone()),
             new_units: NewUnits::new(),
+            expected: Expected::default(),
             sessions: Sessions::watch(&doors),
             agents: Agents::default(),
             apps: Apps::default(),

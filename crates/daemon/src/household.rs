@@ -191,6 +191,8 @@ impl Daemon {
         }
         // Somebody's request may have had them looked at a moment ago.
         let fresh = !self.app_source.is_due(at);
+        // What is seen may ask for another look.
+        self.household.next_look = None;
         self.look_at_apps();
         let short = match self.actuators.shortage().level() {
             Level::Plenty => None,
@@ -199,7 +201,10 @@ impl Daemon {
         };
         // Then room is made for the next one.
         let settles = (!settled || fresh).then_some(at + SETTLED);
-        self.household.next_look = short.into_iter().chain(settles).min();
+        let expected = self.expected.until();
+        for by in [short, settles, expected].into_iter().flatten() {
+            self.household.look_by(by);
+        }
     }
 
     /// Whether nobody waits for anything, as far as is known.

@@ -38,6 +38,7 @@ pub mod daemon;
 pub mod decisions;
 pub mod doors;
 pub mod exit;
+mod expected;
 pub mod guard;
 pub mod history;
 mod household;

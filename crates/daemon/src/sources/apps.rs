@@ -23,7 +23,7 @@ use limelight_sys::process::Process;
 
 use crate::doors::Doors;
 
-use self::desktop::Desktop;
+use self::desktop::{Desktop, Entry};
 use self::sight::Sighted;
 use self::untouchable::Untouchable;
 
@@ -123,6 +123,16 @@ impl AppsSource {
     /// The class of an app as if nobody had set one.
     pub fn given_class(&self, key: AppKey) -> Option<Reasoned> {
         Some(self.classes.of(self.identity(key)?))
+    }
+
+    /// The class of an app of which nothing is there yet but its unit, with this path below the
+    /// cgroup v2 mount point.
+    pub fn class_of_unit(&mut self, path: &str) -> Reasoned {
+        self.desktop.refresh();
+        let unit = path.rsplit('/').next().and_then(unit::parse);
+        let entry = unit.as_ref().and_then(|unit| self.desktop.of_unit(unit));
+        let identity = identity(&self.desktop, unit.as_ref(), entry, Some(path.to_owned()));
+        self.classes.of(&identity)
     }
 
     /// Cgroups in which new apps will be put, as of the last look.
@@ -262,21 +272,13 @@ impl AppsSource {
         let entry = self
             .desktop
             .find(unit.as_ref(), executable.as_deref(), &main.comm);
-        let first_id = unit.as_ref().and_then(|unit| unit.ids.first()).cloned();
-        let desktop_id = entry.map(|entry| entry.id.clone()).or(first_id);
-        let mut categories = entry.map_or_else(Vec::new, |entry| entry.categories.clone());
-        if let Some(id) = &desktop_id {
-            categories.extend(self.desktop.appstream_categories(id));
-        }
         let shown = entry.filter(|entry| !entry.name.is_empty());
         let name = shown.map(|entry| entry.name.clone());
+        let cgroup = app.home.as_ref().map(|home| home.path.clone());
         let identity = Identity {
             package: package(&process, executable.as_deref()),
-            cgroup: app.home.as_ref().map(|home| home.path.clone()),
-            asks: None,
-            desktop_id,
             executable,
-            categories,
+            ..identity(&self.desktop, unit.as_ref(), entry, cgroup)
         };
         let name = name
             .or_else(|| identity.desktop_id.clone())
@@ -298,6 +300,27 @@ impl AppsSource {
             untouchable: untouchable.or_else(|| exempt(&process)),
         };
         self.details.insert(app.key, details);
+    }
+}
+
+/// What an app is by its unit and its desktop entry.
+fn identity(
+    desktop: &Desktop,
+    unit: Option<&Unit>,
+    entry: Option<&Entry>,
+    cgroup: Option<String>,
+) -> Identity {
+    let first_id = unit.and_then(|unit| unit.ids.first()).cloned();
+    let desktop_id = entry.map(|entry| entry.id.clone()).or(first_id);
+    let mut categories = entry.map_or_else(Vec::new, |entry| entry.categories.clone());
+    if let Some(id) = &desktop_id {
+        categories.extend(desktop.appstream_categories(id));
+    }
+    Identity {
+        desktop_id,
+        cgroup,
+        categories,
+        ..Identity::default()
     }
 }
 

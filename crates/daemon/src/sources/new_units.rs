@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use limelight_core::model::unit;
-use limelight_sys::inotify::{Inotify, Watch};
+use limelight_sys::inotify::{Event, Inotify, Watch};
 use rustix::fs::inotify::{ReadFlags, WatchFlags};
 use tracing::{debug, warn};
 
@@ -17,6 +17,15 @@ use crate::doors::Doors;
 
 /// Most cgroups that are watched.
 const WATCHED_MAX: usize = 64;
+
+/// What was made.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Made {
+    /// Paths below the mount point.
+    pub units: Vec<String>,
+    /// Something was, although it may not be known what.
+    pub any: bool,
+}
 
 /// The source.
 #[derive(Debug)]
@@ -70,8 +79,8 @@ impl NewUnits {
         }
     }
 
-    /// Whether the unit of an app was made since the last time.
-    pub fn take(&mut self) -> bool {
+    /// The units of apps that were made since the last time.
+    pub fn take(&mut self) -> Made {
         let events = self.queue.as_ref().map(Inotify::events);
         let events = events.and_then(Result::ok).unwrap_or_default();
         // Ended with its cgroup: one of the same path is watched anew.
@@ -81,10 +90,18 @@ impl NewUnits {
         let ended: BTreeSet<Watch> = ended.filter_map(|event| event.watch).collect();
         self.watched.retain(|_, watch| !ended.contains(watch));
         // An overflow says nothing of what was lost.
-        events.iter().any(|event| match &event.name {
-            Some(name) => unit::is_app(name),
-            None => event.flags.contains(ReadFlags::QUEUE_OVERFLOW),
-        })
+        let lost = |event: &Event| event.flags.contains(ReadFlags::QUEUE_OVERFLOW);
+        let units = events.iter().filter_map(|event| {
+            let name = event.name.as_ref().filter(|name| unit::is_app(name))?;
+            let mut places = self.watched.iter();
+            let (place, _) = places.find(|(_, watch)| Some(**watch) == event.watch)?;
+            Some(format!("{}/{name}", place.trim_end_matches('/')))
+        });
+        let units: Vec<String> = units.collect();
+        Made {
+            any: !units.is_empty() || events.iter().any(lost),
+            units,
+        }
     }
 }
 
@@ -117,21 +134,21 @@ mod tests {
         let places = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let mut units = NewUnits::new();
         units.follow(&doors, &places(&["/a", "/b", "/none"]));
-        assert!(!units.take());
+        assert_eq!(units.take(), Made::default());
         make("a/other.scope");
-        assert!(!units.take());
+        assert_eq!(units.take(), Made::default());
         make("a/app-x-1.scope");
-        assert!(units.take());
-        assert!(!units.take());
+        assert_eq!(units.take().units, ["/a/app-x-1.scope"]);
+        assert_eq!(units.take(), Made::default());
         units.follow(&doors, &places(&["/b"]));
         make("a/app-y-1.scope");
-        assert!(!units.take());
+        assert_eq!(units.take(), Made::default());
         // Removed and made again.
         fs::remove_dir(temp.path().join("cgroup/b")).unwrap();
-        assert!(!units.take());
+        assert_eq!(units.take(), Made::default());
         make("b");
         units.follow(&doors, &places(&["/b"]));
         make("b/app-z-1.scope");
-        assert!(units.take());
+        assert!(units.take().any);
     }
 }

@@ -152,7 +152,11 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
             .map(|(known, _)| known.key())
             .collect(),
     };
-    let admitted = in_force.exempt.iter().filter(|app| !exempt.contains(app));
+    // A unit may be exempt before anybody is in it.
+    let known = |app: AppKey| snapshot.apps.iter().any(|known| known.key() == app);
+    let ends = off(event, snapshot);
+    let admitted = in_force.exempt.iter();
+    let admitted = admitted.filter(|app| !exempt.contains(app) && (ends || known(**app)));
     steps.extend(admitted.map(|app| Step::Admit { app: *app }));
     steps
 }

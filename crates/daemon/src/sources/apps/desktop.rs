@@ -92,8 +92,7 @@ impl Desktop {
     /// The entry of an app that is called so or, when none is, runs this program. `comm` stands
     /// for the program where that is an interpreter.
     pub fn find(&self, unit: Option<&Unit>, program: Option<&str>, comm: &str) -> Option<&Entry> {
-        let mut ids = unit.into_iter().flat_map(|unit| &unit.ids);
-        if let Some(entry) = ids.find_map(|id| self.entries.get(id)) {
+        if let Some(entry) = unit.and_then(|unit| self.of_unit(unit)) {
             return Some(entry);
         }
         let base = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
@@ -104,6 +103,11 @@ impl Desktop {
             .get(program)
             .filter(runs)
             .or_else(|| self.entries.values().find(runs))
+    }
+
+    /// The entry of the app for which a unit was made.
+    pub fn of_unit(&self, unit: &Unit) -> Option<&Entry> {
+        unit.ids.iter().find_map(|id| self.entries.get(id))
     }
 
     /// Categories that AppStream data of this id name.
