@@ -7,10 +7,14 @@
 //! engine. A new target is a module here, a line in [`TARGETS`], and a directory with the first
 //! few texts.
 
+pub mod app_id;
 pub mod cgroup;
 pub mod config;
 pub mod control;
 pub mod desktop;
+pub mod hyprland;
+pub mod i3;
+pub mod niri;
 pub mod proc;
 pub mod record;
 pub mod trace;
@@ -20,11 +24,15 @@ pub mod unit_name;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 12] = [
+    ("app_id", app_id::run),
     ("cgroup", cgroup::run),
     ("config", config::run),
     ("control", control::run),
     ("desktop", desktop::run),
+    ("hyprland", hyprland::run),
+    ("i3", i3::run),
+    ("niri", niri::run),
     ("proc", proc::run),
     ("record", record::run),
     ("trace", trace::run),

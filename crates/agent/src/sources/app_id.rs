@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use limelight_compositor::app_id::{entry_exec, names_of};
 use limelight_core::model::{unit, ProcessId};
 use limelight_sys::proc::Proc;
 use limelight_sys::process::Process;
@@ -139,16 +140,6 @@ fn best(candidates: &[Candidate]) -> Option<ProcessId> {
         .max_by_key(|process| (process.starttime, process.pid))
 }
 
-/// What an app of that id may be called: the id, and its last part (`org.gnome.Nautilus`).
-fn names_of(app_id: &str) -> BTreeSet<String> {
-    let last = app_id.rsplit('.').next().unwrap_or(app_id);
-    [app_id, last]
-        .into_iter()
-        .filter(|name| !name.is_empty())
-        .map(str::to_lowercase)
-        .collect()
-}
-
 /// Names of a process's program: that of its file, that by which it was called, and its own.
 fn programs_of(process: &Process, comm: &str) -> BTreeSet<String> {
     let file = process.dir().path().join("exe");
@@ -169,19 +160,6 @@ fn unit_has_name(process: &Process, names: &BTreeSet<String>) -> bool {
     let units = path.split('/').filter_map(unit::parse);
     let mut ids = units.flat_map(|unit| unit.ids);
     ids.any(|id| names.contains(&id.to_lowercase()))
-}
-
-/// Name of the program in a desktop entry's `Exec`.
-fn entry_exec(text: &str) -> Option<String> {
-    let entry = text.split_once("[Desktop Entry]")?.1;
-    let lines = entry.lines().take_while(|line| !line.starts_with('['));
-    let exec = lines.filter_map(|line| line.split_once('='));
-    let (_, exec) = exec.into_iter().find(|(key, _)| key.trim_end() == "Exec")?;
-    let words = exec.split_whitespace().map(|word| word.trim_matches('"'));
-    let mut words = words.skip_while(|word| word.ends_with("/env") || *word == "env");
-    let program = words.find(|word| !word.contains('='))?;
-    let name = Path::new(program).file_name()?.to_str()?;
-    Some(name.to_lowercase())
 }
 
 #[cfg(test)]
@@ -207,14 +185,6 @@ mod tests {
         assert_eq!(best(&all).map(|process| process.pid), Some(20));
         assert_eq!(best(&all[..2]).map(|process| process.pid), Some(10));
         assert_eq!(best(&[]), None);
-    }
-
-    #[test]
-    fn entries_name_their_program() {
-        let text = "[Desktop Entry]\nName=Web\nExec=env GDK=x /usr/lib/epiphany/Web --new %U\n\n[Desktop Action x]\nExec=other\n";
-        assert_eq!(entry_exec(text).as_deref(), Some("web"));
-        assert_eq!(entry_exec("[Desktop Entry]\nName=x\n"), None);
-        assert_eq!(entry_exec("Exec=foot"), None);
     }
 
     #[test]

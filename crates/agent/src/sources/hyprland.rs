@@ -5,16 +5,12 @@
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
-use serde::Deserialize;
+use limelight_compositor::hyprland::{active, concerns_focus};
 
 use super::environment::Environment;
 use super::lines::Stream;
 use super::pick::NotHere;
-use super::{FocusBy, Gone, Seen, Source};
-
-/// Events after which another window may be active. The address alone would not do: a window can
-/// close without another one becoming active.
-const EVENTS: [&str; 2] = ["activewindowv2", "closewindow"];
+use super::{Gone, Seen, Source};
 
 /// Both sockets.
 pub struct Hyprland {
@@ -41,8 +37,7 @@ impl Source for Hyprland {
     }
 
     fn detail(&self) -> String {
-        let (peer, path) = (self.events.peer(), self.events.path().display());
-        format!("{peer} says it over {path}")
+        self.events.detail()
     }
 
     fn fds(&self) -> Vec<BorrowedFd<'_>> {
@@ -61,26 +56,6 @@ impl Source for Hyprland {
         self.last = Some(seen.clone());
         Ok(seen)
     }
-}
-
-fn concerns_focus(line: &str) -> bool {
-    let event = line.split_once(">>").map(|(event, _)| event);
-    event.is_some_and(|event| EVENTS.contains(&event))
-}
-
-/// The answer to `j/activewindow`: an object without fields when no window is active.
-fn active(answer: &[u8]) -> Result<Seen, String> {
-    #[derive(Deserialize)]
-    struct Window {
-        address: Option<String>,
-        pid: Option<i32>,
-    }
-    let window: Window = serde_json::from_slice(answer)
-        .map_err(|error| format!("its answer to j/activewindow: {error}"))?;
-    Ok(match window.address {
-        Some(address) => Seen::of_compositor(address, window.pid),
-        None => Seen::nothing(FocusBy::Compositor),
-    })
 }
 
 #[cfg(test)]

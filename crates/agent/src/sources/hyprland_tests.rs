@@ -5,6 +5,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 
+use super::super::FocusBy;
 use super::*;
 
 struct Compositor {

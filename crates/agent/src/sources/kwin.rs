@@ -11,6 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use limelight_compositor::kwin::seen;
 use zbus::blocking::{connection, fdo::DBusProxy, Connection};
 use zbus::message::Header;
 use zbus::names::BusName;
@@ -73,13 +74,6 @@ impl Receiver {
         }
         // A pipe that is full wakes, too.
         let _ = (&self.wake).write(&[1]);
-    }
-}
-
-fn seen(window: &str, pid: &str) -> Seen {
-    match window {
-        "" => Seen::nothing(FocusBy::Compositor),
-        window => Seen::of_compositor(window.to_owned(), pid.parse().ok()),
     }
 }
 
@@ -203,14 +197,6 @@ impl Source for KWin {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_active_window_has_a_process() {
-        assert_eq!(seen("{5f1}", "4242").pid, Some(4242));
-        assert_eq!(seen("{5f1}", "-1").pid, None);
-        assert_eq!(seen("{5f1}", "undefined").pid, None);
-        assert_eq!(seen("", ""), Seen::nothing(FocusBy::Compositor));
-    }
 
     #[test]
     fn the_script_is_complete() {

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use limelight_compositor::lines;
 use limelight_sys::peercred;
 
 /// More than this does not wait unread: the largest messages are lists of all windows.
@@ -62,9 +63,9 @@ impl Stream {
         peer_of(&self.socket)
     }
 
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// For people: who says it, and where.
+    pub fn detail(&self) -> String {
+        format!("{} says it over {}", self.peer(), self.path.display())
     }
 
     /// To wait for.
@@ -118,11 +119,7 @@ impl Stream {
 
     /// All whole lines that there are.
     pub fn lines(&mut self) -> Result<Vec<String>, String> {
-        let unread = self.read()?;
-        let end = unread.iter().rposition(|&byte| byte == b'\n');
-        let whole: Vec<u8> = unread.drain(..end.map_or(0, |end| end + 1)).collect();
-        let whole = String::from_utf8_lossy(&whole);
-        Ok(whole.lines().map(str::to_owned).collect())
+        Ok(lines::take(self.read()?))
     }
 }
 

@@ -5,8 +5,6 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
 
-use proptest::prelude::*;
-
 use super::*;
 
 const BEGIN: &str = concat!(
@@ -60,11 +58,4 @@ fn the_state_comes_first_and_changes_follow() {
         None
     );
     assert!(say("{\"Err\":\"error parsing request\"}\n").is_err());
-}
-
-proptest! {
-    #[test]
-    fn no_words_make_it_fall_over(words in ".{0,80}") {
-        let _ = Windows::default().take(&words);
-    }
 }

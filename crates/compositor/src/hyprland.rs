@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Hyprland: lines of its second socket (`activewindowv2>>ADDRESS`), and the answer to
+//! `j/activewindow` of the first one.
+
+use serde::Deserialize;
+
+use crate::{FocusBy, Seen};
+
+/// Events after which another window may be active. The address alone would not do: a window can
+/// close without another one becoming active.
+const EVENTS: [&str; 2] = ["activewindowv2", "closewindow"];
+
+/// Whether another window may be active after this event.
+pub fn concerns_focus(line: &str) -> bool {
+    let event = line.split_once(">>").map(|(event, _)| event);
+    event.is_some_and(|event| EVENTS.contains(&event))
+}
+
+/// The answer to `j/activewindow`: an object without fields when no window is active. An error says
+/// why it is none.
+pub fn active(answer: &[u8]) -> Result<Seen, String> {
+    #[derive(Deserialize)]
+    struct Window {
+        address: Option<String>,
+        pid: Option<i32>,
+    }
+    let window: Window = serde_json::from_slice(answer)
+        .map_err(|error| format!("its answer to j/activewindow: {error}"))?;
+    Ok(match window.address {
+        Some(address) => Seen::of_compositor(address, window.pid),
+        None => Seen::nothing(FocusBy::Compositor),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn titles_say_nothing_of_the_focus() {
+        assert!(concerns_focus("activewindowv2>>55d3b5c3c0a0"));
+        assert!(concerns_focus("closewindow>>55d3b5c3c0a0"));
+        assert!(!concerns_focus("activewindow>>kitty,activewindowv2>>x"));
+        assert!(!concerns_focus("activewindowv2"));
+    }
+
+    #[test]
+    fn an_active_window_has_a_process() {
+        let kitty = active(br#"{"address": "0x55d3", "class": "kitty", "pid": 4242}"#).unwrap();
+        assert_eq!(
+            (kitty.pid, kitty.window.as_deref()),
+            (Some(4242), Some("0x55d3"))
+        );
+        assert_eq!(active(b"{}").unwrap(), Seen::nothing(FocusBy::Compositor));
+        assert!(active(b"unknown request").is_err());
+    }
+}

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Text in lines that arrives in pieces.
+
+/// Takes all whole lines from the front.
+pub fn take(unread: &mut Vec<u8>) -> Vec<String> {
+    let end = unread.iter().rposition(|&byte| byte == b'\n');
+    let whole: Vec<u8> = unread.drain(..end.map_or(0, |end| end + 1)).collect();
+    let whole = String::from_utf8_lossy(&whole);
+    whole.lines().map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_a_line_waits() {
+        let mut unread = b"one\r\ntwo\nthr".to_vec();
+        assert_eq!(take(&mut unread), ["one", "two"]);
+        assert_eq!(take(&mut unread), [""; 0]);
+        unread.extend(b"ee\n");
+        assert_eq!(take(&mut unread), ["three"]);
+    }
+}

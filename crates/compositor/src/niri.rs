@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! niri: a line for its whole state, and one for every change after.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{FocusBy, Seen};
+
+/// What is known of its windows.
+#[derive(Debug, Default)]
+pub struct Windows {
+    pids: BTreeMap<u64, Option<i32>>,
+    focused: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Window {
+    id: u64,
+    #[serde(default)]
+    pid: Option<i32>,
+    #[serde(default)]
+    is_focused: bool,
+}
+
+impl Windows {
+    /// Takes in one line: an answer, or an event. Events that are not known here are passed over.
+    /// An error says what cannot be understood.
+    pub fn take(&mut self, line: &str) -> Result<(), String> {
+        let said: Value = serde_json::from_str(line).map_err(|e| format!("it said: {e}"))?;
+        if let Some(why) = said.get("Err") {
+            return Err(format!("it refuses to tell of windows: {why}"));
+        }
+        let window = |value: &Value| Window::deserialize(value).map_err(|e| e.to_string());
+        if let Some(windows) = said.pointer("/WindowsChanged/windows") {
+            let windows: Vec<Window> =
+                Vec::deserialize(windows).map_err(|error| error.to_string())?;
+            *self = Windows::default();
+            windows.into_iter().for_each(|window| self.put(window));
+        } else if let Some(value) = said.pointer("/WindowOpenedOrChanged/window") {
+            self.put(window(value)?);
+        } else if let Some(id) = said.pointer("/WindowClosed/id").and_then(Value::as_u64) {
+            self.pids.remove(&id);
+            self.focused = self.focused.filter(|focused| *focused != id);
+        } else if let Some(id) = said.pointer("/WindowFocusChanged/id") {
+            self.focused = id.as_u64();
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, window: Window) {
+        self.pids.insert(window.id, window.pid);
+        match (window.is_focused, self.focused) {
+            (true, _) => self.focused = Some(window.id),
+            (false, Some(focused)) if focused == window.id => self.focused = None,
+            (false, _) => {}
+        }
+    }
+
+    /// What has the focus after that.
+    pub fn seen(&self) -> Seen {
+        match self.focused {
+            Some(id) => Seen::of_compositor(id.to_string(), self.pids.get(&id).copied().flatten()),
+            None => Seen::nothing(FocusBy::Compositor),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_words_make_it_fall_over(words in ".{0,80}") {
+            let _ = Windows::default().take(&words);
+        }
+    }
+}
