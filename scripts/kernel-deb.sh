@@ -79,6 +79,8 @@ make -s "${compiler[@]}" olddefconfig
 lost=()
 while IFS= read -r line; do
     case $line in
+    # What is nothing may be absent as well.
+    CONFIG_*='""') grep -q "^${line%\"}[^\"]" .config && lost+=("$line") ;;
     CONFIG_*=*) grep -qxF -- "$line" .config || lost+=("$line") ;;
     "# CONFIG_"*" is not set")
         name=${line#\# }
