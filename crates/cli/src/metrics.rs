@@ -214,7 +214,7 @@ fn memory(status: &Status, registry: &mut Registry) {
         gauge(
             registry,
             "memory_level",
-            "How short memory is: 0 plenty, 1 swap, 2 crowded, 3 kill, 4 exhausted",
+            "How short memory is: 0 plenty, 1 swap, 2 low, 3 crowded, 4 kill, 5 exhausted",
             level as u64,
         );
     }

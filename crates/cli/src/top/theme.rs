@@ -70,7 +70,7 @@ impl Theme {
     pub fn level(self, level: Level) -> Style {
         match level {
             Level::Plenty => self.good(),
-            Level::Swap => self.warn(),
+            Level::Swap | Level::Low => self.warn(),
             Level::Crowded | Level::Kill | Level::Exhausted => self.bad(),
         }
     }

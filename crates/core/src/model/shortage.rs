@@ -120,6 +120,9 @@ pub enum Level {
     Plenty,
     /// Apps are asked for memory, and swapped.
     Swap,
+    /// Less is left than the kill threshold, but reclaim into swap keeps up with it: nobody may be
+    /// killed but who takes memory without end.
+    Low,
     /// Disposable apps may be killed: what the apps work with does not fit, and memory goes to and fro.
     Crowded,
     /// Disposable apps may be killed, and others frozen.
@@ -135,6 +138,7 @@ impl Level {
         match self {
             Level::Plenty => "plenty",
             Level::Swap => "swap",
+            Level::Low => "low",
             Level::Crowded => "crowded",
             Level::Kill => "kill",
             Level::Exhausted => "exhausted",
@@ -265,7 +269,7 @@ impl Shortage {
         self.killed(at, 0);
     }
 
-    /// Whether the level asks for a kill and the last death has had its effect: a spike kills one
+    /// Whether the level allows a kill and the last death has had its effect: a spike kills one
     /// app at most.
     pub fn may_kill(&self, at: Duration) -> bool {
         let settled = self.death.is_none_or(|death| {
@@ -277,7 +281,7 @@ impl Shortage {
                 || (passed >= SETTLE && (arrived || freed))
                 || (freed && self.level == Level::Exhausted)
         });
-        self.level >= Level::Crowded && settled
+        self.level >= Level::Low && settled
     }
 
     fn rate(&mut self, now: Gauge) {
@@ -332,15 +336,20 @@ impl Shortage {
             self.rates.crowding >= part(CROWDED_BACK) && below(part(CROWDED_LEFT), Level::Crowded);
         let nowhere = now.swap_free < kill.min(now.swap_total / 10).max(PAGE);
         let soon = self.rates.falling / 1000 * u64::try_from(AHEAD.as_millis()).unwrap_or(0);
+        let low = below(kill, Level::Low);
+        // There is swap to reclaim into, and nobody waits long for it.
+        let keeps_up = now.swap_free >= kill * 2 && self.rates.stalled < STALLED;
         let gone = now.available < kill * 2 && now.left() <= soon;
 
         if gone || (nowhere && below(kill, Level::Exhausted)) || (short && thrashed(THRASHED_LONG))
         {
             Level::Exhausted
-        } else if below(kill, Level::Kill) || (short && thrashed(THRASHED)) {
+        } else if (low && !keeps_up) || (short && thrashed(THRASHED)) {
             Level::Kill
         } else if crowded {
             Level::Crowded
+        } else if low {
+            Level::Low
         } else if short {
             Level::Swap
         } else {
@@ -403,13 +412,18 @@ mod tests {
         );
         assert_eq!(
             shortage.observe(gauge(2000, 5 * MIB, 100 * MIB)),
-            Level::Kill
+            Level::Low
         );
-        assert_eq!(
-            shortage.observe(gauge(3000, 5 * MIB, MIB)),
-            Level::Exhausted
-        );
-        assert_eq!(shortage.since(), MS(3000));
+        let mut waits = gauge(3000, 5 * MIB, 100 * MIB);
+        waits.full = MS(300);
+        assert_eq!(shortage.observe(waits), Level::Kill);
+        let mut full = gauge(4000, 5 * MIB, 8 * MIB);
+        full.full = waits.full;
+        assert_eq!(shortage.observe(full), Level::Kill, "nowhere to go soon");
+        full.at = MS(5000);
+        full.swap_free = MIB;
+        assert_eq!(shortage.observe(full), Level::Exhausted);
+        assert_eq!(shortage.since(), MS(5000));
     }
 
     #[test]
@@ -519,7 +533,7 @@ mod tests {
         assert!(shortage.may_kill(MS(60)));
         // With swap left it settles first.
         let mut some = gauge(60, MIB, 100 * MIB);
-        assert_eq!(shortage.observe(some), Level::Kill);
+        assert_eq!(shortage.observe(some), Level::Low);
         assert!(!shortage.may_kill(MS(60)));
         some.at = MS(260);
         shortage.observe(some);

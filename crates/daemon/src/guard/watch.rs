@@ -21,6 +21,10 @@ const SELDOM: Duration = Duration::from_secs(1);
 /// And where any stall is told before memory is gone: a machine that rests is not woken.
 const HARDLY: Duration = Duration::from_secs(60);
 
+/// And while less is left than the threshold, but reclaim keeps up: to look at all who might take
+/// it costs the more the more they are.
+const LOW: Duration = Duration::from_millis(50);
+
 /// The kernel tells of a stall within a tenth of the window; the first reclaim is one.
 const TOLD: Duration = Duration::from_millis(50);
 
@@ -134,7 +138,7 @@ impl Watch {
         if level >= Level::Swap {
             self.look_for_deaths();
         }
-        if level < Level::Crowded {
+        if level < Level::Low {
             self.before = at;
             return patience(available.saturating_sub(thresholds.kill), memory.total);
         }
@@ -142,10 +146,14 @@ impl Watch {
             Some((candidate, target, gauge)) => self.kill(candidate, &target, gauge),
             None => self.before = at,
         }
-        match level < Level::Kill {
+        match level {
+            // Whether reclaim keeps up shows after longer than that.
+            Level::Low => LOW,
             // Nothing runs out: whoever may be closed then can wait.
-            true => patience(available.saturating_sub(thresholds.kill), memory.total),
-            false => OFTEN,
+            level if level < Level::Kill => {
+                patience(available.saturating_sub(thresholds.kill), memory.total)
+            }
+            _ => OFTEN,
         }
     }
 

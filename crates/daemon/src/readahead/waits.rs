@@ -16,6 +16,7 @@ use limelight_core::policy::readahead::places::{self, File, Places};
 use limelight_core::settings::ReadaheadSettings;
 use limelight_sys::dir::Dir;
 use limelight_sys::files::{FileKind, FileStat};
+use limelight_sys::maps::ReadMapping;
 use limelight_sys::meminfo::page_bytes;
 use limelight_sys::pagecache::Range;
 use limelight_sys::perf::{Tracepoint, Watch};
@@ -42,6 +43,9 @@ const AFTER: Duration = Duration::from_micros(300);
 const FILES_MAX: usize = 128;
 const FORGET: Duration = Duration::from_secs(5);
 
+/// What an app has open and maps is listed again after so long, when a file is not on the list.
+const LIST_AGAIN: Duration = Duration::from_millis(100);
+
 /// Descriptors of a process among which a file is looked for.
 const DESCRIPTORS_MAX: usize = 256;
 
@@ -61,6 +65,7 @@ pub struct Waits {
     watches: BTreeMap<i32, Watch>,
     files: HashMap<File, Option<Arc<std::fs::File>>>,
     forget_at: Duration,
+    list: List,
     places: Places,
     due: Option<Duration>,
 }
@@ -76,6 +81,7 @@ impl Waits {
             watches: BTreeMap::new(),
             files: HashMap::new(),
             forget_at: Duration::ZERO,
+            list: List::default(),
             places: Places::new(),
             due: None,
         })
@@ -91,6 +97,7 @@ impl Waits {
     pub fn clear(&mut self) {
         self.watches.clear();
         self.files.clear();
+        self.list = List::default();
         self.places.clear();
     }
 
@@ -160,7 +167,7 @@ impl Waits {
             if streams.moves(run.file) {
                 continue;
             }
-            if let Some(file) = self.file(run.file, doors, members) {
+            if let Some(file) = self.file(run.file, doors, members, now) {
                 streams.ask(reader, &file, Range { offset, len }, room, now);
             }
         }
@@ -216,6 +223,7 @@ impl Waits {
         key: File,
         doors: &Doors,
         members: &[ProcessId],
+        now: Duration,
     ) -> Option<Arc<std::fs::File>> {
         if let Some(known) = self.files.get(&key) {
             return known.clone();
@@ -223,9 +231,11 @@ impl Waits {
         if self.files.len() >= FILES_MAX {
             self.files.clear();
         }
-        let found = members.iter().find_map(|id| find(key, doors, *id));
-        let found = found.map(Arc::new);
-        self.files.insert(key, found.clone());
+        let found = self.list.find(key, doors, members, now).map(Arc::new);
+        // It may have been opened after the list was made.
+        if found.is_some() || self.list.made == Some(now) {
+            self.files.insert(key, found.clone());
+        }
         found
     }
 }
@@ -251,24 +261,78 @@ fn run(tracepoint: &Tracepoint, contents: &[u8]) -> Option<Run> {
     })
 }
 
-fn find(key: File, doors: &Doors, id: ProcessId) -> Option<std::fs::File> {
-    let process = doors.same_process(id)?;
-    let is_it =
-        |stat: &FileStat| stat.kind == FileKind::Regular && (stat.id.device, stat.id.inode) == key;
-    let numbers = process.descriptors(DESCRIPTORS_MAX).unwrap_or_default();
-    let number = numbers
-        .into_iter()
-        .find(|number| process.descriptor(*number).is_ok_and(|stat| is_it(&stat)));
-    let opened = match number {
-        Some(number) => process.open_descriptor(number).ok(),
-        None => {
-            let mappings = process.read_mappings().unwrap_or_default();
-            let mapped = mappings.iter().find(|mapped| mapped.file == key)?;
-            process.open_mapped(mapped).ok()
+/// Where an app has a file.
+#[derive(Debug)]
+enum Where {
+    Descriptor(ProcessId, i32),
+    Mapped(ProcessId, ReadMapping),
+}
+
+impl Where {
+    fn open(&self, key: File, doors: &Doors) -> Option<std::fs::File> {
+        let opened = match self {
+            Where::Descriptor(id, number) => doors.same_process(*id)?.open_descriptor(*number),
+            Where::Mapped(id, mapped) => doors.same_process(*id)?.open_mapped(mapped),
+        };
+        // A number or an address may mean another file by now.
+        let is_it = |file: &std::fs::File| FileStat::of(file).is_ok_and(|stat| is_file(&stat, key));
+        opened.ok().filter(is_it)
+    }
+}
+
+fn is_file(stat: &FileStat, key: File) -> bool {
+    stat.kind == FileKind::Regular && (stat.id.device, stat.id.inode) == key
+}
+
+/// All files that an app has open or maps: while it starts it waits for many of them.
+#[derive(Debug, Default)]
+struct List {
+    files: HashMap<File, Where>,
+    made: Option<Duration>,
+}
+
+impl List {
+    fn find(
+        &mut self,
+        key: File,
+        doors: &Doors,
+        members: &[ProcessId],
+        now: Duration,
+    ) -> Option<std::fs::File> {
+        let known = self.files.get(&key);
+        let known = known.and_then(|known| known.open(key, doors));
+        let fresh = |made: Duration| now.saturating_sub(made) < LIST_AGAIN;
+        if known.is_some() || self.made.is_some_and(fresh) {
+            return known;
         }
-    };
-    // A number or an address may mean another file by now.
-    opened.filter(|file| FileStat::of(file).is_ok_and(|stat| is_it(&stat)))
+        self.made = Some(now);
+        self.files.clear();
+        for id in members {
+            self.add(doors, *id);
+        }
+        self.files.get(&key)?.open(key, doors)
+    }
+
+    fn add(&mut self, doors: &Doors, id: ProcessId) {
+        let Some(process) = doors.same_process(id) else {
+            return;
+        };
+        for mapped in process.read_mappings().unwrap_or_default() {
+            self.files
+                .entry(mapped.file)
+                .or_insert(Where::Mapped(id, mapped));
+        }
+        // Before a mapping, which takes more rights to open.
+        for number in process.descriptors(DESCRIPTORS_MAX).unwrap_or_default() {
+            let Ok(stat) = process.descriptor(number) else {
+                continue;
+            };
+            let key = (stat.id.device, stat.id.inode);
+            if is_file(&stat, key) {
+                self.files.insert(key, Where::Descriptor(id, number));
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -317,22 +381,50 @@ mod tests {
         let doors = Doors::open(roots).unwrap();
         let (own, _) = doors.process(std::process::id() as i32).unwrap();
         let key = (stat.id.device, stat.id.inode);
-        let found = find(key, &doors, own).unwrap();
+        let find = |key| {
+            let mut list = List::default();
+            list.find(key, &doors, &[own], Duration::ZERO)
+        };
+        let found = find(key).unwrap();
         assert_eq!(FileStat::of(&found).unwrap(), stat);
         drop((file, found));
         // A test beside this one may be looking through this process's descriptors.
         let deadline = std::time::Instant::now() + Duration::from_secs(10);
-        while find(key, &doors, own).is_some() {
+        while find(key).is_some() {
             assert!(std::time::Instant::now() < deadline);
         }
         // The program itself is only mapped.
         let (program, _) = doors.process(own.pid).unwrap().1.program().unwrap();
         let key = (program.id.device, program.id.inode);
-        let found = find(key, &doors, own);
+        let found = find(key);
         if !rustix::process::geteuid().is_root() {
             eprintln!("SKIPPED: opening what is mapped takes root");
             return;
         }
         assert_eq!(FileStat::of(found.unwrap()).unwrap(), program);
+    }
+
+    #[test]
+    fn a_file_that_is_opened_later_is_found_when_the_list_is_made_again() {
+        let temp = tempfile::tempdir().unwrap();
+        let roots = Roots {
+            cgroup: Some(temp.path().to_owned()),
+            ..Roots::default()
+        };
+        let doors = Doors::open(roots).unwrap();
+        let (own, _) = doors.process(std::process::id() as i32).unwrap();
+        let mut list = List::default();
+        assert!(list.find((0, 0), &doors, &[own], Duration::ZERO).is_none());
+        let path = temp.path().join("later");
+        std::fs::write(&path, "text").unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        let stat = FileStat::of(&file).unwrap();
+        let key = (stat.id.device, stat.id.inode);
+        let soon = LIST_AGAIN / 2;
+        assert!(list.find(key, &doors, &[own], soon).is_none());
+        let found = list.find(key, &doors, &[own], LIST_AGAIN).unwrap();
+        assert_eq!(FileStat::of(&found).unwrap(), stat);
+        // From then on it is known where it is.
+        assert!(list.find(key, &doors, &[own], LIST_AGAIN).is_some());
     }
 }

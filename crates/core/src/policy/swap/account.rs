@@ -108,6 +108,9 @@ pub fn of_kill(snapshot: &Snapshot, chosen: AppKey, level: Level, why: &str) -> 
 /// Why a candidate was not the one, or not yet.
 fn after(candidate: &Candidate, level: Level) -> String {
     let cheap = candidate.class == Class::Disposable && !candidate.in_use;
+    if level == Level::Low && !candidate.leaks {
+        return "not while there is swap and reclaim keeps up".to_owned();
+    }
     if level < Level::Exhausted && !candidate.leaks && !cheap {
         return format!(
             "{}{}: not before nothing else is left",

@@ -129,7 +129,7 @@ pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
 /// Which of `candidates` is killed now, given what each has allocated now (`held_now`, in bytes, by place)
 /// on a machine with `total` bytes. Allocates nothing.
 pub fn pick(candidates: &[Candidate], held_now: &[u64], level: Level, total: u64) -> Option<usize> {
-    if level < Level::Crowded {
+    if level < Level::Low {
         return None;
     }
     let grown = candidates
@@ -145,6 +145,7 @@ pub fn pick(candidates: &[Candidate], held_now: &[u64], level: Level, total: u64
     }
     let may = |candidate: &Candidate| match level {
         Level::Exhausted => true,
+        Level::Low => candidate.leaks,
         _ => candidate.leaks || (candidate.class == Class::Disposable && !candidate.in_use),
     };
     candidates.iter().position(may)

@@ -100,13 +100,19 @@ fn snapshot(specs: &[Spec], available: u64, swap: u64) -> Snapshot {
         apps.observe(all.collect(), S(at));
     }
     let mut shortage = Shortage::new(Thresholds::derive(256 * MIB, 0));
-    shortage.observe(Gauge {
-        at: S(1000),
+    let gauge = Gauge {
+        at: S(999),
         available: available * MIB,
         swap_free: swap * MIB,
         swap_total: 128 * MIB,
         ..Gauge::default()
-    });
+    };
+    // Reclaim does not keep up.
+    let full = Duration::from_millis(500);
+    let at = S(1000);
+    for gauge in [gauge, Gauge { at, full, ..gauge }] {
+        shortage.observe(gauge);
+    }
     let mut snapshot = Snapshot {
         apps: apps.by_use().into_iter().cloned().collect(),
         shortage,
@@ -197,6 +203,7 @@ fn whoever_bursts_since_then_goes_first() {
     let all = candidates(&snapshot(&apps, 5, 100));
     let held = [20 * MIB, 60 * MIB];
     assert_eq!(pick(&all, &held, Level::Kill, 256 * MIB), Some(1));
+    assert_eq!(pick(&all, &held, Level::Low, 256 * MIB), Some(1));
     assert_eq!(pick(&all, &held, Level::Swap, 256 * MIB), None);
 }
 
@@ -465,11 +472,11 @@ proptest! {
     fn nobody_is_killed_above_the_order(
         specs in prop::collection::vec(spec(), 0..24),
         bursts in prop::collection::vec(0u64..30, 24),
-        level in 0usize..5,
+        level in 0usize..6,
     ) {
         let machine = snapshot(&specs, 5, 1);
-        use Level::{Crowded, Exhausted, Kill, Plenty, Swap};
-        let level = [Plenty, Swap, Crowded, Kill, Exhausted][level];
+        use Level::{Crowded, Exhausted, Kill, Low, Plenty, Swap};
+        let level = [Plenty, Swap, Low, Crowded, Kill, Exhausted][level];
         let all = candidates(&machine);
         for pair in all.windows(2) {
             let (a, b) = (pair[0], pair[1]);
@@ -481,7 +488,7 @@ proptest! {
         let held: Vec<u64> = all.iter().zip(&bursts).map(|(one, mib)| one.held + mib * MIB).collect();
         let picked = pick(&all, &held, level, 256 * MIB);
         prop_assert_eq!(picked, pick(&candidates(&machine), &held, level, 256 * MIB));
-        if level < Level::Crowded {
+        if level < Level::Low {
             prop_assert_eq!(picked, None);
         }
         if let Some(place) = picked {
