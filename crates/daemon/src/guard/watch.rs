@@ -23,7 +23,7 @@ const HARDLY: Duration = Duration::from_secs(60);
 
 /// And while less is left than the threshold, but reclaim keeps up: to look at all who might take
 /// it costs the more the more they are.
-const LOW: Duration = Duration::from_millis(50);
+const LOW: Duration = Duration::from_millis(100);
 
 /// The kernel tells of a stall within a tenth of the window; the first reclaim is one.
 const TOLD: Duration = Duration::from_millis(50);

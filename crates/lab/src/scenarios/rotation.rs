@@ -234,14 +234,14 @@ impl Scenario for Real {
 
     fn tasks(&self, _variant: &Variant, _arm: ArmOn) -> Vec<Task> {
         let work = Parameters {
-            rounds: 3,
+            rounds: 5,
             think_ms: 1_000,
         };
         vec![Task::new(TASK_REAL, Work::RotationReal(work))]
     }
 
     fn time_limit(&self, _variant: &Variant) -> Duration {
-        Duration::from_secs(900)
+        Duration::from_secs(1200)
     }
 
     fn repetitions(&self) -> u32 {
