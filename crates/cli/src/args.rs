@@ -150,7 +150,7 @@ pub enum Command {
 
     /// Print a line for everything that a shortage of memory leads to, as it happens.
     ///
-    /// How short memory is (plenty, swap, kill, exhausted) whenever that changes, who was squeezed,
+    /// How short memory is (plenty, swap, low, crowded, kill, exhausted) whenever that changes, who was squeezed,
     /// frozen, killed or brought back, and when the app in front itself takes memory without end.
     Listen,
 

@@ -21,9 +21,10 @@ const SELDOM: Duration = Duration::from_secs(1);
 /// And where any stall is told before memory is gone: a machine that rests is not woken.
 const HARDLY: Duration = Duration::from_secs(60);
 
-/// And while less is left than the threshold, but reclaim keeps up: to look at all who might take
-/// it costs the more the more they are.
+/// And while less has been left than the threshold for so long, but reclaim keeps up: to look at all
+/// who might take it costs the more the more they are.
 const LOW: Duration = Duration::from_millis(100);
+const LOW_FOR: Duration = Duration::from_secs(1);
 
 /// The kernel tells of a stall within a tenth of the window; the first reclaim is one.
 const TOLD: Duration = Duration::from_millis(50);
@@ -146,9 +147,10 @@ impl Watch {
             Some((candidate, target, gauge)) => self.kill(candidate, &target, gauge),
             None => self.before = at,
         }
+        let since = self.shared.state().shortage.since();
         match level {
-            // Whether reclaim keeps up shows after longer than that.
-            Level::Low => LOW,
+            Level::Low if at.saturating_sub(since) >= LOW_FOR => LOW,
+            Level::Low => OFTEN,
             // Nothing runs out: whoever may be closed then can wait.
             level if level < Level::Kill => {
                 patience(available.saturating_sub(thresholds.kill), memory.total)

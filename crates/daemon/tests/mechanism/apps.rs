@@ -211,7 +211,17 @@ fn a_disposable_app_is_kept_out_of_swap_although_it_was_never_in_front() {
     daemon.until("memory.swap.max", |_| {
         machine.read("cgroup/u/app-news-1.scope/memory.swap.max") == "0"
     });
-    assert_eq!(app(&mut daemon, news.pid).class, Class::Disposable);
+    // The limit is there before the app is known.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let known = loop {
+        let all = apps(&mut daemon);
+        let known = all.into_iter().find(|app| app.app.pid == Some(news.pid));
+        if known.is_some() || Instant::now() > deadline {
+            break known;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(known.map(|app| app.class), Some(Class::Disposable));
     daemon.stop();
     assert_eq!(
         machine.read("cgroup/u/app-news-1.scope/memory.swap.max"),
