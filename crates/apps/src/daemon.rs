@@ -294,10 +294,16 @@ impl Line {
             .with_context(|| format!("limelightd does not listen; it wrote:\n{}", log_tail()))
     }
 
-    /// Waits for the answer to a request, and insists on success.
-    pub fn hear(&mut self, request: &str) -> Result<()> {
+    /// Waits for the answer to a request, whatever it is.
+    pub fn answer(&mut self) -> Result<String> {
         let mut answer = String::new();
         self.answers.read_line(&mut answer)?;
+        Ok(answer)
+    }
+
+    /// Waits for the answer to a request, and insists on success.
+    pub fn hear(&mut self, request: &str) -> Result<()> {
+        let answer = self.answer()?;
         if !answer.contains(r#""result":"ok""#) {
             bail!("limelightd answered {answer:?} to {request}");
         }
@@ -309,8 +315,7 @@ impl Line {
 pub fn history() -> Result<Vec<HistoryEntry>> {
     let mut line = Line::connect()?;
     line.stream.write_all(b"{\"op\":\"history\"}\n")?;
-    let mut answer = String::new();
-    line.answers.read_line(&mut answer)?;
+    let answer = line.answer()?;
     match serde_json::from_str(&answer) {
         Ok(Response::History { entries }) => Ok(entries),
         _ => bail!("limelightd answered {answer:?} to a request for its history"),

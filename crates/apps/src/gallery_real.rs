@@ -197,7 +197,7 @@ fn log_path(program: &str) -> String {
 }
 
 /// A program of the root file system, in it.
-fn start(cgroup: Option<&Cgroup>, program: &str, arguments: &[&str]) -> Result<Process> {
+pub(crate) fn start(cgroup: Option<&Cgroup>, program: &str, arguments: &[&str]) -> Result<Process> {
     let root = std::ffi::CString::new(ROOTFS)?;
     let log = File::create(log_path(program))?;
     let mut command = Command::new(program);
@@ -264,7 +264,7 @@ fn prepare_arm(arm: Arm, session: &Session) -> Result<Option<(Daemon, Process)>>
 pub(crate) fn start_agent() -> Result<Process> {
     let mut command = Command::new("/bin/limelight-agent");
     command
-        .args(["--display", DISPLAY])
+        .args(["--stay", "--display", DISPLAY])
         .stdin(Stdio::null())
         .stdout(Stdio::null());
     Start::PLAIN.program(command, "limelight-agent")

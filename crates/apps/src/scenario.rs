@@ -392,14 +392,17 @@ pub struct Soak {
 
 /// Parameters of `chaos`.
 ///
-/// Values: `trouble_*`, how often each happened, 0 where the kernel does not know it; the rest are
-/// checks.
+/// Values: `trouble_*`, how often each happened, 0 where the machine does not know it; the rest are
+/// checks. With a root file system the focus is moved in windows of its X server, of which
+/// limelight-agent tells the daemon; both die too.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Chaos {
     /// Troubles; each comes once before any comes again.
     pub steps: u32,
     /// Seed of their order.
     pub seed: u64,
+    /// Whether the machine sleeps; it must be able to.
+    pub sleep: bool,
 }
 
 /// A program that wants a processor.

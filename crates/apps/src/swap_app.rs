@@ -12,6 +12,7 @@ use crate::cgroup::Cgroup;
 use crate::memory::{major_faults, now_ns, Mapping, MIB};
 use crate::process::{Conversation, Start};
 use crate::random::Random;
+use crate::x11::show_window;
 
 /// What an app's class is called in the name of its cgroup, and in the daemon's configuration.
 pub const KEEP: &str = "keep";
@@ -47,15 +48,23 @@ pub struct Touched {
     pub major_faults: u64,
 }
 
-/// The app's process: `touch` looks at everything, `leak` takes memory until somebody stops it.
+/// The app's process: `touch` looks at everything, `leak` takes memory until somebody stops it,
+/// `show DISPLAY` opens a window.
 pub fn app(spec: &Spec) -> Result<()> {
     let mut random = Random::new(spec.seed);
     let mut heap = Mapping::anonymous(spec.mib as usize * MIB)?;
     for page in 0..heap.pages() {
         heap.fill_page(page, &mut random);
     }
+    let mut window = None;
     for line in io::stdin().lock().lines() {
-        match line?.as_str() {
+        let line = line?;
+        if let Some(display) = line.strip_prefix("show ") {
+            let (_, id) = window.insert(show_window(display)?);
+            println!("{id}");
+            continue;
+        }
+        match line.as_str() {
             "touch" => {
                 let (start_ns, faults) = (now_ns(), major_faults());
                 for page in 0..heap.pages() {
@@ -122,6 +131,11 @@ impl App {
     /// Whether it runs.
     pub fn alive(&mut self) -> bool {
         self.talk.process.alive()
+    }
+
+    /// Has it open a window, and close the one before.
+    pub fn show(&mut self, display: &str) -> Result<u32> {
+        self.talk.ask(&format!("show {display}"))
     }
 
     /// Its cgroup.

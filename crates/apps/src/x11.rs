@@ -60,6 +60,32 @@ pub(crate) fn connect(display: &str) -> Result<(RustConnection, usize)> {
     }
 }
 
+/// Shows a window that stays as long as the connection, of which the caller is the owner.
+pub(crate) fn show_window(display: &str) -> Result<(RustConnection, Window)> {
+    let (connection, screen) = connect(display)?;
+    let root = connection.setup().roots[screen].root;
+    let window = connection.generate_id()?;
+    let (size, like_parent) = (64, x11rb::COPY_FROM_PARENT);
+    let attributes = CreateWindowAux::new();
+    connection
+        .create_window(
+            x11rb::COPY_DEPTH_FROM_PARENT,
+            window,
+            root,
+            0,
+            0,
+            size,
+            size,
+            0,
+            WindowClass::INPUT_OUTPUT,
+            like_parent,
+            &attributes,
+        )?
+        .check()?;
+    connection.map_window(window)?.check()?;
+    Ok((connection, window))
+}
+
 /// A connection to the display, and the window that the user looks at.
 pub struct User {
     connection: RustConnection,

@@ -9,9 +9,10 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
+use limelight_sys::device::DEVICE_PATH;
 
-use super::world::{soon, World, RUN, STATE};
-use crate::daemon::{LIMELIGHTD, LOG};
+use super::world::{soon, World, NO_FOCUS, RUN, STATE};
+use crate::daemon::{Line, LIMELIGHTD, LOG};
 use crate::init::SLEPT;
 use crate::machine::remount;
 use crate::process::run;
@@ -38,10 +39,13 @@ pub enum Trouble {
     Killed,
     /// The same, and the service's stop hook before there is a successor.
     KilledForGood,
-    /// The same while nothing below /sys can be written to: its successor refuses to start.
+    /// The same while nothing below /sys can be written to: its successor refuses to start, or puts
+    /// things back later where it has the device.
     KilledReadOnly,
-    /// `kill -9` of a session agent that holds a claim.
+    /// `kill -9` of the session's agent, or of whoever holds a claim as one.
     AgentKilled,
+    /// `kill -9` of the session's X server.
+    ServerKilled,
     /// The app in front dies and its cgroup goes, and another of that name comes.
     GroupGone,
     /// No descriptor is left to the daemon.
@@ -65,19 +69,20 @@ pub enum Trouble {
 /// What ending a trouble needs to know.
 pub enum State {
     Nothing,
-    /// Lines in the daemon's log, and its bound of descriptors.
-    Descriptors(usize, libc::rlimit),
+    /// Lines in the daemon's log, its bound of descriptors, and a connection from before.
+    Descriptors(usize, libc::rlimit, Line),
     /// The agent's connection.
     Agent(UnixStream),
 }
 
 impl Trouble {
     /// All of them.
-    pub const ALL: [Trouble; 13] = [
+    pub const ALL: [Trouble; 14] = [
         Trouble::Killed,
         Trouble::KilledForGood,
         Trouble::KilledReadOnly,
         Trouble::AgentKilled,
+        Trouble::ServerKilled,
         Trouble::GroupGone,
         Trouble::NoDescriptors,
         Trouble::ReadOnly,
@@ -96,6 +101,7 @@ impl Trouble {
             Trouble::KilledForGood => "killed_for_good",
             Trouble::KilledReadOnly => "killed_read_only",
             Trouble::AgentKilled => "agent_killed",
+            Trouble::ServerKilled => "server_killed",
             Trouble::GroupGone => "group_gone",
             Trouble::NoDescriptors => "no_descriptors",
             Trouble::ReadOnly => "read_only",
@@ -106,13 +112,6 @@ impl Trouble {
             Trouble::Stopped => "stopped",
             Trouble::Suspended => "suspended",
         }
-    }
-
-    /// Whether this kernel knows it.
-    pub fn is_possible(self) -> bool {
-        self != Trouble::Suspended
-            || Path::new(RTC).exists()
-                && fs::read_to_string(DEPTH).is_ok_and(|depths| depths.contains("deep"))
     }
 
     /// Breaks it.
@@ -130,27 +129,45 @@ impl Trouble {
             Trouble::KilledReadOnly => {
                 set_writable(false)?;
                 world.kill()?;
+                // Through the device something can still be done.
+                if Path::new(DEVICE_PATH).exists() {
+                    world.succeed()?;
+                    return Ok(State::Nothing);
+                }
                 // It has to leave what it cannot put back to the one after it.
                 let (code, text) = run(LIMELIGHTD, &[])?;
                 if code != NO_PERMISSION || !text.contains("not writable") {
                     world.note(self, format!("limelightd ends with {code}: {text}"));
                 }
             }
-            Trouble::AgentKilled => return agent(world),
+            Trouble::AgentKilled => match &mut world.session {
+                None => return agent(world),
+                Some(session) => {
+                    session.kill_agent()?;
+                    // Nobody tells of another app, and the one in front is so for a moment only.
+                    world.check_nothing_left_by_and_by(self)?;
+                }
+            },
+            Trouble::ServerKilled => {
+                world.session()?.kill_server()?;
+                world.check_nothing_left_by_and_by(self)?;
+            }
             Trouble::GroupGone => {
                 let app = world.apps.remove(0);
                 let cgroup = app.cgroup().clone();
-                let pid = app.pid();
-                world.ask(&format!(
-                    r#"{{"op":"focus","target":{{"pid":{pid}}},"source":"chaos"}}"#
-                ));
+                world.focus(Some((0, app.pid())))?;
                 drop(app);
                 if !soon(|| cgroup.remove().is_ok()) {
                     bail!("{} cannot be removed", cgroup.path().display());
                 }
                 world.start_app(0)?;
+                world.show()?;
             }
             Trouble::NoDescriptors => {
+                let mut line = Line::connect()?;
+                // It is accepted once it is answered.
+                line.send(r#"{"op":"status"}"#)?;
+                line.answer()?;
                 let pid = world.running()?.pid();
                 let numbers = fs::read_dir(format!("/proc/{pid}/fd"))?;
                 let numbers = numbers.filter_map(|entry| {
@@ -163,7 +180,7 @@ impl Trouble {
                 });
                 let bound = numbers.max().unwrap_or(0) + 1;
                 let before = limit_descriptors(pid, bound)?;
-                return Ok(State::Descriptors(lines(), before));
+                return Ok(State::Descriptors(lines(), before, line));
             }
             Trouble::ReadOnly => set_writable(false)?,
             Trouble::FullRun => fill(RUN)?,
@@ -192,17 +209,32 @@ impl Trouble {
             (Trouble::ReadOnly, _) => set_writable(true)?,
             (Trouble::KilledReadOnly, _) => {
                 set_writable(true)?;
-                world.succeed()?;
+                match world.daemon {
+                    None => world.succeed()?,
+                    Some(_) => {
+                        world.focus_nobody()?;
+                        world.check_nothing_left_by_and_by(self)?;
+                    }
+                }
             }
             (Trouble::FullRun, _) => empty(RUN)?,
             (Trouble::FullState, _) => empty(STATE)?,
             (Trouble::ClockBack, _) => jump(JUMP)?,
             (Trouble::ClockAhead, _) => jump(-JUMP)?,
-            (_, State::Descriptors(before, limit)) => {
+            (Trouble::AgentKilled, State::Nothing) => world.session()?.start_agent()?,
+            (Trouble::ServerKilled, _) => {
+                world.session()?.start_server()?;
+                world.show()?;
+            }
+            (_, State::Descriptors(before, limit, mut line)) => {
+                world.focus_nobody()?;
+                line.tell(NO_FOCUS)?;
                 // Long enough to see whether it waits or goes round and round.
                 sleep(MOMENT);
                 let pid = world.running()?.pid();
                 limit_descriptors(pid, limit.rlim_cur)?;
+                // What could not be put back without one is put back now that there are some.
+                world.check_nothing_left_by_and_by(self)?;
                 let said = lines() - before;
                 if said > LINES_MAX {
                     world.note(self, format!("limelightd wrote {said} lines about it"));
@@ -217,7 +249,7 @@ impl Trouble {
 
 /// A session agent with a claim on the first app, which nobody outranks.
 fn agent(world: &World) -> Result<State> {
-    world.ask(r#"{"op":"focus","target":"none","source":"chaos"}"#);
+    world.ask(NO_FOCUS);
     let mut stream = UnixStream::connect(Path::new(RUN).join("control.sock"))?;
     let pid = world.apps[0].pid();
     let claim =

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, Context, Result};
 use limelight_core::control::{Response, Status};
 
+use super::session::Session;
 use super::trouble::{set_writable, Trouble};
 use crate::daemon::{log_tail, write_config, Before, Daemon, LOG};
 use crate::machine::{mount, unmount};
@@ -25,6 +26,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The daemon's directories, on file systems of their own that can be filled.
 pub const RUN: &str = "/run/limelight";
 pub const STATE: &str = "/var/lib/limelight";
+/// Nobody is in front.
+pub const NO_FOCUS: &str = r#"{"op":"focus","target":"none","source":"chaos"}"#;
+/// With a session, how long a claim of no app takes to count.
+const GAP_MS: u32 = 200;
 
 /// The machine under trouble.
 pub struct World {
@@ -33,29 +38,35 @@ pub struct World {
     /// What the machine was before the first daemon, once that one is dead.
     pub before: Option<Before>,
     pub apps: Vec<App>,
+    /// Who moves the focus; without one the daemon is told of it.
+    pub session: Option<Session>,
     /// Names of apps are not used twice.
     started: u64,
     wrong: Vec<String>,
 }
 
 impl World {
-    /// Starts everything.
-    pub fn new() -> Result<World> {
+    /// Starts everything, with a session or without.
+    pub fn new(session: bool) -> Result<World> {
         for directory in [RUN, STATE] {
             mount("limelight", directory, "tmpfs", "size=256k,mode=755")?;
         }
         // Who may kill keeps files open for it, and nothing with such files can be made read-only.
-        write_config(&format!("{CLASSES}[swap]\nkill = false\n"))?;
+        write_config(&format!(
+            "{CLASSES}[swap]\nkill = false\n[topmost]\ngap_ms = {GAP_MS}\n"
+        ))?;
         let mut world = World {
             daemon: None,
             before: None,
             apps: Vec::new(),
+            session: session.then(Session::start).transpose()?,
             started: 0,
             wrong: Vec::new(),
         };
         for place in 0..APPS {
             world.start_app(place)?;
         }
+        world.show()?;
         world.daemon = Some(Daemon::start(&[])?);
         Ok(world)
     }
@@ -83,36 +94,68 @@ impl World {
         serde_json::from_str(&line).ok()
     }
 
-    fn focus(&self, pid: i32) -> Option<Response> {
-        self.ask(&format!(
-            r#"{{"op":"focus","target":{{"pid":{pid}}},"source":"chaos"}}"#
-        ))
+    /// Has the apps show their windows, where there is a session.
+    pub fn show(&mut self) -> Result<()> {
+        match &mut self.session {
+            Some(session) => session.show(&mut self.apps),
+            None => Ok(()),
+        }
+    }
+
+    /// The session that must be there.
+    pub fn session(&mut self) -> Result<&mut Session> {
+        self.session.as_mut().context("there is no session")
+    }
+
+    /// Gives the focus to an app, by its place and its process, or to none. What the daemon answers
+    /// if it is told.
+    pub fn focus(&self, app: Option<(usize, i32)>) -> Result<Option<Response>> {
+        if let Some(session) = &self.session {
+            session.focus(app.map(|(place, _)| place))?;
+            return Ok(None);
+        }
+        Ok(match app {
+            Some((_, pid)) => self.ask(&format!(
+                r#"{{"op":"focus","target":{{"pid":{pid}}},"source":"chaos"}}"#
+            )),
+            None => self.ask(NO_FOCUS),
+        })
+    }
+
+    /// Takes the focus from everybody.
+    pub fn focus_nobody(&self) -> Result<()> {
+        self.focus(None).map(|_| ())
     }
 
     /// Gives the focus to some app, or to none; the answer does not matter.
-    pub fn change_focus(&self, random: &mut Random) {
+    pub fn change_focus(&self, random: &mut Random) -> Result<()> {
         let place = random.below(APPS as u64 + 1) as usize;
-        match self.apps.get(place) {
-            Some(app) => self.focus(app.pid()),
-            None => self.ask(r#"{"op":"focus","target":"none","source":"chaos"}"#),
-        };
+        let app = self.apps.get(place).map(|app| (place, app.pid()));
+        self.focus(app).map(|_| ())
     }
 
     /// Gives the focus to some app: it has it then, and what belongs to that.
     pub fn settle(&mut self, trouble: Trouble, random: &mut Random) -> Result<()> {
         let place = random.below(APPS as u64) as usize;
         let pid = self.apps[place].pid();
-        let answer = self.focus(pid);
-        if !matches!(answer, Some(Response::Ok { .. })) {
+        let answer = self.focus(Some((place, pid)))?;
+        if self.session.is_none() && !matches!(answer, Some(Response::Ok { .. })) {
             self.note(trouble, format!("focus {pid} is answered {answer:?}"));
         }
         let topmost = |status: &Status| {
             let app = status.topmost.as_ref().map(|topmost| &topmost.app);
             app.and_then(|app| app.pid) == Some(pid)
         };
-        match self.ask(r#"{"op":"status"}"#) {
-            Some(Response::Status(status)) if topmost(&status) => {}
-            other => self.note(trouble, format!("{pid} is not topmost: {other:?}")),
+        let status = || self.ask(r#"{"op":"status"}"#);
+        let followed = || matches!(status(), Some(Response::Status(status)) if topmost(&status));
+        // Who is told knows at once; the agent tells by and by.
+        let known = match self.session {
+            None => followed(),
+            Some(_) => soon(followed),
+        };
+        if !known {
+            let status = status();
+            self.note(trouble, format!("{pid} is not topmost: {status:?}"));
         }
         // What could not be done in the middle of the trouble is tried again by and by.
         let group = self.apps[place].cgroup().path().to_owned();
@@ -129,7 +172,20 @@ impl World {
 
     /// Takes the focus from everybody: nothing is left of it.
     pub fn check_nothing_left(&mut self, trouble: Trouble) -> Result<()> {
-        self.ask(r#"{"op":"focus","target":"none","source":"chaos"}"#);
+        self.focus_nobody()?;
+        match self.session.is_some() && self.daemon.is_some() {
+            true => self.check_nothing_left_by_and_by(trouble),
+            false => self.check_now(trouble),
+        }
+    }
+
+    /// Nothing is left of a focus that nobody has any more, once that is known.
+    pub fn check_nothing_left_by_and_by(&mut self, trouble: Trouble) -> Result<()> {
+        soon(|| self.left().is_ok_and(|left| left.is_empty()));
+        self.check_now(trouble)
+    }
+
+    fn check_now(&mut self, trouble: Trouble) -> Result<()> {
         let left = self.left()?;
         if !left.is_empty() {
             let log = log_tail();
@@ -149,8 +205,9 @@ impl World {
             (None, None) => bail!("no daemon has run"),
         };
         let mut left = before.changes()?;
-        for app in &self.apps {
-            let pid = app.pid();
+        let apps = self.apps.iter().map(App::pid);
+        let session = self.session.iter().flat_map(Session::pids);
+        for pid in apps.chain(session) {
             let adjusted = adjustment(pid)?;
             let nice = nice(pid)?;
             if adjusted != 0 || nice != 0 {

@@ -55,7 +55,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &storm::Storm,
         &package::PLAIN,
         &soak::ShortSoak,
-        &chaos::Short,
+        &chaos::SHORT,
         &gallery_synthetic::FAST,
         &gallery_synthetic::THINKING,
         &gallery_synthetic::EXACT,
@@ -79,7 +79,9 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &package::DESKTOP,
         &overhead::Overhead,
         &soak::Soak,
-        &chaos::Long,
+        &chaos::SESSION,
+        &chaos::SLEEP,
+        &chaos::LONG,
         &swap_soak::SwapSoak,
     ]
 }
