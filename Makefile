@@ -21,7 +21,7 @@ SYSTEM_LIB ?= /usr/lib
 PROGRAMS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench soak fuzz dma report kernel series static build install dist deb kernel-deb lab-deb lint clean deps
+.PHONY: help demo test bench soak fuzz dma report kernel series static android aarch build install dist deb kernel-deb lab-deb lint clean deps
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -61,6 +61,18 @@ static: deps ## Build static programs into target/lab/bin
 	for program in $(STATIC_PROGRAMS); do \
 	    install -C "$(CARGO_TARGET_DIR)/$$triple/static/$$program" target/lab/bin/ || exit 1; \
 	done
+
+android: deps ## Build static programs for 64-bit ARM into target/lab/bin-aarch64 (rustup target add aarch64-unknown-linux-musl)
+	@CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld RUSTFLAGS='-C target-feature=+crt-static' \
+	$(CARGO) build --locked --profile static --target aarch64-unknown-linux-musl \
+	    $(addprefix --package ,$(STATIC_PACKAGES)) && \
+	mkdir -p target/lab/bin-aarch64 && \
+	for program in $(STATIC_PROGRAMS); do \
+	    install -C "$(CARGO_TARGET_DIR)/aarch64-unknown-linux-musl/static/$$program" target/lab/bin-aarch64/ || exit 1; \
+	done
+
+aarch: android ## Run what `make android` builds on an emulated 64-bit ARM machine (qemu-system-arm)
+	@$(LAB) aarch64
 
 build: ## Build the programs and the library that `make install` installs
 	@$(CARGO) build --locked --release $(addprefix --package ,$(INSTALLED_PACKAGES))

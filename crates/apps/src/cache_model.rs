@@ -2,6 +2,7 @@
 //! What a guest program tells the lab's cache model (`crates/lab/plugins/cache_model.c`), and the
 //! access patterns by which the model is tested: their misses are known.
 
+#[cfg(target_arch = "x86_64")]
 use std::arch::asm;
 
 use anyhow::{bail, Context, Result};
@@ -11,6 +12,7 @@ use crate::memory::{Mapping, MIB, PAGE};
 use crate::scenario::CachePattern;
 
 /// Displacement of the load that the model takes for a word to it.
+#[cfg(target_arch = "x86_64")]
 const MARK: usize = 0x6c69_6d65;
 /// Operations; an argument is below 256.
 const ROLE: usize = 1;
@@ -32,6 +34,7 @@ struct Page([u8; PAGE]);
 static PAGE_OF_WORDS: Page = Page([1; PAGE]);
 
 /// Says something to the model. Without one it is a load of a byte.
+#[cfg(target_arch = "x86_64")]
 fn say(operation: usize, argument: usize) {
     let word = operation << 8 | argument & 0xff;
     let address = std::ptr::addr_of!(PAGE_OF_WORDS.0[word]) as usize;
@@ -44,6 +47,13 @@ fn say(operation: usize, argument: usize) {
             options(nostack, readonly, preserves_flags)
         );
     }
+}
+
+/// There is no model of another processor, so nobody listens.
+#[cfg(not(target_arch = "x86_64"))]
+fn say(operation: usize, argument: usize) {
+    let word = operation << 8 | argument & 0xff;
+    std::hint::black_box(PAGE_OF_WORDS.0[word]);
 }
 
 /// What this task does from now on counts for `role`; threads that it starts count for nobody. Safe

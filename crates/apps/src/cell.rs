@@ -8,11 +8,11 @@ use crate::plan::{Arm, Record};
 use crate::record::{write, Reporter};
 use crate::scenario::Work;
 use crate::{
-    boost, boost_rules, cache_model, cgroup, chaos, class_rules, cold_start, daemon_killed,
-    focus_move, gallery, gallery_real, kill_latency, leak, machine, overhead, package, premap,
-    premap_rules, prezero, prezero_engines, prezero_rules, process, readahead_rules, reading,
-    rotation, self_hog, soak, startup, storm, swap_soak, window_cost, window_oracle,
-    window_sources, windows,
+    android, boost, boost_rules, cache_model, cgroup, chaos, class_rules, cold_start,
+    daemon_killed, focus_move, gallery, gallery_real, kill_latency, leak, machine, overhead,
+    package, premap, premap_rules, prezero, prezero_engines, prezero_rules, process,
+    readahead_rules, reading, rotation, self_hog, soak, startup, storm, swap_soak, window_cost,
+    window_oracle, window_sources, windows,
 };
 
 /// What every scenario gets.
@@ -70,6 +70,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::ColdStart(work) => cold_start::run(stage, &work),
         Work::Boost(work) => boost::run(stage, &work),
         Work::BoostRules => boost_rules::run(stage),
+        Work::AndroidRules => android::run(stage),
         Work::ClassRules => class_rules::run(stage),
         Work::ReadaheadRules => readahead_rules::run(stage),
         Work::Reading(work) => reading::run(stage, &work),

@@ -284,7 +284,7 @@ fn block_sigchld() {
 
 fn await_sigchld(limit: Duration) {
     let time = libc::timespec {
-        tv_sec: limit.as_secs() as libc::time_t,
+        tv_sec: limit.as_secs() as _,
         tv_nsec: limit.subsec_nanos().into(),
     };
     // SAFETY: set and time are valid.

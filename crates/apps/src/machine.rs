@@ -24,6 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where the data disk is mounted.
 const DATA: &str = "/data";
+/// Where Android mounts the cpusets of cgroup v1.
+pub const CPUSET: &str = "/dev/cpuset";
 /// Where the Debian root file system is mounted.
 pub const ROOTFS: &str = "/rootfs";
 /// Device of exact mode's files, and the one that forgets what is written to it.
@@ -70,6 +72,16 @@ pub fn mount_kernel_file_systems() -> Result<()> {
 /// Brings the machine into the plan's state, modules first; returns the memory that nobody else gets.
 pub fn set_up(machine: &Machine) -> Result<Option<Mapping>> {
     load_modules(machine)?;
+    if machine.cgroup_v1 {
+        for (target, options) in [
+            ("/dev/memcg", "memory"),
+            (CPUSET, "cpuset,noprefix"),
+            ("/dev/cpuctl", "cpu"),
+            ("/dev/blkio", "blkio"),
+        ] {
+            mount("none", target, "cgroup", options)?;
+        }
+    }
     if !Path::new("/sys/kernel/config/nullb").is_dir() && Path::new("/sys/kernel/config").is_dir() {
         // configfs was a module until a moment ago.
         let _ = mount("configfs", "/sys/kernel/config", "configfs", "");

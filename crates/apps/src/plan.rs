@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The contract between the lab on the host and PID 1 in the guest: the lab writes a [`Plan`] to
 //! `/plan.json` of the initramfs, the guest answers with one [`Record`] a line on its second
-//! serial port (`/dev/ttyS1`), the last of which is [`Record::Done`].
+//! serial port ([`crate::record::PORT`]), the last of which is [`Record::Done`].
 
 use std::collections::BTreeMap;
 
@@ -51,6 +51,9 @@ pub struct Machine {
     /// and [`Flash::SWAP`].
     #[serde(default)]
     pub flash: Option<Flash>,
+    /// Memory, processors, cpusets and disks are cgroup v1's, mounted where Android mounts them.
+    #[serde(default)]
+    pub cgroup_v1: bool,
     /// Disks that are read for their zeroes, e.g. `/dev/vdb` and `/dev/nvme0n1`.
     #[serde(default)]
     pub zero_disks: Vec<String>,

@@ -105,8 +105,8 @@ pub fn app() -> Result<()> {
             Case::Locked => locked()?,
             Case::Userfault => userfault()?,
             Case::Fork => fork()?,
-            Case::DataLimit => limit(libc::RLIMIT_DATA)?,
-            Case::SpaceLimit => limit(libc::RLIMIT_AS)?,
+            Case::DataLimit => limit("VmData:")?,
+            Case::SpaceLimit => limit("VmSize:")?,
             Case::MemoryMax => memory_max()?,
         };
         println!("{}", serde_json::to_string(&answer)?);
@@ -407,13 +407,12 @@ fn fork() -> Result<Seen> {
     )
 }
 
-/// Room for 64 pages under a limit, 64 of them mapped and used, and no more to be had.
-fn limit(resource: libc::__rlimit_resource_t) -> Result<Seen> {
-    // Each as the limit counts it: the data without the stack.
-    let name = if resource == libc::RLIMIT_AS {
-        "VmSize:"
-    } else {
-        "VmData:"
+/// Room for 64 pages under a limit, 64 of them mapped and used, and no more to be had. The limit is
+/// named by what it counts in `/proc/PID/status`: all mappings, or the data without the stack.
+fn limit(name: &str) -> Result<Seen> {
+    let resource = match name {
+        "VmSize:" => libc::RLIMIT_AS,
+        _ => libc::RLIMIT_DATA,
     };
     let status = fs::read_to_string("/proc/self/status")?;
     let used: u64 = status

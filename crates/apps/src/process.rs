@@ -201,14 +201,8 @@ impl Process {
 
     /// Lets it run before everything of the ordinary scheduling class.
     pub fn make_realtime(&self) -> Result<()> {
-        let parameters = libc::sched_param { sched_priority: 1 };
-        // SAFETY: `parameters` is valid, and the pid is our child's.
-        if unsafe { libc::sched_setscheduler(self.pid(), libc::SCHED_FIFO, &parameters) } != 0 {
-            return Err(std::io::Error::last_os_error()).with_context(|| {
-                format!("cannot schedule {} (pid {}) first", self.name, self.pid())
-            });
-        }
-        Ok(())
+        set_policy(self.pid(), libc::SCHED_FIFO, 1)
+            .with_context(|| format!("cannot schedule {} (pid {}) first", self.name, self.pid()))
     }
 
     /// Waits until it ends; its exit code, or 128 + signal.
@@ -276,6 +270,15 @@ impl Conversation {
     pub fn ask<T: DeserializeOwned>(&mut self, command: &str) -> Result<T> {
         self.say(command)?;
         self.hear()
+    }
+}
+
+/// Sets a task's scheduling policy and priority; 0 is the calling one. musl has no function for it.
+pub fn set_policy(pid: i32, policy: i32, priority: i32) -> Result<()> {
+    // SAFETY: the kernel reads one int there (struct sched_param of linux/sched/types.h).
+    match unsafe { libc::syscall(libc::SYS_sched_setscheduler, pid, policy, &priority) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()).context("sched_setscheduler failed"),
     }
 }
 

@@ -10,8 +10,12 @@ use anyhow::{Context, Result};
 
 use crate::plan::Record;
 
-/// The port that carries records; the first one is the console.
-pub const PORT: &str = "/dev/ttyS1";
+/// The port that carries records. On a PC the first one is the console; the console of an ARM machine
+/// has another driver.
+pub const PORT: &str = match cfg!(target_arch = "x86_64") {
+    true => "/dev/ttyS1",
+    false => "/dev/ttyS0",
+};
 
 /// Writes one record as one write, so that lines of two processes cannot mix.
 pub fn write(record: &Record) -> Result<()> {

@@ -35,6 +35,9 @@ pub enum Work {
     Boost(Boost),
     /// Boost's promises beside speed.
     BoostRules,
+    /// What is promised where the system is laid out as Android's, checked one by one; on a machine with
+    /// cgroup v1.
+    AndroidRules,
     /// What is promised about apps and their classes, checked one by one.
     ClassRules,
     /// What `readahead` promises, checked one by one.

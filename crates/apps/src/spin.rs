@@ -152,7 +152,7 @@ fn thread_cpu_ns() -> u64 {
 
 fn sleep_until(at_ns: u64) {
     let time = libc::timespec {
-        tv_sec: (at_ns / 1_000_000_000) as libc::time_t,
+        tv_sec: (at_ns / 1_000_000_000) as _,
         tv_nsec: (at_ns % 1_000_000_000) as libc::c_long,
     };
     // SAFETY: `time` is valid. An interrupted sleep is a short one, and nothing interrupts.

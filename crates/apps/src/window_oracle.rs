@@ -10,7 +10,7 @@ use anyhow::{bail, Context, Result};
 use crate::cell::Stage;
 use crate::daemon::{focus, Daemon};
 use crate::gallery_real;
-use crate::process::{Process, Start};
+use crate::process::{set_policy, Process, Start};
 use crate::scenario::{OracleDisplay, Spin, WindowOracle};
 use crate::window_sources::Desk;
 use crate::windows::{latency, start, Seen, PHOTOS, SPACE};
@@ -60,14 +60,7 @@ fn realtime(on: bool) -> Result<()> {
         true => (libc::SCHED_FIFO, 1),
         false => (libc::SCHED_OTHER, 0),
     };
-    let parameters = libc::sched_param {
-        sched_priority: priority,
-    };
-    // SAFETY: `parameters` is valid.
-    match unsafe { libc::sched_setscheduler(0, policy, &parameters) } {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()).context("cannot schedule the oracle first"),
-    }
+    set_policy(0, policy, priority).context("cannot schedule the oracle first")
 }
 
 /// The kernel's own stamps of the keyboard's event and of the frame's completion, as the app is told.

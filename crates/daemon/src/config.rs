@@ -80,6 +80,8 @@ pub struct Config {
     pub settings: Settings,
     /// `[sources] oom_score_adj`.
     pub oom_score_adj: OomScoreAdjSource,
+    /// `[sources] top_app`.
+    pub top_app: bool,
     /// `[sources] scan_interval_ms`.
     pub scan_interval: Duration,
     /// `[sources] evdev`.
@@ -106,6 +108,7 @@ impl Default for Config {
         Config {
             settings: Settings::default(),
             oom_score_adj: OomScoreAdjSource::default(),
+            top_app: true,
             scan_interval: Duration::from_millis(500),
             evdev: EvdevSource::default(),
             adopt: Adopt::default(),

@@ -125,6 +125,7 @@ fn every_key_reaches_the_configuration() {
         [sources]
         oom_score_adj = \"scan\"
         scan_interval_ms = 0x100
+        top_app = false
         evdev = \"on\"
         [protect]
         enabled = false
@@ -189,6 +190,7 @@ fn every_key_reaches_the_configuration() {
     assert_eq!(config.settings.topmost.gap, ms(3000));
     assert_eq!(config.oom_score_adj, OomScoreAdjSource::Scan);
     assert_eq!(config.scan_interval, ms(256));
+    assert!(!config.top_app);
     assert_eq!(config.evdev, EvdevSource::On);
     assert!(!config.settings.protect.enabled);
     assert_eq!(config.settings.protect.budget_percent, 40);

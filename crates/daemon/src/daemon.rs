@@ -11,6 +11,7 @@ use limelight_core::model::pressure::Pressure;
 use limelight_core::model::topmost::{Holder, Topmost};
 use limelight_core::model::{AppKey, ProcessId, Snapshot};
 use limelight_core::policy::Event;
+use limelight_sys::controllers::Lack;
 use limelight_sys::memory_lock::lock_memory;
 use limelight_sys::pidfd::Pidfd;
 use limelight_sys::sched::Cpu;
@@ -43,6 +44,7 @@ use crate::sources::new_units::NewUnits;
 use crate::sources::oom_score_adj::OomScoreAdj;
 use crate::sources::pressure::PressureSource;
 use crate::sources::sessions::Sessions;
+use crate::sources::top_app::TopApp;
 use crate::starting::Starting;
 use crate::swap_report::Rivals;
 use crate::undo::undo_all;
@@ -96,6 +98,7 @@ pub struct Daemon {
     pub(crate) control: ControlSource,
     pub(crate) pressure_source: PressureSource,
     pub(crate) oom_score_adj: OomScoreAdj,
+    pub(crate) top_app: TopApp,
     pub(crate) readahead: Readahead,
     pub(crate) surroundings: Surroundings,
     pub(crate) windows: ResponseWindows,
@@ -195,6 +198,7 @@ impl Daemon {
             config.scan_interval,
             now,
         );
+        let top_app = TopApp::start(&doors, config.top_app);
         let readahead = Readahead::start(
             &doors,
             &config.settings.readahead,
@@ -235,6 +239,7 @@ impl Daemon {
             control,
             pressure_source,
             oom_score_adj,
+            top_app,
             readahead,
             surroundings: Surroundings::default(),
             pressure: Pressure::default(),
@@ -270,6 +275,7 @@ impl Daemon {
             }
         }
         self.watch_oom_score_adj();
+        self.watch_top_app();
         self.watch_readahead();
         let once = EventFlags::IN | EventFlags::ONESHOT;
         let units = self.new_units.queue();
@@ -319,6 +325,15 @@ impl Daemon {
                 self.oom_score_adj.stop(&mut self.actuators.ledger);
             }
         }
+    }
+
+    fn watch_top_app(&mut self) {
+        let group = self.top_app.group();
+        let added = group.map(|group| self.reactor.add(group, Token::TopApp, EventFlags::IN));
+        if let Some(Err(error)) = added {
+            warn!("the cpuset of the app in front cannot be waited for: {error}");
+        }
+        self.look_at_top_app();
     }
 
     /// Runs until SIGTERM or SIGINT, and puts everything back.
@@ -450,8 +465,11 @@ impl Daemon {
             Token::Trace => {
                 let lowered: Vec<_> = self.actuators.lowered_scores().collect();
                 let fronts = self.oom_score_adj.take_traced(&self.doors, &lowered);
-                self.infer(fronts);
+                self.infer_by_score(fronts);
+                // Who is moved from one group to another gets another value too.
+                self.look_at_top_app();
             }
+            Token::TopApp => self.look_at_top_app(),
             Token::Front => self.check_front(),
             Token::Execs => {
                 let launched = self.readahead.take_execs(&self.doors, now());
@@ -502,12 +520,13 @@ impl Daemon {
         self.after(shift);
         let lowered: Vec<_> = self.actuators.lowered_scores().collect();
         let fronts = self.oom_score_adj.take_scanned(&self.doors, &lowered, at);
-        self.infer(fronts);
+        self.infer_by_score(fronts);
         if self.look_at_apps_if_due(at) {
             self.refresh_swap(Event::Tick);
         }
         if self.wants_ticks() && self.next_tick <= at {
             self.check_front();
+            self.look_at_top_app();
             self.refresh(Event::Tick);
             let context = Context {
                 doors: &self.doors,
@@ -545,6 +564,7 @@ impl Daemon {
                     || fresh.cold_start_directory != self.config.cold_start_directory;
                 let source = (fresh.oom_score_adj, fresh.scan_interval)
                     != (self.config.oom_score_adj, self.config.scan_interval);
+                let top_app = fresh.top_app != self.config.top_app;
                 self.config = Config {
                     device: self.config.device,
                     ..fresh
@@ -559,6 +579,11 @@ impl Daemon {
                 self.configure_swap();
                 if source {
                     self.restart_oom_score_adj();
+                }
+                if top_app {
+                    // Its queue leaves the epoll set with it.
+                    self.top_app = TopApp::start(&self.doors, self.config.top_app);
+                    self.watch_top_app();
                 }
                 if readahead {
                     self.restart_readahead();
@@ -657,7 +682,7 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// Refuses to start where nothing could ever act.
+/// Refuses to start where nothing may be changed, and says what cannot act.
 fn check_power(doors: &Doors, device: &DeviceDoor, dry_run: bool) -> Result<(), Failure> {
     if dry_run || device.device().is_some() {
         return Ok(());
@@ -667,10 +692,13 @@ fn check_power(doors: &Doors, device: &DeviceDoor, dry_run: bool) -> Result<(), 
         DeviceDoor::Unused(why) => why,
     };
     if !doors.has_memory_controller() {
-        return Err(Failure::Powerless(format!(
-            "{}: has no memory controller (cgroup_disable=memory, or cgroup v1 holds it: boot with cgroup_no_v1=all), and the device is not used: {why}",
-            doors.cgroups.mount_point().display()
-        )));
+        let lack = doors.proc.lack_of("memory").unwrap_or(Lack::Hidden);
+        warn!(
+            "{} has no memory controller, {lack}: no memory is reserved for the app in front, and no \
+             other app is squeezed; {}; and the device is not used: {why}",
+            doors.cgroups.mount_point().display(),
+            lack.cure()
+        );
     }
     let root = doors.cgroup_file("/", "cgroup.subtree_control");
     let writable = rustix::fs::access(root.as_str(), rustix::fs::Access::WRITE_OK);

@@ -33,6 +33,8 @@ pub struct Roots {
     pub device: PathBuf,
     /// Input devices.
     pub input: PathBuf,
+    /// Android's cpuset of the app in front.
+    pub top_app: PathBuf,
     /// logind's session files.
     pub sessions: PathBuf,
     /// logind's files of inhibitor locks.
@@ -55,6 +57,7 @@ impl Default for Roots {
             tracefs: None,
             device: DEVICE_PATH.into(),
             input: "/dev/input".into(),
+            top_app: "/dev/cpuset/top-app".into(),
             sessions: "/run/systemd/sessions".into(),
             inhibit: "/run/systemd/inhibit".into(),
             data: data_directories(),

@@ -15,7 +15,7 @@ Exit codes:
   11  another limelightd runs
   12  no cgroup v2 hierarchy is mounted
   13  no permission
-  14  nothing on this kernel can act, or what [kernel] device = \"require\" asks for is missing
+  14  what [kernel] device = \"require\" asks for is missing
   15  the runtime directory cannot be used
   16  something could not be put back (--restore), or the event loop failed";
 
@@ -45,8 +45,8 @@ pub enum Failure {
         /// What helps.
         cure: &'static str,
     },
-    /// Nothing can act.
-    #[error("nothing on this kernel can act: {0}")]
+    /// What must be there is not.
+    #[error("this kernel lacks what the configuration requires: {0}")]
     Powerless(String),
     /// The runtime directory.
     #[error("the runtime directory {} cannot be used: {why}: make it writable for this user, or choose another with --runtime-dir", path.display())]

@@ -31,32 +31,68 @@ const ROUNDS: usize = 3;
 
 impl Daemon {
     /// Processes whose `oom_score_adj` became 0, oldest first.
-    pub(crate) fn infer(&mut self, fronts: Vec<ProcessId>) {
+    pub(crate) fn infer_by_score(&mut self, fronts: Vec<ProcessId>) {
         for id in fronts {
-            if !self.topmost.hears_inferred() {
-                debug!("pid {} became 0, but a higher claim is in force", id.pid);
-                continue;
+            match self.top_app.speaks() {
+                true => debug!(
+                    "pid {} became 0, but {} counts",
+                    id.pid,
+                    self.top_app.detail()
+                ),
+                false => self.infer(id, "oom_score_adj"),
             }
-            // The kernel let the writer write, so this is the owner's claim.
-            let Some(uid) = self.doors.same_process(id).and_then(|p| p.owner_uid().ok()) else {
-                continue;
-            };
-            let others = self.topmost.held_by_other_user(uid);
-            let app = trust::may_speak(&self.doors, uid, others)
-                .and_then(|()| identify::app_of_pid(&self.doors, id.pid));
-            match app {
-                Ok(app) => {
-                    let app = trust::confine(&self.doors, uid, app);
-                    let claim = Claim {
-                        app: Some(app),
-                        source: "oom_score_adj".to_owned(),
-                        uid,
-                    };
-                    let shift = self.topmost.claim_inferred(claim, now());
-                    self.after(shift);
-                }
-                Err(refusal) => debug!("oom_score_adj of {} became 0: {}", id.pid, refusal.message),
+        }
+    }
+
+    /// Looks who is in the cpuset of the app in front.
+    pub(crate) fn look_at_top_app(&mut self) {
+        const SOURCE: &str = "top-app";
+        match self.top_app.look(&self.doors) {
+            Some(Some(id)) => self.infer(id, SOURCE),
+            Some(None) if self.topmost.hears_inferred() => {
+                let nobody = Claim {
+                    app: None,
+                    source: SOURCE.to_owned(),
+                    uid: 0,
+                };
+                let shift = self.topmost.claim_inferred(nobody, now());
+                self.after(shift);
             }
+            Some(None) | None => {}
+        }
+    }
+
+    /// The system has this process for the one in front.
+    fn infer(&mut self, id: ProcessId, source: &str) {
+        if !self.topmost.hears_inferred() {
+            debug!(
+                "pid {} is in front by {source}, but a higher claim is in force",
+                id.pid
+            );
+            return;
+        }
+        // The kernel let the writer write, so this is the owner's claim.
+        let Some(uid) = self.doors.same_process(id).and_then(|p| p.owner_uid().ok()) else {
+            return;
+        };
+        let others = self.topmost.held_by_other_user(uid);
+        let app = trust::may_speak(&self.doors, uid, others)
+            .and_then(|()| identify::app_of_pid(&self.doors, id.pid));
+        match app {
+            Ok(app) => {
+                let app = trust::confine(&self.doors, uid, app);
+                let claim = Claim {
+                    app: Some(app),
+                    source: source.to_owned(),
+                    uid,
+                };
+                let shift = self.topmost.claim_inferred(claim, now());
+                self.after(shift);
+            }
+            Err(refusal) => debug!(
+                "pid {} is in front by {source}: {}",
+                id.pid, refusal.message
+            ),
         }
     }
 

@@ -20,6 +20,8 @@ pub enum Token {
     Pressure,
     /// The `oom_score_adj` tracepoint.
     Trace,
+    /// Somebody was moved into Android's cpuset of the app in front.
+    TopApp,
     /// The claimed process of the app in front ended.
     Front,
     /// Files were executed, or read for the first time in a while.
@@ -69,6 +71,7 @@ impl Token {
             Token::Swapper => 13,
             Token::Units => 14,
             Token::Sessions => 15,
+            Token::TopApp => 16,
             Token::Client(id) => CLIENTS + id,
         }
     }
@@ -91,7 +94,8 @@ impl Token {
             13 => Token::Swapper,
             14 => Token::Units,
             15 => Token::Sessions,
-            16..CLIENTS => return None,
+            16 => Token::TopApp,
+            17..CLIENTS => return None,
             id => Token::Client(id - CLIENTS),
         })
     }

@@ -11,6 +11,7 @@ use limelight_core::model::shortage::Shortage;
 use limelight_core::model::{App, Lru, ProcessId};
 use limelight_core::policy::boost::Standing;
 use limelight_core::policy::{boost, premap, prezero, protect, readahead};
+use limelight_sys::controllers::Lack;
 
 use crate::daemon::Daemon;
 use crate::doors::now;
@@ -79,15 +80,23 @@ impl Daemon {
     fn sources(&self) -> Vec<SourceStatus> {
         let active = |active: bool| if active { State::Active } else { State::Idle };
         let sessions = self.topmost.sessions();
-        let heard = if self.topmost.hears_inferred() {
-            String::new()
+        let heard = if !self.topmost.hears_inferred() {
+            "; not heard while a higher claim is in force"
+        } else if self.top_app.speaks() {
+            "; not heard, top-app tells"
         } else {
-            "; not heard while a higher claim is in force".to_owned()
+            ""
         };
         let oom_state = match (self.oom_score_adj.is_on(), self.config.oom_score_adj) {
-            (true, _) => active(self.topmost.hears_inferred()),
+            (true, _) => active(heard.is_empty()),
             (false, crate::config::OomScoreAdjSource::Off) => State::Off,
             (false, _) => State::Unavailable,
+        };
+        let top_app_state = match (self.top_app.group(), self.config.top_app) {
+            (Some(_), _) => active(self.top_app.speaks() && self.topmost.hears_inferred()),
+            (None, false) => State::Off,
+            // It is Android's: elsewhere nobody misses it.
+            (None, true) => State::Idle,
         };
         vec![
             source(
@@ -100,6 +109,7 @@ impl Daemon {
                 active(sessions > 0),
                 format!("{sessions} session agents"),
             ),
+            source("top-app", top_app_state, self.top_app.detail()),
             source(
                 "oom_score_adj",
                 oom_state,
@@ -135,7 +145,11 @@ impl Daemon {
         };
         let detail = match state {
             State::Unavailable => {
-                "neither /dev/limelight nor the memory controller of cgroup v2 is there".to_owned()
+                let lack = self.doors.proc.lack_of("memory").unwrap_or(Lack::Hidden);
+                format!(
+                    "nothing can be reserved: no /dev/limelight, and no memory controller in cgroup v2, {lack}: {}",
+                    lack.cure()
+                )
             }
             _ => format!(
                 "by {}; pressure: {}",

@@ -3,6 +3,8 @@
 
 #[path = "mechanism/agents.rs"]
 mod agents;
+#[path = "mechanism/android.rs"]
+mod android;
 #[path = "mechanism/apps.rs"]
 mod apps;
 mod authority;

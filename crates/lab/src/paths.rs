@@ -49,6 +49,11 @@ impl Paths {
         self.lab.join("bin")
     }
 
+    /// The same for 64-bit ARM, as `make android` leaves them.
+    pub fn programs_aarch64(&self) -> PathBuf {
+        self.lab.join("bin-aarch64")
+    }
+
     /// Results of all runs, a directory per scenario.
     pub fn results(&self) -> PathBuf {
         self.lab.join("results")

@@ -29,16 +29,23 @@ pub enum Kernel {
     /// The series for a RISC-V processor whose DMA controller QEMU emulates; it runs its own tests
     /// and no scenario.
     Fu540,
+    /// The distribution's own package for 64-bit ARM, in an emulated machine of that kind.
+    Arm64,
+    /// The same of Linux 6.1, the oldest that Limelight runs on: it has cgroup v1 with memory and cpuset, as
+    /// Android uses it.
+    Arm64Oldest,
 }
 
 impl Kernel {
     /// All kernels, in the order in which `limelight-lab list` shows them.
-    pub const ALL: [Kernel; 5] = [
+    pub const ALL: [Kernel; 7] = [
         Kernel::Debian,
         Kernel::Limelight,
         Kernel::Unpatched,
         Kernel::Debug,
         Kernel::Fu540,
+        Kernel::Arm64,
+        Kernel::Arm64Oldest,
     ];
 
     /// The name on the command line and under `target/lab/kernels/`.
@@ -49,7 +56,14 @@ impl Kernel {
             Kernel::Unpatched => "unpatched",
             Kernel::Debug => "debug",
             Kernel::Fu540 => "fu540",
+            Kernel::Arm64 => "debian-arm64",
+            Kernel::Arm64Oldest => "debian-arm64-6.1",
         }
+    }
+
+    /// Whether it is for 64-bit ARM.
+    pub fn is_arm64(self) -> bool {
+        matches!(self, Kernel::Arm64 | Kernel::Arm64Oldest)
     }
 }
 
@@ -319,6 +333,8 @@ pub struct MachineSize {
     /// Caches are modelled and their misses counted by who caused them; only in exact mode, and on a
     /// kernel that the lab builds.
     pub cache_model: bool,
+    /// Memory and cpusets are cgroup v1's, at the places where Android mounts them; only on a kernel that has them.
+    pub cgroup_v1: bool,
     /// The processor has ERMS and FSRM, with which the kernel clears pages by `rep stosb`. TCG executes that
     /// a byte at a time, which makes it look many times dearer than it is.
     pub fast_strings: bool,
@@ -341,6 +357,7 @@ impl Default for MachineSize {
             zero_disks: Vec::new(),
             bfq: false,
             cache_model: false,
+            cgroup_v1: false,
             fast_strings: false,
         }
     }

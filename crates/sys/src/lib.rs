@@ -10,7 +10,9 @@
 
 pub mod advice;
 pub mod cgroup;
+pub mod cgroup1;
 pub mod clock;
+pub mod controllers;
 pub mod device;
 pub mod dir;
 pub mod diskstats;

@@ -318,7 +318,7 @@ fn jump(seconds: i64) -> Result<()> {
     // SAFETY: `time` is valid.
     let done = unsafe {
         libc::clock_gettime(libc::CLOCK_REALTIME, &mut time) == 0 && {
-            time.tv_sec += seconds as libc::time_t;
+            time.tv_sec += seconds;
             libc::clock_settime(libc::CLOCK_REALTIME, &time) == 0
         }
     };

@@ -3,6 +3,7 @@
 
 use limelight_core::control::Status;
 use limelight_sys::cgroup::{CgroupPath, Hierarchy};
+use limelight_sys::controllers::Lack;
 use limelight_sys::proc::Proc;
 
 use super::{Findings, Machine};
@@ -68,15 +69,16 @@ pub fn examine(proc: &Proc, app: AppCgroup, findings: &mut Findings) {
     match root.and_then(|root| root.controllers()) {
         Ok(controllers) if controllers.iter().any(|name| name == "memory") => {}
         Ok(_) => {
+            let lack = proc.lack_of("memory").unwrap_or(Lack::Hidden);
             return findings.missing(
                 "memory controller",
                 format!(
-                    "the memory controller is not among those of {}",
+                    "the memory controller is not among those of {}: {lack}; nothing is reserved, \
+                     nothing squeezed, and nice values stand for weights",
                     hierarchy.mount_point().display()
                 ),
-                "take it from cgroup v1 (boot with systemd.unified_cgroup_hierarchy=1), or remove \
-                 cgroup_disable=memory from the kernel's command line",
-            )
+                lack.cure(),
+            );
         }
         Err(error) => {
             return findings.missing("memory controller", error, "read it as root");

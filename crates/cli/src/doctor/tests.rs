@@ -372,6 +372,16 @@ fn missing_pieces_are_missing() {
     assert_eq!(fake.finding("swap").state, Verdict::Note);
     fake.write("cgroup/cgroup.controllers", "cpu\n");
     assert_eq!(fake.finding("memory controller").state, Verdict::Missing);
+    for (line, why, cure) in [
+        ("memory\t4\t9\t1", "cgroup v1 holds it", "cgroups.json"),
+        ("memory\t0\t1\t0", "switched off", "cgroup_disable=memory"),
+        ("cpu\t0\t1\t1", "built without it", "CONFIG_MEMCG"),
+    ] {
+        fake.write("proc/cgroups", &format!("#subsys_name\n{line}\n"));
+        let finding = fake.finding("memory controller");
+        assert!(finding.detail.contains(why), "{finding:?}");
+        assert!(finding.cure.unwrap().contains(cure), "{line}");
+    }
     fake.write("proc/1/mountinfo", "1 0 0:1 / /proc rw - proc proc rw\n");
     assert_eq!(fake.finding("cgroup v2").state, Verdict::Missing);
 }

@@ -96,6 +96,11 @@ pub(super) const KEYS: &[Key] = &[
     },
     Key {
         section: "sources",
+        name: "top_app",
+        kind: Kind::Bool(|c, v| c.top_app = v),
+    },
+    Key {
+        section: "sources",
         name: "evdev",
         kind: Kind::Word(&["auto", "on", "off"], |c, at| {
             c.evdev = pick(&[EvdevSource::Auto, EvdevSource::On, EvdevSource::Off], at);

@@ -11,4 +11,5 @@ pub mod oom_score_adj;
 pub mod pressure;
 pub mod sessions;
 pub mod storage;
+pub mod top_app;
 pub mod traced;

@@ -184,6 +184,7 @@ impl Machine {
                 tracefs: None,
                 device: self.path("dev-limelight"),
                 input: self.path("dev-input"),
+                top_app: self.path("top-app"),
                 sessions: self.path("no-sessions"),
                 inhibit: self.path("inhibit"),
                 data: vec![self.path("data")],

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The lab's commands.
 
+mod aarch64;
 mod demo;
 mod dma;
 mod measure;
@@ -61,6 +62,13 @@ pub enum Command {
     /// Run the kernel's own tests on a machine with a DMA controller (RISC-V); needs a cross compiler
     /// and its emulator. Ends with `N passed, N failed`.
     Dma,
+    /// Run the tests of limelightd that need no disk on a machine with a 64-bit ARM processor; needs the
+    /// programs that `make android` builds, and the emulator. Ends with `N passed, N failed`.
+    Aarch64 {
+        /// How.
+        #[command(flatten)]
+        how: How,
+    },
     /// Run every benchmark scenario, print its tables and verdicts.
     Bench {
         /// How.
@@ -189,6 +197,7 @@ pub fn run(paths: &Paths, command: Command) -> Result<bool> {
         Command::Run { scenario, how } => measure::run(paths, &[find(&scenario)?], &how),
         Command::Test { how } => tests::run(paths, &how),
         Command::Dma => dma::run(paths),
+        Command::Aarch64 { how } => aarch64::run(paths, &how),
         Command::Bench { how } => measure::run(paths, &of_kind(Kind::Benchmark), &how),
         Command::Soak { how } => measure::run(paths, &of_kind(Kind::Soak), &how),
         Command::Demo { how } => demo::run(paths, &how),

@@ -85,11 +85,12 @@ fn bare_machine(paths: &Paths, runner: &mut Runner, dir: &Path, mode: Mode) -> R
         lru_gen: None,
         free_mib: None,
         flash: None,
+        cgroup_v1: false,
         zero_disks: Vec::new(),
     };
     let initial = dir.join("initramfs");
     initramfs::write(
-        paths,
+        &initramfs::Programs::of(paths, &kernel)?,
         &Plan {
             machine: setup,
             cells: Vec::new(),

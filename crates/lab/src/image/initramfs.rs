@@ -11,6 +11,7 @@ use limelight_apps::plan::{Plan, PACKAGES};
 
 use super::cpio::Writer;
 use crate::kernel::modules::Module;
+use crate::kernel::Bootable;
 use crate::paths::Paths;
 use crate::shell;
 
@@ -52,10 +53,36 @@ pub fn package_name(package: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
+/// The programs of an initial file system: those of `make static` or `make android`, and busybox.
+#[derive(Debug, Clone)]
+pub struct Programs {
+    dir: PathBuf,
+    busybox: PathBuf,
+    made_by: &'static str,
+}
+
+impl Programs {
+    /// Those that run on a kernel.
+    pub fn of(paths: &Paths, kernel: &Bootable) -> Result<Programs> {
+        let (dir, made_by) = match kernel.kernel.is_arm64() {
+            true => (paths.programs_aarch64(), "make android"),
+            false => (paths.programs(), "make static"),
+        };
+        Ok(Programs {
+            dir,
+            busybox: match kernel.busybox() {
+                Some(busybox) => busybox,
+                None => shell::need("busybox")?,
+            },
+            made_by,
+        })
+    }
+}
+
 /// Writes an uncompressed archive to `to`: unpacking a compressed one costs an emulated guest
 /// seconds, reading it costs the host nothing.
 pub fn write(
-    paths: &Paths,
+    programs: &Programs,
     plan: &Plan,
     modules: &[Module],
     packages: &[PathBuf],
@@ -66,18 +93,16 @@ pub fn write(
     } else {
         1
     };
-    let mut programs: Vec<(String, PathBuf)> = PROGRAMS[..ours]
+    let mut files: Vec<(String, PathBuf)> = PROGRAMS[..ours]
         .iter()
-        .map(|name| (format!("bin/{name}"), paths.programs().join(name)))
+        .map(|name| (format!("bin/{name}"), programs.dir.join(name)))
         .collect();
-    programs.push(("bin/busybox".into(), shell::need("busybox")?));
+    files.push(("bin/busybox".into(), programs.busybox.clone()));
     let mut contents = Vec::new();
-    for (at, from) in programs {
+    for (at, from) in files {
         let bytes = fs::read(&from).with_context(|| {
-            format!(
-                "cannot read {}: `make static` builds it",
-                paths.short(&from)
-            )
+            let (from, made_by) = (from.display(), programs.made_by);
+            format!("cannot read {from}: `{made_by}` builds it")
         })?;
         contents.push((at, bytes));
     }

@@ -96,7 +96,9 @@ impl Recipe {
             Kernel::Debug => &["base.config", "limelight.config", "debug.config"],
             Kernel::Unpatched => &["base.config"],
             Kernel::Fu540 => &["fu540.config"],
-            Kernel::Debian => bail!("the distribution's kernel is not built"),
+            Kernel::Debian | Kernel::Arm64 | Kernel::Arm64Oldest => {
+                bail!("the distribution's kernel is not built")
+            }
         };
         let ours = kernel != Kernel::Unpatched;
         Ok(Recipe {

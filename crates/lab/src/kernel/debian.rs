@@ -11,18 +11,20 @@ use anyhow::{bail, Context, Result};
 use crate::cache::{Inputs, Shelf};
 use crate::paths::{self, Paths};
 use crate::progress::Progress;
+use crate::scenario::Kernel;
 use crate::shell;
 
 /// The newest `linux-image-6.12.*-cloud-amd64-unsigned` as a cache entry with `bzImage`, `.config`
 /// and `modules/`.
 pub fn get(paths: &Paths) -> Result<PathBuf> {
     let shelf = Shelf::new(&paths.cache, "kernels")?;
-    let newest = newest_image();
+    let apt = Apt::native();
+    let newest = apt.newest_image("6.12", "amd64");
     if let (Err(_), Some(kept)) = (&newest, shelf.newest("debian")?) {
         return Ok(kept);
     }
     let package = newest?;
-    let version = candidate(&package)?;
+    let version = apt.candidate(&package)?;
     let key = Inputs::new()
         .text("package", &package)
         .text("version", &version)
@@ -31,19 +33,24 @@ pub fn get(paths: &Paths) -> Result<PathBuf> {
         let progress = Progress::new("kernel debian");
         progress.note(format!("kernel debian: fetching {package} {version}"));
         let unpacked = dir.join("unpacked");
-        fetch(&package, &unpacked)?;
-        let boot = unpacked.join("boot");
-        for (prefix, to) in [("vmlinuz-", "bzImage"), ("config-", ".config")] {
-            rename(&only(&boot, prefix)?, &dir.join(to))?;
-        }
-        let modules = ["lib/modules", "usr/lib/modules"].map(|p| unpacked.join(p));
-        let modules = modules.iter().find(|dir| dir.is_dir());
-        let modules = modules.with_context(|| format!("{package} has no modules"))?;
-        rename(&only(modules, "")?, &dir.join("modules"))?;
+        apt.fetch(&package, &unpacked)?;
+        take_apart(&unpacked, "bzImage", dir)?;
         paths::remove_tree(&unpacked)?;
         progress.finish("unpacked");
         Ok(())
     })
+}
+
+/// Moves what makes a kernel out of an unpacked package: image, configuration and modules.
+fn take_apart(unpacked: &Path, image: &str, dir: &Path) -> Result<()> {
+    let boot = unpacked.join("boot");
+    for (prefix, to) in [("vmlinuz-", image), ("config-", ".config")] {
+        rename(&only(&boot, prefix)?, &dir.join(to))?;
+    }
+    let modules = ["lib/modules", "usr/lib/modules"].map(|part| unpacked.join(part));
+    let modules = modules.iter().find(|dir| dir.is_dir());
+    let modules = modules.with_context(|| format!("{} has no modules", unpacked.display()))?;
+    rename(&only(modules, "")?, &dir.join("modules"))
 }
 
 /// The tarball of the package `linux-source-6.12`: the installed one, else fetched by apt.
@@ -54,57 +61,149 @@ pub fn source_tarball(paths: &Paths) -> Result<PathBuf> {
         return Ok(installed);
     }
     let package = "linux-source-6.12";
-    let version = candidate(package)?;
+    let apt = Apt::native();
+    let version = apt.candidate(package)?;
     let key = Inputs::new()
         .text("package", package)
         .text("version", &version)
         .key();
     let entry = Shelf::new(&paths.cache, "source")?.get(package, &key, |dir| {
         eprintln!("kernel source: fetching {package} {version}");
-        fetch(package, dir)
+        apt.fetch(package, dir)
     })?;
     Ok(entry.join(TARBALL))
 }
 
-/// Downloads `package` and unpacks it into `dir`.
-fn fetch(package: &str, dir: &Path) -> Result<()> {
-    fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    shell::run(
-        Command::new("apt-get")
-            .args(["download", "-q", package])
-            .current_dir(dir),
-    )
-    .context("the package cannot be fetched: does `apt-get update` work here?")?;
-    let archive = only(dir, package)?;
-    shell::run(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(dir))?;
-    fs::remove_file(&archive).with_context(|| format!("cannot remove {}", archive.display()))
+/// A kernel for 64-bit ARM, with a busybox for it: `Image`, `.config`, `modules/` and `busybox`. It is
+/// kept until it is removed from the cache, because apt's lists for another architecture take a minute.
+pub fn get_arm64(paths: &Paths, kernel: Kernel) -> Result<PathBuf> {
+    let name = kernel.name();
+    let series = match kernel {
+        Kernel::Arm64Oldest => "6.1",
+        _ => "6.12",
+    };
+    let shelf = Shelf::new(&paths.cache, "kernels")?;
+    if let Some(kept) = shelf.newest(name)? {
+        return Ok(kept);
+    }
+    let lists = paths.cache.join("apt-arm64");
+    let apt = Apt::foreign("arm64", &lists)?;
+    let package = apt.newest_image(series, "arm64")?;
+    let version = apt.candidate(&package)?;
+    let key = Inputs::new()
+        .text("package", &package)
+        .text("version", &version)
+        .key();
+    let entry = shelf.get(name, &key, |dir| {
+        let progress = Progress::new(format!("kernel {name}"));
+        progress.note(format!("kernel {name}: fetching {package} {version}"));
+        let unpacked = dir.join("unpacked");
+        apt.fetch(&package, &unpacked)?;
+        apt.fetch("busybox-static", &unpacked)?;
+        take_apart(&unpacked, "Image", dir)?;
+        rename(&unpacked.join("bin/busybox"), &dir.join("busybox"))?;
+        paths::remove_tree(&unpacked)?;
+        progress.finish("unpacked");
+        Ok(())
+    });
+    paths::remove_tree(&lists)?;
+    entry
 }
 
-fn newest_image() -> Result<String> {
-    let list = shell::output(Command::new("apt-cache").args([
-        "search",
-        "--names-only",
-        r"^linux-image-6\.12\..*-cloud-amd64-unsigned$",
-    ]))?;
-    let names = list
-        .lines()
-        .filter_map(|line| line.split_whitespace().next());
-    let newest = names.max_by(|a, b| version_order(a, b));
-    newest.map(str::to_owned).context(
-        "apt knows no linux-image-6.12.*-cloud-amd64-unsigned: run `apt-get update` with Debian 12's \
-         main and security archives in its sources",
-    )
+/// apt, for this machine's architecture or another one.
+struct Apt {
+    options: Vec<String>,
 }
 
-/// The version of `package` that apt would install.
-fn candidate(package: &str) -> Result<String> {
-    let policy = shell::output(Command::new("apt-cache").args(["policy", package]))?;
-    let version = policy
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("Candidate: "));
-    match version {
-        Some(version) if version != "(none)" => Ok(version.to_owned()),
-        _ => bail!("apt has no package {package}: run `apt-get update`"),
+impl Apt {
+    /// This machine's own.
+    fn native() -> Apt {
+        Apt {
+            options: Vec::new(),
+        }
+    }
+
+    /// The same sources for another architecture, with lists of its own in `dir`: the machine does
+    /// not become one of several architectures, and nobody needs to be root.
+    fn foreign(architecture: &str, dir: &Path) -> Result<Apt> {
+        for part in ["lists/partial", "cache/archives/partial"] {
+            let part = dir.join(part);
+            fs::create_dir_all(&part)
+                .with_context(|| format!("cannot create {}", part.display()))?;
+        }
+        paths::write(&dir.join("status"), "")?;
+        let at = |part: &str| dir.join(part).display().to_string();
+        let options = [
+            format!("APT::Architecture={architecture}"),
+            format!("APT::Architectures={architecture}"),
+            format!("Dir::State={}", at("")),
+            format!("Dir::State::Lists={}", at("lists")),
+            format!("Dir::State::Status={}", at("status")),
+            format!("Dir::Cache={}", at("cache")),
+            "Acquire::Languages=none".to_owned(),
+            // The directory is not another user's to read.
+            "APT::Sandbox::User=root".to_owned(),
+        ];
+        let apt = Apt {
+            options: options.to_vec(),
+        };
+        shell::run(apt.command("apt-get").args(["update", "-q"]))
+            .with_context(|| format!("apt has no lists for {architecture}"))?;
+        Ok(apt)
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        for option in &self.options {
+            command.args(["-o", option]);
+        }
+        command
+    }
+
+    /// Downloads `package` and unpacks it into `dir`.
+    fn fetch(&self, package: &str, dir: &Path) -> Result<()> {
+        fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        shell::run(
+            self.command("apt-get")
+                .args(["download", "-q", package])
+                .current_dir(dir),
+        )
+        .context("the package cannot be fetched: does `apt-get update` work here?")?;
+        let archive = only(dir, package)?;
+        shell::run(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(dir))?;
+        fs::remove_file(&archive).with_context(|| format!("cannot remove {}", archive.display()))
+    }
+
+    /// The newest kernel package of a series (`6.12`).
+    fn newest_image(&self, series: &str, architecture: &str) -> Result<String> {
+        let pattern = series.replace('.', r"\.");
+        let list = shell::output(self.command("apt-cache").args([
+            "search",
+            "--names-only",
+            &format!(r"^linux-image-{pattern}\..*-cloud-{architecture}-unsigned$"),
+        ]))?;
+        let names = list
+            .lines()
+            .filter_map(|line| line.split_whitespace().next());
+        let newest = names.max_by(|a, b| version_order(a, b));
+        newest.map(str::to_owned).with_context(|| {
+            format!(
+                "apt knows no linux-image-{series}.*-cloud-{architecture}-unsigned: run `apt-get update` \
+                 with Debian 12's main and security archives in its sources"
+            )
+        })
+    }
+
+    /// The version of `package` that apt would install.
+    fn candidate(&self, package: &str) -> Result<String> {
+        let policy = shell::output(self.command("apt-cache").args(["policy", package]))?;
+        let version = policy
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("Candidate: "));
+        match version {
+            Some(version) if version != "(none)" => Ok(version.to_owned()),
+            _ => bail!("apt has no package {package}: run `apt-get update`"),
+        }
     }
 }
 

@@ -42,7 +42,7 @@ impl Bootable {
 
     fn image_name(&self) -> &'static str {
         match self.kernel {
-            Kernel::Fu540 => "Image",
+            Kernel::Fu540 | Kernel::Arm64 | Kernel::Arm64Oldest => "Image",
             _ => "bzImage",
         }
     }
@@ -50,6 +50,11 @@ impl Bootable {
     /// The module tree; a kernel of ours has none.
     pub fn modules(&self) -> Option<PathBuf> {
         Some(self.dir.join("modules")).filter(|dir| dir.is_dir())
+    }
+
+    /// A busybox that runs on it, where the host's own does not.
+    pub fn busybox(&self) -> Option<PathBuf> {
+        Some(self.dir.join("busybox")).filter(|file| file.is_file())
     }
 
     /// Leaves image and configuration under `target/lab/kernels/NAME/`.
@@ -70,6 +75,7 @@ impl Bootable {
 pub fn get(paths: &Paths, kernel: Kernel) -> Result<Bootable> {
     let dir = match kernel {
         Kernel::Debian => debian::get(paths),
+        Kernel::Arm64 | Kernel::Arm64Oldest => debian::get_arm64(paths, kernel),
         _ => build::get(paths, kernel),
     };
     let dir = dir.with_context(|| format!("kernel {kernel} cannot be had"))?;

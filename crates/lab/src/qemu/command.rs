@@ -11,6 +11,8 @@ use crate::scenario::{Bus, DiskSpeed, Kernel, Mode, ZeroDisk, Zeroes};
 
 /// The emulator.
 pub const QEMU: &str = "qemu-system-x86_64";
+/// The one for 64-bit ARM.
+pub const QEMU_AARCH64: &str = "qemu-system-aarch64";
 
 /// Who executes the guest's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,6 +74,9 @@ impl Machine {
     /// dearer than it is: the bits that let the kernel use it are masked, unless that is what is
     /// asked for. Exact mode masks random numbers too.
     pub fn cpu(&self) -> &'static str {
+        if self.is_arm() {
+            return "max";
+        }
         match (self.mode, self.accelerator, self.fast_strings) {
             (Mode::Exact, _, false) => "max,-erms,-fsrm,-rdrand,-rdseed",
             (Mode::Exact, _, true) => "max,+erms,+fsrm,-rdrand,-rdseed",
@@ -97,12 +102,19 @@ impl Machine {
         }
     }
 
+    fn is_arm(&self) -> bool {
+        self.kernel.is_arm64()
+    }
+
     /// The kernel's command line.
     pub fn kernel_parameters(&self) -> String {
         let tsc;
         // A kernel that oopsed ends at once instead of running into its time limit.
         let mut words = vec![
-            "console=ttyS0",
+            match self.is_arm() {
+                true => "console=ttyAMA0",
+                false => "console=ttyS0",
+            },
             "panic=-1",
             "oops=panic",
             "quiet",
@@ -110,8 +122,14 @@ impl Machine {
         ];
         if self.accelerator() == Accelerator::Tcg {
             // A calibration against the host's clock is wrong whenever the host is busy.
-            words.extend(["tsc=reliable", "no_timer_check", "mitigations=off"]);
-            tsc = tsc::emulated_khz(self.mode).map(|khz| format!("tsc_early_khz={khz}"));
+            words.push("mitigations=off");
+            tsc = match self.is_arm() {
+                true => None,
+                false => {
+                    words.extend(["tsc=reliable", "no_timer_check"]);
+                    tsc::emulated_khz(self.mode).map(|khz| format!("tsc_early_khz={khz}"))
+                }
+            };
             words.extend(tsc.as_deref());
             // What the host does to an emulated processor is no lock-up of the guest; the debug
             // kernel looks for real ones, and takes two minutes for one.
@@ -134,7 +152,10 @@ impl Machine {
 
     /// The command; console and results go to the two files.
     pub fn command(&self, console: &Path, results: &Path) -> Command {
-        let mut qemu = Command::new(QEMU);
+        let mut qemu = Command::new(match self.is_arm() {
+            true => QEMU_AARCH64,
+            false => QEMU,
+        });
         qemu.args([
             "-nodefaults",
             "-no-user-config",
@@ -142,7 +163,10 @@ impl Machine {
             "none",
             "-no-reboot",
             "-M",
-            "q35",
+            match self.is_arm() {
+                true => "virt",
+                false => "q35",
+            },
         ]);
         match (self.mode, self.accelerator) {
             (Mode::Exact, _) => {
@@ -168,10 +192,15 @@ impl Machine {
                 "-chardev",
                 &format!("file,id={name},path={}", comma_safe(file)),
             ]);
-            qemu.args([
-                "-device",
-                &format!("isa-serial,chardev={name},index={index}"),
-            ]);
+            match (self.is_arm(), *name) {
+                // The board's own port.
+                (true, "console") => qemu.args(["-serial", "chardev:console"]),
+                (true, _) => qemu.args(["-device", &format!("pci-serial,chardev={name}")]),
+                (false, _) => qemu.args([
+                    "-device",
+                    &format!("isa-serial,chardev={name},index={index}"),
+                ]),
+            };
         }
         if let Some(plugin) = &self.plugin {
             qemu.args(["-plugin", plugin]);
@@ -300,6 +329,24 @@ mod tests {
         let kvm = line(&machine(Mode::Fast, Accelerator::Kvm));
         assert!(kvm.contains("-accel kvm -cpu host"), "{kvm}");
         assert!(!kvm.contains("tsc_early_khz"), "{kvm}");
+    }
+
+    #[test]
+    fn an_arm_machine_has_its_own_ports() {
+        let mut machine = machine(Mode::Fast, Accelerator::Tcg);
+        machine.kernel = Kernel::Arm64;
+        let line = line(&machine);
+        for part in [
+            "qemu-system-aarch64",
+            "-M virt",
+            "-cpu max -smp 2",
+            "console=ttyAMA0",
+            "-serial chardev:console",
+            "pci-serial,chardev=results",
+        ] {
+            assert!(line.contains(part), "{part} is missing: {line}");
+        }
+        assert!(!line.contains("tsc") && !line.contains("isa-"), "{line}");
     }
 
     #[test]

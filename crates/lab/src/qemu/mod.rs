@@ -8,5 +8,5 @@ pub mod plugin;
 pub mod probe;
 mod tsc;
 
-pub use command::{Accelerator, Machine};
+pub use command::{Accelerator, Machine, QEMU_AARCH64};
 pub use guest::{Ended, Guest};

@@ -87,12 +87,14 @@ fn boots(paths: &Paths, kernel: &Bootable) -> Result<()> {
             lru_gen: None,
             free_mib: None,
             flash: None,
+            cgroup_v1: false,
             zero_disks: Vec::new(),
         },
         cells: Vec::new(),
     };
     let archive = dir.join("initramfs");
-    initramfs::write(paths, &plan, &[], &[], &archive)?;
+    let programs = initramfs::Programs::of(paths, kernel)?;
+    initramfs::write(&programs, &plan, &[], &[], &archive)?;
     let machine = Machine {
         kernel: kernel.kernel,
         image: kernel.image(),

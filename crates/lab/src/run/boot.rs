@@ -239,12 +239,14 @@ impl Job<'_> {
                 lru_gen: Some(boot.variant.lru.lru_gen()),
                 free_mib: size.free_mib,
                 flash,
+                cgroup_v1: size.cgroup_v1,
                 zero_disks,
             },
             cells,
         };
         let initial = dir.join("initramfs");
-        initramfs::write(self.paths, &plan, &modules, &packages, &initial)?;
+        let programs = initramfs::Programs::of(self.paths, self.kernel)?;
+        initramfs::write(&programs, &plan, &modules, &packages, &initial)?;
         let image = dir.join("bzImage");
         // The saved run must survive the cache's pruning.
         let _ = fs::remove_file(&image);

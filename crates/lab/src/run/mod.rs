@@ -127,6 +127,8 @@ impl<'a> Runner<'a> {
         let bootable = kernel::get(self.paths, kernel)?;
         let accelerator = match self.accelerator {
             Some(accelerator) => accelerator,
+            // Another processor than the host's.
+            None if kernel.is_arm64() => Accelerator::Tcg,
             None => probe::accelerator(self.paths, &bootable)?,
         };
         self.kernels.insert(kernel, (bootable.clone(), accelerator));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The scenarios, one file each.
 
+pub mod aarch64;
 mod boost;
 mod boot;
 mod cache_model;

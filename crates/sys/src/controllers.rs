@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Why cgroup v2 lacks a controller: `/proc/cgroups`.
+
+use std::fmt;
+
+use crate::error::Result;
+use crate::proc::Proc;
+
+/// Why a controller is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lack {
+    /// A hierarchy of cgroup v1 has it.
+    V1,
+    /// Switched off when the machine booted (`cgroup_disable=`).
+    Disabled,
+    /// The kernel was built without it.
+    NotBuilt,
+    /// It is free for cgroup v2; whoever looks sees a part of the hierarchy alone.
+    Hidden,
+}
+
+impl Lack {
+    /// What is to be done about the memory controller.
+    pub fn cure(self) -> &'static str {
+        match self {
+            Lack::V1 => {
+                "boot with cgroup_no_v1=memory (or systemd.unified_cgroup_hierarchy=1; on Android \
+                 put it under Cgroups2 in cgroups.json)"
+            }
+            Lack::Disabled => "remove cgroup_disable=memory from the kernel's command line",
+            Lack::NotBuilt => "build the kernel with CONFIG_MEMCG",
+            Lack::Hidden => "run it outside of the container",
+        }
+    }
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Lack::V1 => "cgroup v1 holds it",
+            Lack::Disabled => "it is switched off",
+            Lack::NotBuilt => "the kernel was built without it",
+            Lack::Hidden => "it cannot be seen from here",
+        })
+    }
+}
+
+impl Proc {
+    /// Why cgroup v2 lacks a controller.
+    pub fn lack_of(&self, controller: &str) -> Result<Lack> {
+        Ok(parse(&self.dir().read_text("cgroups")?, controller))
+    }
+}
+
+/// Parses `/proc/cgroups`: name, hierarchy (0: none of cgroup v1), number of groups, enabled.
+pub fn parse(text: &str, controller: &str) -> Lack {
+    let line = text
+        .lines()
+        .map(|line| line.split_ascii_whitespace().collect::<Vec<_>>())
+        .find(|words| words.first() == Some(&controller));
+    match line.as_deref() {
+        Some([_, _, _, "0"]) => Lack::Disabled,
+        Some([_, "0", _, _]) => Lack::Hidden,
+        Some([_, _, _, _]) => Lack::V1,
+        _ => Lack::NotBuilt,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TEXT: &str = "#subsys_name\thierarchy\tnum_cgroups\tenabled\n\
+                        cpuset\t1\t1\t1\ncpu\t0\t60\t1\nmemory\t6\t60\t1\nrdma\t0\t1\t0\n";
+
+    #[test]
+    fn each_lack_has_its_reason() {
+        for (controller, lack) in [
+            ("memory", Lack::V1),
+            ("cpu", Lack::Hidden),
+            ("rdma", Lack::Disabled),
+            ("io", Lack::NotBuilt),
+        ] {
+            assert_eq!(parse(TEXT, controller), lack, "{controller}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in any::<String>(), controller in "[a-z]{0,6}") {
+            parse(&text, &controller);
+        }
+    }
+}
