@@ -74,19 +74,20 @@ pub fn examine(status: &Status, proc: &Proc, findings: &mut Findings) {
             detail,
         } in sources
         {
-            report(
-                &format!("{kind} {name}"),
-                *state,
-                detail,
-                "harmless as long as another source speaks",
-                findings,
-            );
+            let check = format!("{kind} {name}");
+            match state {
+                State::Active | State::Idle => findings.acts(&check, detail),
+                State::Off => findings.note(&check, format!("switched off: {detail}")),
+                // Whether nobody tells at all is for the mechanism's line to say.
+                State::Unavailable => findings.note(&check, format!("not to be had: {detail}")),
+            }
         }
     }
 }
 
 /// What session agents say of themselves: which source each has taken, and why no other.
 fn agents(status: &Status, findings: &mut Findings) {
+    let told = status.agents.iter().any(|agent| agent.source.is_some());
     for agent in &status.agents {
         let check = format!("agent {}", agent.pid);
         let passed: Vec<String> = agent
@@ -99,6 +100,11 @@ fn agents(status: &Status, findings: &mut Findings) {
             Some(source) => findings.acts(
                 &check,
                 format!("of uid {}, {source}: {}{passed}", agent.uid, agent.detail),
+            ),
+            // Of a login without a display, such as by ssh.
+            None if told => findings.note(
+                &check,
+                format!("of uid {}, {}", agent.uid, agent.detail),
             ),
             None => findings.inert(
                 &check,

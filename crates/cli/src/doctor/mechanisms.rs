@@ -185,11 +185,16 @@ fn windows(found: &Found, daemon: Option<&Status>) -> Machine {
     if means.is_empty() && status.topmost.is_none() && listens {
         means.push("/dev/input and the display's frames, while an app is in front".to_owned());
     }
-    match means.is_empty() {
-        false => Machine::Can(means),
-        true => Machine::Cannot(
+    let pressed = found.acts("input devices");
+    match (means.is_empty(), pressed) {
+        (false, _) => Machine::Can(means),
+        (true, true) => Machine::Cannot(
             "nobody tells of input and frames".to_owned(),
             Some(TELL.to_owned()),
+        ),
+        // Nobody can press anything here, but from afar.
+        (true, false) => Machine::Optional(
+            "no input device here; a session agent or a compositor has to tell".to_owned(),
         ),
     }
 }

@@ -13,8 +13,9 @@ mod screen;
 mod theme;
 mod view;
 
-use std::io::{stdout, IsTerminal, Write};
+use std::io::{self, stdout, IsTerminal, Write};
 use std::path::Path;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use limelight_core::control::{Request, Response};
@@ -24,6 +25,9 @@ use ratatui::crossterm::event::{self, DisableMouseCapture, EnableMouseCapture};
 use ratatui::crossterm::execute;
 use ratatui::text::Span;
 use ratatui::{DefaultTerminal, Terminal};
+use signal_hook::consts::TERM_SIGNALS;
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 
 use crate::class;
 use crate::exit::Failure;
@@ -72,19 +76,39 @@ pub fn run(
     let theme = Theme {
         colour: paper.colour,
     };
+    let mouse = wishes.mouse;
+    give_back_when_ended(mouse)?;
     let mut terminal = ratatui::try_init()?;
-    let result = match wishes.mouse {
+    let result = match mouse {
         true => execute!(stdout(), EnableMouseCapture),
         false => Ok(()),
     };
     let result = result
         .map_err(Failure::from)
         .and_then(|()| watch(&mut terminal, &mut feed, picture, wishes.interval, theme));
-    if wishes.mouse {
+    give_back(mouse);
+    result
+}
+
+/// Whoever ends the program from outside finds the terminal as it was.
+fn give_back_when_ended(mouse: bool) -> io::Result<()> {
+    let mut signals = Signals::new(TERM_SIGNALS)?;
+    let wait = move || {
+        if let Some(signal) = signals.forever().next() {
+            give_back(mouse);
+            // Ends it as it would have ended.
+            let _ = emulate_default_handler(signal);
+        }
+    };
+    thread::Builder::new().name("signals".into()).spawn(wait)?;
+    Ok(())
+}
+
+fn give_back(mouse: bool) {
+    if mouse {
         let _ = execute!(stdout(), DisableMouseCapture);
     }
     ratatui::restore();
-    result
 }
 
 /// Draws when something is another: after each look, and after a key.

@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Commands that look at everything: metrics, top and doctor.
 
-use limelight_core::control::{LatencyReport, Response};
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+
+use limelight_core::control::{AgentStatus, LatencyReport, Response, SourceStatus, State, Status};
 use limelight_core::model::class::Class;
+use rustix::process::{kill_process, Pid, Signal};
+use rustix::pty::{openpt, ptsname, unlockpt, OpenptFlags};
+use rustix::termios::{tcgetattr, tcsetwinsize, LocalModes, Winsize};
 
 use crate::daemon::{app_report, latency, limelight, status, text, Daemon};
+
 #[test]
 fn metrics_are_what_prometheus_reads() {
     let daemon = || {
@@ -105,6 +112,68 @@ fn top_is_a_text_where_nobody_can_look() {
         .code(3);
 }
 
+/// Whether lines are edited and echoed there, as a shell wants it.
+fn is_for_lines(terminal: &impl std::os::fd::AsFd) -> bool {
+    let modes = tcgetattr(terminal).unwrap().local_modes;
+    modes.contains(LocalModes::ICANON | LocalModes::ECHO)
+}
+
+#[test]
+fn top_gives_the_terminal_back_when_it_is_ended() {
+    let answers = [
+        Response::Status(Box::new(status())),
+        Response::Apps { apps: vec![] },
+        Response::Latency(LatencyReport { apps: vec![] }),
+        Response::History { entries: vec![] },
+    ];
+    let line = |answer| serde_json::to_string(answer).unwrap() + "\n";
+    let daemon = Daemon::sending_each(answers.iter().map(line).collect());
+
+    let shown = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    unlockpt(&shown).unwrap();
+    let name = ptsname(&shown, Vec::new()).unwrap();
+    let terminal = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(name.to_str().unwrap())
+        .unwrap();
+    assert!(is_for_lines(&terminal));
+    let size = Winsize {
+        ws_row: 24,
+        ws_col: 80,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    tcsetwinsize(&terminal, size).unwrap();
+    let stdio = || std::process::Stdio::from(terminal.try_clone().unwrap());
+    let mut top = std::process::Command::new(assert_cmd::cargo::cargo_bin("limelight"))
+        .arg("--socket")
+        .arg(daemon.socket())
+        .args(["top", "--interval", "60"])
+        .stdin(stdio())
+        .stdout(stdio())
+        .stderr(stdio())
+        .spawn()
+        .unwrap();
+    let mut drawn = Vec::new();
+    let mut screen = std::fs::File::from(shown);
+    let mut read = |until: &[u8]| {
+        let mut buffer = [0; 4096];
+        while !drawn.windows(until.len()).any(|part| part == until) {
+            let count = screen.read(&mut buffer).unwrap();
+            drawn.extend_from_slice(&buffer[..count]);
+        }
+    };
+    // The alternate screen is entered when the terminal is for keys.
+    read(b"\x1b[?1049h");
+    assert!(!is_for_lines(&terminal));
+    let pid = Pid::from_raw(top.id() as i32).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    read(b"\x1b[?1049l");
+    assert_eq!(top.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
+    assert!(is_for_lines(&terminal));
+}
+
 fn doctor(daemon: &Daemon, args: &[&str]) -> std::process::Output {
     // No machine has the library there, so that there is something to be strict about.
     limelight()
@@ -143,6 +212,40 @@ fn doctor_reports_the_daemon_and_fails_when_something_is_missing() {
     for name in ["protect", "boost", "readahead", "premap", "prezero", "swap"] {
         assert_ne!(*state(&format!("mechanism {name}")), "ready", "{name}");
     }
+}
+
+#[test]
+fn what_others_make_up_for_is_no_trouble() {
+    let mut status = status();
+    let waiting = |pid| AgentStatus {
+        pid,
+        uid: 1000,
+        source: None,
+        detail: "waiting for a compositor".into(),
+        passed_over: Vec::new(),
+    };
+    status.agents.push(waiting(78));
+    status.window.sources.push(SourceStatus {
+        name: "evdev".into(),
+        state: State::Unavailable,
+        detail: "no /dev/input".into(),
+    });
+    let states = |status: Status| {
+        let daemon = Daemon::answering(Response::Status(Box::new(status)));
+        let output = doctor(&daemon, &["--json"]);
+        let findings: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+        move |check: &str| {
+            let mut all = findings.iter();
+            let found = all.find(|one| one["check"] == check).expect(check);
+            found["state"].as_str().unwrap().to_owned()
+        }
+    };
+    let state = states(status.clone());
+    assert_eq!(state("agent 77"), "acts");
+    assert_eq!(state("agent 78"), "note");
+    assert_eq!(state("window source evdev"), "note");
+    status.agents = vec![waiting(78)];
+    assert_eq!(states(status)("agent 78"), "inert");
 }
 
 #[test]
