@@ -153,7 +153,7 @@ impl Session {
 
     fn await_one(&self, environment: &Environment) -> Focus {
         Focus::Awaited {
-            arrivals: Arrivals::watch(environment.runtime.as_deref(), clock::monotonic()),
+            arrivals: Arrivals::watch(environment.places(), clock::monotonic()),
             until: (!self.stay).then(|| Instant::now() + PATIENCE),
         }
     }

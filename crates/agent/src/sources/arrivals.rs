@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Waiting for a compositor to come (again): the directories where they put their sockets are
+//! Waiting for a compositor or another server to come (again): the directories where they put their sockets are
 //! watched, and each change is followed by a few attempts, because a socket is there before anybody
 //! answers on it. Between changes nothing wakes up.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use limelight_sys::inotify::Inotify;
 use rustix::fs::inotify::WatchFlags;
-
-use super::environment::X11_SOCKETS;
 
 /// After a change attempts are made at these distances.
 const ATTEMPTS: [Duration; 6] = [
@@ -25,6 +23,7 @@ const ATTEMPTS: [Duration; 6] = [
 /// Attempts to come.
 #[derive(Debug)]
 pub struct Arrivals {
+    places: Vec<PathBuf>,
     /// `None` where no directory can be watched: then the last distance repeats.
     watched: Option<Inotify>,
     next: Option<Duration>,
@@ -32,21 +31,13 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// Watches from now on; the first attempts follow at once.
-    pub fn watch(runtime: Option<&Path>, now: Duration) -> Arrivals {
-        let hypr = runtime.map(|runtime| runtime.join("hypr"));
-        let places = [runtime, hypr.as_deref(), Some(Path::new(X11_SOCKETS))];
-        Arrivals::watch_places(places.into_iter().flatten(), now)
-    }
-
-    fn watch_places<'a>(places: impl Iterator<Item = &'a Path>, now: Duration) -> Arrivals {
-        let watched = Inotify::new().ok().filter(|queue| {
-            let kinds = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
-            let watched = places.map(|place| queue.watch(place, kinds));
-            watched.filter(Result::is_ok).count() > 0
-        });
+    /// Watches these directories from now on; the first attempts follow at once. One that is not there yet is watched
+    /// from the next change in another one on.
+    pub fn watch(places: Vec<PathBuf>, now: Duration) -> Arrivals {
+        let queue = Inotify::new().ok();
         Arrivals {
-            watched,
+            watched: queue.filter(|queue| watch_all(queue, &places)),
+            places,
             next: Some(now + ATTEMPTS[0]),
             made: 0,
         }
@@ -66,6 +57,10 @@ impl Arrivals {
     pub fn is_due(&mut self, now: Duration) -> bool {
         let events = self.watched.as_ref().map(Inotify::events);
         if events.is_some_and(|events| events.is_ok_and(|events| !events.is_empty())) {
+            self.watched = self
+                .watched
+                .take()
+                .filter(|queue| watch_all(queue, &self.places));
             self.made = 0;
             self.next = Some(now + ATTEMPTS[0]);
         }
@@ -80,6 +75,13 @@ impl Arrivals {
     }
 }
 
+/// Whether any of them can be watched.
+fn watch_all(queue: &Inotify, places: &[PathBuf]) -> bool {
+    let kinds = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
+    let watched = places.iter().map(|place| queue.watch(place, kinds));
+    watched.filter(Result::is_ok).count() > 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,7 +91,7 @@ mod tests {
     #[test]
     fn attempts_end_until_something_comes() {
         let temp = tempfile::tempdir().unwrap();
-        let mut arrivals = Arrivals::watch_places([temp.path()].into_iter(), S);
+        let mut arrivals = Arrivals::watch(vec![temp.path().to_owned()], S);
         assert!(!arrivals.is_due(S));
         let mut attempts = 0;
         while let Some(at) = arrivals.deadline() {
@@ -105,8 +107,27 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_that_comes_later_is_watched_too() {
+        let temp = tempfile::tempdir().unwrap();
+        let later = temp.path().join("pulse");
+        let mut arrivals = Arrivals::watch(vec![temp.path().to_owned(), later.clone()], S);
+        let exhaust = |arrivals: &mut Arrivals| {
+            while let Some(at) = arrivals.deadline() {
+                assert!(arrivals.is_due(at));
+            }
+        };
+        exhaust(&mut arrivals);
+        std::fs::create_dir(&later).unwrap();
+        assert!(!arrivals.is_due(S * 1000));
+        exhaust(&mut arrivals);
+        std::fs::write(later.join("native"), "").unwrap();
+        assert!(!arrivals.is_due(S * 1000));
+        assert!(arrivals.deadline().is_some());
+    }
+
+    #[test]
     fn without_a_directory_attempts_do_not_end() {
-        let mut arrivals = Arrivals::watch_places([Path::new("/nonexistent")].into_iter(), S);
+        let mut arrivals = Arrivals::watch(vec!["/nonexistent".into()], S);
         for _ in 0..20 {
             let at = arrivals.deadline().unwrap();
             assert!(arrivals.is_due(at));

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Where X servers put their sockets.
-pub const X11_SOCKETS: &str = "/tmp/.X11-unix";
+const X11_SOCKETS: &str = "/tmp/.X11-unix";
 
 /// systemd answers within milliseconds.
 const MANAGER_PATIENCE: Duration = Duration::from_secs(1);
@@ -48,6 +48,14 @@ impl Environment {
     /// What is found instead, where that names no display or none that answers.
     pub fn look_around(self) -> Environment {
         self.look(Path::new(X11_SOCKETS), rustix::process::getuid().as_raw())
+    }
+
+    /// The directories in which the socket of a compositor or an X server can come.
+    pub fn places(&self) -> Vec<PathBuf> {
+        let hypr = self.runtime.as_ref().map(|runtime| runtime.join("hypr"));
+        let x11 = Some(PathBuf::from(X11_SOCKETS));
+        let places = [self.runtime.clone(), hypr, x11];
+        places.into_iter().flatten().collect()
     }
 
     /// What these variables say.

@@ -9,20 +9,25 @@
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use rustix::fs::OFlags;
 use serde_json::Value;
 
+use crate::sources::arrivals::Arrivals;
+
 /// The program.
 const PROGRAM: &str = "pactl";
+
+/// The directory of its socket, where the session has all of them.
+const DIRECTORY: &str = "pulse";
 
 /// Lists come at most this often: who plays a game makes a stream a second.
 const LIST_EVERY: Duration = Duration::from_secs(1);
 
-/// How often a server that is not there is looked for.
+/// How often a server is spoken to that has a socket and does not answer.
 const RETRY: Duration = Duration::from_secs(30);
 
 /// No list of streams is longer.
@@ -93,6 +98,8 @@ pub struct Sound {
     listed_at: Option<Duration>,
     changed: bool,
     retry_at: Option<Duration>,
+    /// While it has no socket.
+    arrivals: Option<Arrivals>,
 }
 
 impl Sound {
@@ -106,6 +113,7 @@ impl Sound {
             listed_at: None,
             changed: false,
             retry_at: Some(Duration::ZERO),
+            arrivals: None,
         }
     }
 
@@ -117,19 +125,24 @@ impl Sound {
     /// Readable when there may be something to do.
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
         let all = self.subscriber.iter().chain(&self.lists);
-        all.map(|running| running.output.as_fd()).collect()
+        let arrivals = self.arrivals.as_ref().and_then(Arrivals::fd);
+        all.map(|running| running.output.as_fd())
+            .chain(arrivals)
+            .collect()
     }
 
     /// When there is something to do whatever the descriptors say.
     pub fn deadline(&self) -> Option<Duration> {
         let list = (self.changed && self.lists.is_empty())
             .then(|| self.listed_at.map_or(Duration::ZERO, |at| at + LIST_EVERY));
-        list.into_iter().chain(self.retry_at).min()
+        let arrival = self.arrivals.as_ref().and_then(Arrivals::deadline);
+        [list, self.retry_at, arrival].into_iter().flatten().min()
     }
 
     /// Takes in what the children say, and starts those that are due.
     pub fn turn(&mut self, now: Duration) {
-        if self.retry_at.is_some_and(|at| at <= now) {
+        let came = self.arrivals.as_mut().is_some_and(|one| one.is_due(now));
+        if came || self.retry_at.is_some_and(|at| at <= now) {
             self.subscribe(now);
         }
         if let Some(subscriber) = &mut self.subscriber {
@@ -151,10 +164,16 @@ impl Sound {
     }
 
     fn subscribe(&mut self, now: Duration) {
-        self.retry_at = Some(now + RETRY);
         let Some(server) = server() else {
+            self.retry_at = None;
+            self.arrivals.get_or_insert_with(|| {
+                let places = runtime().map(|runtime| [runtime.clone(), runtime.join(DIRECTORY)]);
+                Arrivals::watch(places.into_iter().flatten().collect(), now)
+            });
             return;
         };
+        self.arrivals = None;
+        self.retry_at = Some(now + RETRY);
         match Running::start(&server, &["subscribe"]) {
             Ok(subscriber) => {
                 self.subscriber = Some(subscriber);
@@ -208,11 +227,15 @@ fn server() -> Option<String> {
     if let Some(named) = std::env::var("PULSE_SERVER").ok().filter(|s| !s.is_empty()) {
         return Some(named);
     }
-    let runtime = PathBuf::from(std::env::var_os("XDG_RUNTIME_DIR")?);
-    let socket: &Path = &runtime.join("pulse/native");
+    let socket = runtime()?.join(DIRECTORY).join("native");
     socket
         .exists()
         .then(|| format!("unix:{}", socket.display()))
+}
+
+/// Where the session has its sockets.
+fn runtime() -> Option<PathBuf> {
+    std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)
 }
 
 /// Takes whole lines from what the subscriber said. Whether one of them is about a stream.
