@@ -275,7 +275,15 @@ impl Daemon {
         }
         self.last = snapshot;
         self.last.in_force = self.actuators.in_force.clone();
+        self.tell_guard();
         self.tell_people();
+    }
+
+    /// What was planned decides how far reclaim can go.
+    pub(crate) fn tell_guard(&self) {
+        if let Some(guard) = &self.actuators.guard {
+            guard.set_swappable(swap::swappable(&self.last));
+        }
     }
 
     /// Notes whom the kernel's OOM killer took, given how many it has killed since boot.

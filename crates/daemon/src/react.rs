@@ -203,6 +203,7 @@ impl Daemon {
             self.tell_own_writes(&actions);
             self.tell_people();
             self.last.in_force = self.actuators.in_force.clone();
+            self.tell_guard();
             if !again {
                 return;
             }

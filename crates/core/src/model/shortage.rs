@@ -36,6 +36,9 @@ const READ_BACK: u64 = 20;
 const THRASHED: Duration = Duration::from_secs(2);
 const THRASHED_LONG: Duration = Duration::from_secs(10);
 
+/// Reclaim into swap can keep up where it has so many times the kill threshold to move.
+const ROOM: u64 = 4;
+
 /// A machine that reads back this part of its memory a second, in thousandths, in the mean over
 /// [`CROWDED_OVER`], and has this part of it left, is crowded: what its apps work with does not fit.
 const CROWDED_BACK: u64 = 10;
@@ -175,6 +178,7 @@ struct Death {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Shortage {
     thresholds: Thresholds,
+    swappable: u64,
     level: Level,
     since: Duration,
     rates: Rates,
@@ -197,6 +201,12 @@ impl Shortage {
     /// Other thresholds from now on.
     pub fn set_thresholds(&mut self, thresholds: Thresholds) {
         self.thresholds = thresholds;
+    }
+
+    /// So many bytes of apps that are not in front may go to swap: what is kept out of it, and what
+    /// is there already, is nothing that reclaim could take.
+    pub fn set_swappable(&mut self, bytes: u64) {
+        self.swappable = bytes;
     }
 
     /// The thresholds in force.
@@ -338,8 +348,9 @@ impl Shortage {
         let nowhere = now.swap_free < kill.min(now.swap_total / 10).max(PAGE);
         let soon = self.rates.falling / 1000 * u64::try_from(AHEAD.as_millis()).unwrap_or(0);
         let low = below(kill, Level::Low);
-        // There is swap to reclaim into, and nobody waits long for it.
-        let keeps_up = now.swap_free >= kill * 2 && self.rates.stalled < STALLED;
+        // There is something to reclaim and swap for it, and nobody waits long for that.
+        let room = now.swap_free.min(self.swappable);
+        let keeps_up = room >= kill * ROOM && self.rates.stalled < STALLED;
         let gone = now.available < kill * 2 && now.left() <= soon;
 
         if gone || (nowhere && below(kill, Level::Exhausted)) || (short && thrashed(THRASHED_LONG))
@@ -413,6 +424,12 @@ mod tests {
         );
         assert_eq!(
             shortage.observe(gauge(2000, 5 * MIB, 100 * MIB)),
+            Level::Kill,
+            "swap is free, but nobody may go there"
+        );
+        shortage.set_swappable(100 * MIB);
+        assert_eq!(
+            shortage.observe(gauge(2500, 5 * MIB, 100 * MIB)),
             Level::Low
         );
         let mut waits = gauge(3000, 5 * MIB, 100 * MIB);
@@ -534,6 +551,7 @@ mod tests {
         assert!(!shortage.may_kill(MS(40)));
         assert!(shortage.may_kill(MS(60)));
         // With swap left it settles first.
+        shortage.set_swappable(100 * MIB);
         let mut some = gauge(60, MIB, 100 * MIB);
         assert_eq!(shortage.observe(some), Level::Low);
         assert!(!shortage.may_kill(MS(60)));

@@ -295,6 +295,11 @@ impl Guard {
         self.shared.state().kept = bytes;
     }
 
+    /// So many bytes of apps may go to swap.
+    pub fn set_swappable(&self, bytes: u64) {
+        self.shared.state().shortage.set_swappable(bytes);
+    }
+
     /// How short memory is.
     pub fn shortage(&self) -> Shortage {
         self.shared.state().shortage

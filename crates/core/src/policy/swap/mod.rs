@@ -442,6 +442,18 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
     Some(steps)
 }
 
+/// Bytes that reclaim may move to swap: of apps that are neither in front nor kept out of it.
+pub fn swappable(snapshot: &Snapshot) -> u64 {
+    let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.key);
+    let exempt = &snapshot.in_force.swapping.exempt;
+    let may = |known: &&Known| Some(known.key()) != front && !exempt.contains(&known.key());
+    let apps = snapshot.apps.iter().filter(may);
+    match snapshot.storage.is_there() {
+        true => apps.map(|known| known.found.memory.anonymous).sum(),
+        false => 0,
+    }
+}
+
 /// What a person should know, one sentence each.
 pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     let settings = &snapshot.settings.swap;

@@ -402,6 +402,20 @@ fn a_disposable_app_in_front_may_not_go_to_swap_before_anything_else_is_done() {
 }
 
 #[test]
+fn what_is_kept_out_of_swap_or_in_front_is_nothing_that_reclaim_could_take() {
+    let mut apps = [1, 2, 3].map(|used| one(Class::Normal, used));
+    for (app, mib) in apps.iter_mut().zip([10, 20, 40]) {
+        app.mib = mib;
+    }
+    let mut machine = with_topmost(snapshot(&apps, 5, 100), 2);
+    assert_eq!(swappable(&machine), 30 * MIB);
+    machine.in_force.swapping.exempt = vec![key(1)];
+    assert_eq!(swappable(&machine), 10 * MIB);
+    machine.storage.areas.clear();
+    assert_eq!(swappable(&machine), 0);
+}
+
+#[test]
 fn a_leak_in_front_is_told_and_squeezes_the_others() {
     let mut apps = [one(Class::Normal, 1), one(Class::Normal, 2)];
     apps[1].grown = 30;
