@@ -3,7 +3,7 @@
 //! of the engine; the pool goes back before anybody goes without; nothing is lost; and nobody's
 //! processor time is spent for somebody who is not entitled to it.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -181,7 +181,7 @@ impl Rules<'_> {
         self.on(TARGET, Zeroing::Cpu)?;
         let full = wait(|| Ok(pooled()? >= u64::from(TARGET) * 7 / 8))?;
         let kib = pooled()? * (PAGE as u64 >> 10);
-        let (free_now, available_now) = (memory_kib("MemFree")?, memory_kib("MemAvailable")?);
+        let (free_now, available_now) = (free_kib()?, memory_kib("MemAvailable")?);
         self.reporter.check(
             "the pool is not counted as free, but as available",
             full && free_now + kib <= free + SLACK_KIB && available_now + SLACK_KIB >= available,
@@ -390,11 +390,32 @@ fn zeroes(properties: &[(&str, String)]) -> Result<NullBlk> {
     NullBlk::create("zeroes", &all)
 }
 
-/// Free memory once everything that is on its way back has arrived.
+/// Free memory, with what processors keep for their next allocation: pages that were given back may
+/// stay there for seconds, and are neither in `MemFree` nor in the pool.
+fn free_kib() -> Result<u64> {
+    let text = fs::read_to_string("/proc/zoneinfo").context("cannot read /proc/zoneinfo")?;
+    let counts = text.lines().filter_map(|line| {
+        let count = line.trim_start().strip_prefix("count:")?;
+        count.trim().parse::<u64>().ok()
+    });
+    Ok(memory_kib("MemFree")? + counts.sum::<u64>() * (PAGE as u64 >> 10))
+}
+
+/// Free memory once everything that is on its way back has arrived: nothing has for a second.
 fn settled_free_kib() -> Result<u64> {
     drop_caches()?;
-    sleep(Duration::from_millis(500));
-    memory_kib("MemFree")
+    let mut free = free_kib()?;
+    let (mut calm, mut looks) = (0, 0);
+    while calm < 5 && looks < 100 {
+        sleep(Duration::from_millis(200));
+        let now = free_kib()?;
+        calm = match now.abs_diff(free) <= SLACK_KIB / 4 {
+            true => calm + 1,
+            false => 0,
+        };
+        (free, looks) = (now, looks + 1);
+    }
+    Ok(free)
 }
 
 fn counter(name: &str) -> Result<u64> {
