@@ -13,9 +13,9 @@ use serde_json::Value;
 use crate::boost::{sleeper, standing};
 use crate::cell::Stage;
 use crate::cgroup::Cgroup;
-use crate::daemon::{log_tail, Daemon, LIMELIGHT, LOG};
+use crate::daemon::{self, Daemon, LOG};
 use crate::machine::{wait, CPUSET};
-use crate::process::{run as run_program, Process};
+use crate::process::Process;
 
 /// Values that Android gives: to the app in front, and to one that was.
 const FRONT: i32 = 0;
@@ -69,14 +69,7 @@ fn make_cpuset(name: &str) -> Result<()> {
 }
 
 fn json(arguments: &[&str]) -> Result<Value> {
-    let all: Vec<&str> = ["--json", "--timeout", "120"]
-        .iter()
-        .chain(arguments)
-        .copied()
-        .collect();
-    let (_, text) = run_program(LIMELIGHT, &all)?;
-    serde_json::from_str(&text)
-        .with_context(|| format!("limelight {arguments:?} printed {text:?}\n{}", log_tail()))
+    Ok(daemon::json(arguments)?.1)
 }
 
 /// Who is in front, and who says so.

@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::boost::sleeper;
 use crate::cell::Stage;
 use crate::cgroup::Cgroup;
-use crate::daemon::{focus, limelight, log_tail, write_config, Daemon, Line, LIMELIGHT};
+use crate::daemon::{self, focus, limelight, log_tail, write_config, Daemon, Line, LIMELIGHT};
 use crate::process::{run as run_program, Process, Start};
 
 const BUSYBOX: &str = "/bin/busybox";
@@ -66,19 +66,14 @@ fn sleeping() -> Command {
 
 /// What `limelight` prints as JSON.
 fn json(arguments: &[&str]) -> Result<Value> {
-    let all: Vec<&str> = ["--json", "--timeout", "120"]
-        .iter()
-        .chain(arguments)
-        .copied()
-        .collect();
-    let (code, text) = run_program(LIMELIGHT, &all)?;
+    let (code, value) = daemon::json(arguments)?;
     if code != 0 {
         bail!(
-            "limelight {arguments:?} exits with {code}:\n{text}\n{}",
+            "limelight {arguments:?} exits with {code}:\n{value}\n{}",
             log_tail()
         );
     }
-    serde_json::from_str(&text).with_context(|| format!("limelight {arguments:?} printed {text:?}"))
+    Ok(value)
 }
 
 /// One app of the list.

@@ -322,6 +322,23 @@ pub fn history() -> Result<Vec<HistoryEntry>> {
     }
 }
 
+/// What `limelight` prints as JSON, and its exit code.
+pub fn json(arguments: &[&str]) -> Result<(i32, serde_json::Value)> {
+    let all: Vec<&str> = ["--json", "--timeout", "120"]
+        .iter()
+        .chain(arguments)
+        .copied()
+        .collect();
+    let (code, text) = run(LIMELIGHT, &all)?;
+    let value = serde_json::from_str(&text).with_context(|| {
+        format!(
+            "limelight {arguments:?} exits with {code} and printed {text:?}\n{}",
+            log_tail()
+        )
+    })?;
+    Ok((code, value))
+}
+
 /// Somebody who has himself told of shortages of memory.
 pub struct Listener {
     stream: UnixStream,

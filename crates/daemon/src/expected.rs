@@ -92,7 +92,7 @@ impl Daemon {
                 own: true,
                 adopted: false,
             };
-            let rule = "disposable apps are never swapped".to_owned();
+            let rule = swap::DISPOSABLE.to_owned();
             let context = Context {
                 doors: &self.doors,
                 now: at,

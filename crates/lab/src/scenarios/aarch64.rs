@@ -7,9 +7,10 @@
 use std::time::Duration;
 
 use limelight_apps::plan::Arm;
-use limelight_apps::scenario::{FocusMove, Footprint, Leak, Leaker, Work};
+use limelight_apps::scenario::{Leak, Leaker, Work};
 
 use super::gallery::{self, INDEX_MAPPING};
+use super::{focus, leak};
 use crate::results::Aggregates;
 use crate::scenario::{
     ArmOn, Kernel, Kind, Lru, MachineSize, Scenario, SwapKind, Task, Variant, Verdict,
@@ -24,18 +25,6 @@ const LEAK: &str = "leak";
 const ANDROID: &str = "android";
 const MODERN: ArmOn = ArmOn::new(Arm::LimelightOnDebian, Kernel::Arm64);
 const OLDEST: ArmOn = ArmOn::new(Arm::LimelightOnDebian, Kernel::Arm64Oldest);
-
-/// Two of these fit beside the kernel and little else.
-const FOOTPRINT: Footprint = Footprint {
-    photos_mib: 16,
-    heap_mib: 8,
-    thumbnails_mib: 4,
-    library_mib: 4,
-};
-const OWN_PAGES: f64 = ((16 + 8 + 4) * 256) as f64;
-const KEPT: f64 = 0.95;
-/// More than this of the first app would mean that it is still protected.
-const LEFT: f64 = 0.60;
 
 impl Scenario for Aarch64 {
     fn name(&self) -> &'static str {
@@ -89,18 +78,12 @@ impl Scenario for Aarch64 {
             leaker: Leaker::Background,
             mib_per_s: 24,
         };
-        let focus = FocusMove {
-            footprint: FOOTPRINT,
-            loads: gallery::loads(&variant.load),
-            pressure_ms: 10_000,
-            app_cgroup: true,
-        };
         let mut killed = gallery::brief(&variant.load);
         killed.pauses.iter_mut().for_each(|pause| pause.swipes = 4);
         vec![
             Task::new("startup", Work::Startup),
             Task::new("classes", Work::ClassRules),
-            Task::new(FOCUS, Work::FocusMove(focus)),
+            focus::task(FOCUS, variant),
             Task::new("kill", Work::DaemonKilled(killed)),
             Task::new(LEAK, Work::Leak(leak)),
         ]
@@ -115,31 +98,8 @@ impl Scenario for Aarch64 {
         let mut verdicts = Vec::new();
         for variant in aggregates.variants() {
             let arm = self.arms(&variant)[0];
-            let value = |task, name: &str| aggregates.median(&variant, arm, task, name);
-            let own = |app: &str| -> Option<f64> {
-                ["photos", "heap", "thumbnails"]
-                    .iter()
-                    .map(|kind| value(FOCUS, &format!("{app}_{kind}_pages")))
-                    .sum()
-            };
-            if let (Some(first), Some(second)) = (own("first"), own("second")) {
-                verdicts.push(Verdict::new(
-                    format!("{variant}: the app that has the focus now is kept, the one before it is not"),
-                    second >= OWN_PAGES * KEPT && first <= OWN_PAGES * LEFT,
-                    format!("first {first}, second {second} of {OWN_PAGES} pages each"),
-                ));
-            }
-            if let (Some(dead), Some(innocent), Some(kills)) = (
-                value(LEAK, "leaker_dead"),
-                value(LEAK, "innocent_dead"),
-                value(LEAK, "oom_kills"),
-            ) {
-                verdicts.push(Verdict::new(
-                    format!("{variant}: the leak ends and nobody else, before the OOM killer"),
-                    dead == 1.0 && innocent == 0.0 && kills == 0.0,
-                    format!("{dead} leaking and {innocent} innocent apps dead, {kills} OOM kills"),
-                ));
-            }
+            verdicts.extend(focus::kept(aggregates, &variant, arm, FOCUS));
+            verdicts.extend(leak::ended(aggregates, &variant, arm, LEAK));
         }
         verdicts
     }

@@ -57,13 +57,7 @@ impl Scenario for Focus {
     }
 
     fn tasks(&self, variant: &Variant, _arm: ArmOn) -> Vec<Task> {
-        let work = FocusMove {
-            footprint: FOOTPRINT,
-            loads: gallery::loads(&variant.load),
-            pressure_ms: 10_000,
-            app_cgroup: true,
-        };
-        vec![Task::new(TASK, Work::FocusMove(work))]
+        vec![task(TASK, variant)]
     }
 
     fn time_limit(&self, _variant: &Variant) -> Duration {
@@ -73,34 +67,57 @@ impl Scenario for Focus {
     fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
         let mut verdicts = Vec::new();
         for variant in aggregates.variants() {
-            let seen = Seen {
-                aggregates,
-                variant: &variant,
-                task: TASK,
-            };
             for arm in [ON_DEBIAN, LIMELIGHT] {
-                let own = |app: &str| -> Option<f64> {
-                    ["photos", "heap", "thumbnails"]
-                        .iter()
-                        .map(|kind| seen.median(arm, &format!("{app}_{kind}_pages")))
-                        .sum()
-                };
-                let (Some(first), Some(second)) = (own("first"), own("second")) else {
-                    continue;
-                };
-                let seen = format!("first {first}, second {second} of {OWN_PAGES} pages each");
-                verdicts.push(Verdict::new(
-                    format!("{variant}: {arm} keeps the app that has the focus now"),
-                    second >= OWN_PAGES * KEPT,
-                    seen.clone(),
-                ));
-                verdicts.push(Verdict::new(
-                    format!("{variant}: {arm} lets the app go that had the focus before"),
-                    first <= OWN_PAGES * LEFT,
-                    seen,
-                ));
+                verdicts.extend(kept(aggregates, &variant, arm, TASK));
             }
         }
         verdicts
     }
+}
+
+/// The focus moves from one of two apps to the other under this variant's load.
+pub(super) fn task(name: &str, variant: &Variant) -> Task {
+    let work = FocusMove {
+        footprint: FOOTPRINT,
+        loads: gallery::loads(&variant.load),
+        pressure_ms: 10_000,
+        app_cgroup: true,
+    };
+    Task::new(name, Work::FocusMove(work))
+}
+
+/// What that must come to; nothing where it did not run.
+pub(super) fn kept(
+    aggregates: &Aggregates,
+    variant: &Variant,
+    arm: ArmOn,
+    task: &str,
+) -> Vec<Verdict> {
+    let seen = Seen {
+        aggregates,
+        variant,
+        task,
+    };
+    let own = |app: &str| -> Option<f64> {
+        ["photos", "heap", "thumbnails"]
+            .iter()
+            .map(|kind| seen.median(arm, &format!("{app}_{kind}_pages")))
+            .sum()
+    };
+    let (Some(first), Some(second)) = (own("first"), own("second")) else {
+        return Vec::new();
+    };
+    let seen = format!("first {first}, second {second} of {OWN_PAGES} pages each");
+    vec![
+        Verdict::new(
+            format!("{variant}: {arm} keeps the app that has the focus now"),
+            second >= OWN_PAGES * KEPT,
+            seen.clone(),
+        ),
+        Verdict::new(
+            format!("{variant}: {arm} lets the app go that had the focus before"),
+            first <= OWN_PAGES * LEFT,
+            seen,
+        ),
+    ]
 }

@@ -84,19 +84,7 @@ impl Scenario for Leak {
         for variant in aggregates.variants() {
             for arm in [ON_DEBIAN, LIMELIGHT] {
                 for task in [FAST, SLOW] {
-                    let value = |name| aggregates.median(&variant, arm, task, name);
-                    let (Some(dead), Some(innocent), Some(kills)) = (
-                        value("leaker_dead"),
-                        value("innocent_dead"),
-                        value("oom_kills"),
-                    ) else {
-                        continue;
-                    };
-                    verdicts.push(Verdict::new(
-                        format!("{variant} {task}: {arm} ends the leak and nobody else, before the OOM killer"),
-                        dead == 1.0 && innocent == 0.0 && kills == 0.0,
-                        format!("{dead} leaking and {innocent} innocent apps dead, {kills} OOM kills"),
-                    ));
+                    verdicts.extend(ended(aggregates, &variant, arm, task));
                 }
             }
         }
@@ -107,4 +95,24 @@ impl Scenario for Leak {
     fn expected_console(&self) -> &'static [&'static str] {
         &["Out of memory", "oom-kill", "invoked oom-killer"]
     }
+}
+
+/// How a leak must end; nothing where it did not run.
+pub(super) fn ended(
+    aggregates: &Aggregates,
+    variant: &Variant,
+    arm: ArmOn,
+    task: &str,
+) -> Option<Verdict> {
+    let value = |name| aggregates.median(variant, arm, task, name);
+    let (dead, innocent, kills) = (
+        value("leaker_dead")?,
+        value("innocent_dead")?,
+        value("oom_kills")?,
+    );
+    Some(Verdict::new(
+        format!("{variant} {task}: {arm} ends the leak and nobody else, before the OOM killer"),
+        dead == 1.0 && innocent == 0.0 && kills == 0.0,
+        format!("{dead} leaking and {innocent} innocent apps dead, {kills} OOM kills"),
+    ))
 }

@@ -32,7 +32,7 @@ impl fmt::Display for Unsqueezed<'_> {
         match self {
             Unsqueezed::Topmost => f.write_str("it is topmost"),
             Unsqueezed::Untouchable(why) => f.write_str(why),
-            Unsqueezed::Disposable => f.write_str("disposable apps are never swapped"),
+            Unsqueezed::Disposable => f.write_str(super::DISPOSABLE),
             Unsqueezed::InUse(what) => write!(f, "it {}", what.clause()),
             Unsqueezed::Exempt => f.write_str("it is kept out of swap"),
             Unsqueezed::NoCgroup => f.write_str("it has no cgroup of its own"),

@@ -16,6 +16,9 @@ use crate::model::class::Class;
 use crate::model::shortage::Level;
 use crate::model::snapshot::Snapshot;
 
+/// Why a disposable app is kept out of swap.
+pub const DISPOSABLE: &str = "disposable apps are never swapped";
+
 /// Most that is kept in memory because storage bears no more, as a part of it: more would leave
 /// reclaim nothing.
 const KEPT_PART: u64 = 2;
@@ -47,7 +50,7 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
     let apps = snapshot.apps.iter().filter(move |_| there).filter(own);
     apps.filter_map(move |known| {
         if disposable(known) {
-            return Some((known, "disposable apps are never swapped".to_owned()));
+            return Some((known, DISPOSABLE.to_owned()));
         }
         if retained.contains(&known.key()) {
             let rule = "only its working set is left in memory".to_owned();

@@ -23,6 +23,8 @@ pub mod account;
 mod eligible;
 pub mod order;
 
+pub use eligible::DISPOSABLE;
+
 use std::time::Duration;
 
 use super::plan::Event;
