@@ -12,6 +12,7 @@ use crate::doors::now;
 use crate::reactor::Token;
 use crate::sources::apps::LOOK_EVERY;
 use crate::sources::pressure;
+use crate::trust;
 
 /// A request that names an app which the last look did not see has another one made, but not more
 /// often than this: anybody may ask.
@@ -23,51 +24,77 @@ const UNIT_FILLS: Duration = Duration::from_millis(50);
 /// Most processes of which one connection says that they are in use.
 const ANNOUNCED_MAX: usize = 64;
 
+/// What one connection said of one process.
+#[derive(Debug)]
+struct Word {
+    client: u64,
+    uid: u32,
+    id: ProcessId,
+    what: Use,
+    /// It was said from an active session, or its user's session has become active since. Who switches
+    /// to another session has his work unsaved still.
+    counts: bool,
+}
+
 /// Processes that were said to be in use.
 #[derive(Debug, Default)]
 pub struct Announced {
-    /// By which connection, which process, why.
-    all: Vec<(u64, ProcessId, Use)>,
+    all: Vec<Word>,
 }
 
 impl Announced {
-    /// A connection says it. `false`: it has said too much already.
-    pub fn add(&mut self, client: u64, id: ProcessId, what: Use) -> bool {
-        let own = self.all.iter().filter(|(by, _, _)| *by == client);
-        if self.all.contains(&(client, id, what)) {
+    /// A connection says it, from a session that is active (`counts`) or may become so. `false`: it
+    /// has said too much already.
+    pub fn add(&mut self, client: u64, uid: u32, id: ProcessId, what: Use, counts: bool) -> bool {
+        let mut own = self.all.iter_mut().filter(|word| word.client == client);
+        if let Some(word) = own.find(|word| (word.id, word.what) == (id, what)) {
+            word.counts |= counts;
             return true;
         }
+        let own = self.all.iter().filter(|word| word.client == client);
         if own.count() >= ANNOUNCED_MAX {
             return false;
         }
-        self.all.push((client, id, what));
+        self.all.push(Word {
+            client,
+            uid,
+            id,
+            what,
+            counts,
+        });
         true
     }
 
     /// A connection takes it back, whether the process lives or not.
     pub fn remove(&mut self, client: u64, pid: i32, what: Use) {
         self.all
-            .retain(|(by, id, said)| (*by, id.pid, *said) != (client, pid, what));
+            .retain(|word| (word.client, word.id.pid, word.what) != (client, pid, what));
     }
 
     /// Processes that have ended are in use no longer.
     fn forget(&mut self, lives: impl Fn(ProcessId) -> bool) {
-        self.all.retain(|(_, id, _)| lives(*id));
+        self.all.retain(|word| lives(word.id));
     }
 
     /// A connection was closed.
     pub fn release(&mut self, client: u64) {
-        self.all.retain(|(by, _, _)| *by != client);
+        self.all.retain(|word| word.client != client);
     }
 
     /// Whether this connection says anything.
     pub fn says(&self, client: u64) -> bool {
-        self.all.iter().any(|(by, _, _)| *by == client)
+        self.all.iter().any(|word| word.client == client)
+    }
+
+    /// What users said who were not asked about then counts from when they are.
+    fn hear(&mut self, may_speak: impl Fn(u32) -> bool) {
+        let waiting = self.all.iter_mut().filter(|word| !word.counts);
+        waiting.for_each(|word| word.counts = may_speak(word.uid));
     }
 
     fn processes(&self) -> Vec<(ProcessId, Use)> {
-        let all = self.all.iter();
-        all.map(|(_, id, what)| (*id, *what)).collect()
+        let counting = self.all.iter().filter(|word| word.counts);
+        counting.map(|word| (word.id, word.what)).collect()
     }
 }
 
@@ -88,6 +115,9 @@ impl Daemon {
         self.expect(&made.units);
         let doors = &self.doors;
         self.announced.forget(|id| !doors.has_ended(id));
+        let topmost = &self.topmost;
+        self.announced
+            .hear(|uid| trust::may_speak(doors, uid, topmost.held_by_other_user(uid)).is_ok());
         let helpers = &self.config.settings.boost.helpers;
         let announced = self.announced.processes();
         let found = match self.app_source.look(&self.doors, helpers, &announced, at) {
@@ -172,9 +202,9 @@ mod tests {
     #[test]
     fn what_a_connection_said_ends_with_it() {
         let mut announced = Announced::default();
-        assert!(announced.add(1, APP, Use::Unsaved));
-        assert!(announced.add(1, APP, Use::Unsaved));
-        assert!(announced.add(2, APP, Use::Audio));
+        assert!(announced.add(1, 1000, APP, Use::Unsaved, true));
+        assert!(announced.add(1, 1000, APP, Use::Unsaved, true));
+        assert!(announced.add(2, 1000, APP, Use::Audio, true));
         assert_eq!(announced.processes().len(), 2);
         announced.remove(2, APP.pid, Use::Unsaved);
         announced.release(1);
@@ -188,9 +218,21 @@ mod tests {
     fn no_connection_says_without_end() {
         let mut announced = Announced::default();
         for pid in 0..1000 {
-            announced.add(1, ProcessId { pid, starttime: 1 }, Use::Visible);
+            let id = ProcessId { pid, starttime: 1 };
+            announced.add(1, 1000, id, Use::Visible, pid % 2 == 0);
         }
+        announced.hear(|_| true);
         assert_eq!(announced.processes().len(), ANNOUNCED_MAX);
-        assert!(announced.add(2, APP, Use::Visible));
+        assert!(announced.add(2, 1000, APP, Use::Visible, true));
+    }
+    #[test]
+    fn what_was_said_too_early_counts_from_when_its_user_may_speak_and_stays() {
+        let mut announced = Announced::default();
+        announced.add(1, 1000, APP, Use::Unsaved, false);
+        announced.hear(|uid| uid == 1001);
+        assert_eq!(announced.processes(), []);
+        announced.hear(|uid| uid == 1000);
+        announced.hear(|_| false);
+        assert_eq!(announced.processes(), [(APP, Use::Unsaved)]);
     }
 }

@@ -153,11 +153,16 @@ impl Daemon {
         what: Use,
         on: bool,
     ) -> Result<Response, Refusal> {
+        let uid = word.peer.uid;
+        let mut may_speak = Ok(());
         if on {
-            self.may_speak_of(word.peer, pid)?;
+            trust::owns_process(&self.doors, uid, pid)?;
+            let others = self.topmost.held_by_other_user(uid);
+            may_speak = trust::may_speak(&self.doors, uid, others);
             let process = self.doors.process(pid);
             let (id, _) = process.map_err(|error| crate::identify::no_process(pid, error))?;
-            if !self.announced.add(word.client, id, what) {
+            let counts = may_speak.is_ok();
+            if !self.announced.add(word.client, uid, id, what, counts) {
                 return Err(Refusal::new(
                     ErrorCode::Busy,
                     "this connection said of too many processes that they are in use",
@@ -174,7 +179,8 @@ impl Daemon {
             true => format!("pid {pid} {}, until this connection closes", what.clause()),
             false => format!("pid {pid} is not said to be in use so any more"),
         };
-        Ok(Response::Ok { message })
+        // Refused for now, not for ever: when the session is active, nobody has to say it again.
+        may_speak.map(|()| Response::Ok { message })
     }
 
     /// Answer to `listen`.

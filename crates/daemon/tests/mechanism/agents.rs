@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Session agents: what they say of themselves, and whose claims count.
 
+use super::apps::{app, until_used};
 use super::{report, two_apps};
+use crate::common::Machine;
 use limelight_core::control::{ErrorCode, Response};
+use limelight_core::model::apps::Use;
 
 const FIRST: u32 = 54_321;
 const SECOND: u32 = 54_322;
@@ -10,6 +13,13 @@ const SECOND: u32 = 54_322;
 /// logind's file of a session.
 fn session(uid: u32, active: bool) -> String {
     format!("UID={uid}\nACTIVE={}\nSTATE=online\n", u8::from(active))
+}
+
+/// Says, as logind does it, whether a session is active.
+fn set_active(machine: &Machine, name: &str, uid: u32, active: bool) {
+    machine.write("sessions/.tmp", &session(uid, active));
+    let to = machine.path("sessions").join(name);
+    std::fs::rename(machine.path("sessions/.tmp"), to).unwrap();
 }
 
 #[test]
@@ -45,11 +55,7 @@ fn whose_session_comes_to_the_screen_has_his_app_in_front() {
     );
     assert!(status.agents.is_empty());
     // The seat is switched, as logind does it; nobody claims anything.
-    let switch = |name: &str, uid: u32, active: bool| {
-        machine.write("sessions/.tmp", &session(uid, active));
-        let to = machine.path("sessions").join(name);
-        std::fs::rename(machine.path("sessions/.tmp"), to).unwrap();
-    };
+    let switch = |name, uid, active| set_active(&machine, name, uid, active);
     switch("1", FIRST, false);
     switch("2", SECOND, true);
     daemon.until("the switch", |_| {
@@ -63,6 +69,39 @@ fn whose_session_comes_to_the_screen_has_his_app_in_front() {
         machine.mib(&format!("{}/memory.min", super::A)) > 0
     });
     assert_eq!(daemon.topmost(), Some(a.pid));
+    daemon.stop();
+}
+
+#[test]
+fn what_an_inactive_session_says_is_in_use_counts_from_its_turn_on() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: connecting as other users takes root");
+        return;
+    }
+    let (machine, a, b) = two_apps();
+    machine.give(&a, FIRST);
+    machine.give(&b, SECOND);
+    machine.write("sessions/1", &session(FIRST, true));
+    machine.write("sessions/2", &session(SECOND, false));
+    let sessions = machine.path("sessions");
+    let mut daemon = machine.start_with(|options| options.roots.sessions = sessions);
+    let mut first = daemon.connect_as(FIRST);
+    let mut second = daemon.connect_as(SECOND);
+    let unsaved = |pid: i32| format!(r#"{{"op":"in-use","pid":{pid},"use":"unsaved","on":true}}"#);
+    let taken = daemon.ask_over(&mut first, &unsaved(a.pid));
+    assert!(matches!(taken, Response::Ok { .. }), "{taken:?}");
+    match daemon.ask_over(&mut second, &unsaved(b.pid)) {
+        Response::Error { code, .. } => assert_eq!(code, ErrorCode::NotAllowed),
+        other => panic!("{other:?}"),
+    }
+    // Both are looked at together.
+    until_used(&mut daemon, a.pid, &[Use::Unsaved]);
+    assert_eq!(app(&mut daemon, b.pid).uses, []);
+    set_active(&machine, "1", FIRST, false);
+    set_active(&machine, "2", SECOND, true);
+    until_used(&mut daemon, b.pid, &[Use::Unsaved]);
+    // Nobody saved anything by switching.
+    until_used(&mut daemon, a.pid, &[Use::Unsaved]);
     daemon.stop();
 }
 

@@ -20,7 +20,16 @@ fn apps(daemon: &mut Running) -> Vec<AppReport> {
     }
 }
 
-fn app(daemon: &mut Running, pid: i32) -> AppReport {
+/// Waits until an app is seen to be in use so: the next look comes when the last one is old enough.
+pub fn until_used(daemon: &mut Running, pid: i32, wanted: &[Use]) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while app(daemon, pid).uses != wanted {
+        assert!(Instant::now() < deadline, "never: {wanted:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+pub fn app(daemon: &mut Running, pid: i32) -> AppReport {
     match daemon.ask(&format!(r#"{{"op":"apps","pid":{pid}}}"#)) {
         Response::Apps { mut apps } if apps.len() == 1 => apps.remove(0),
         other => panic!("{other:?}"),
@@ -141,14 +150,7 @@ fn what_is_announced_holds_until_it_is_taken_back_or_the_connection_closes() {
             a.pid
         )
     };
-    // The next look comes when the last one is old enough.
-    let until_used = |daemon: &mut Running, wanted: &[Use]| {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while app(daemon, a.pid).uses != wanted {
-            assert!(Instant::now() < deadline, "never: {wanted:?}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    };
+    let until_used = |daemon: &mut Running, wanted: &[Use]| until_used(daemon, a.pid, wanted);
     daemon.ask_over(&mut editor, &said("unsaved", true));
     daemon.ask_over(&mut editor, &said("visible", true));
     until_used(&mut daemon, &[Use::Visible, Use::Unsaved]);
