@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The control socket's words.
+
+use super::*;
+
+fn request(line: &str) -> Result<Request, serde_json::Error> {
+    serde_json::from_str(line)
+}
+
+#[test]
+fn the_documented_lines_are_the_protocol() {
+    assert_eq!(
+        request(r#"{"op":"focus","target":{"pid":4242},"source":"cli"}"#).unwrap(),
+        Request::Focus {
+            target: FocusTarget::Pid(4242),
+            source: "cli".into(),
+            hold: false
+        }
+    );
+    assert_eq!(
+        request(r#"{"op":"focus","target":"none","source":"sway","hold":true}"#).unwrap(),
+        Request::Focus {
+            target: FocusTarget::None,
+            source: "sway".into(),
+            hold: true
+        }
+    );
+    assert_eq!(request(r#"{"op":"status"}"#).unwrap(), Request::Status);
+    assert_eq!(
+        request(r#"{"op":"explain","pid":1}"#).unwrap(),
+        Request::Explain { pid: 1 }
+    );
+    assert_eq!(
+        request(r#"{"op":"window","event":"open","at_us":5,"pid":7,"source":"sway"}"#).unwrap(),
+        Request::Window {
+            event: WindowEvent::Open,
+            at_us: Some(5),
+            pid: Some(7),
+            source: "sway".into()
+        }
+    );
+    assert_eq!(
+        request(r#"{"op":"window","event":"close","source":"cli"}"#).unwrap(),
+        Request::Window {
+            event: WindowEvent::Close,
+            at_us: None,
+            pid: None,
+            source: "cli".into()
+        }
+    );
+    assert_eq!(
+        request(r#"{"op":"history","last":3}"#).unwrap(),
+        Request::History { last: 3 }
+    );
+    assert_eq!(
+        request(r#"{"op":"history"}"#).unwrap(),
+        Request::History { last: HISTORY_MAX }
+    );
+    assert_eq!(
+        request(r#"{"op":"apps"}"#).unwrap(),
+        Request::Apps { pid: None }
+    );
+    assert_eq!(
+        request(r#"{"op":"class","pid":7,"class":"keep"}"#).unwrap(),
+        Request::Class {
+            pid: 7,
+            class: Some(Class::Keep)
+        }
+    );
+    assert_eq!(
+        request(r#"{"op":"class","pid":7,"class":null}"#).unwrap(),
+        Request::Class {
+            pid: 7,
+            class: None
+        }
+    );
+    assert_eq!(
+        request(r#"{"op":"in-use","pid":7,"use":"unsaved","on":true}"#).unwrap(),
+        Request::InUse {
+            pid: 7,
+            what: Use::Unsaved,
+            on: true
+        }
+    );
+    assert_eq!(
+        request(r#"{"op":"decision","deed":"kill"}"#).unwrap(),
+        Request::Decision {
+            deed: Some(Deed::Kill)
+        }
+    );
+    assert_eq!(request(r#"{"op":"listen"}"#).unwrap(), Request::Listen);
+    assert_eq!(
+        request(r#"{"op":"latency"}"#).unwrap(),
+        Request::Latency { app: None }
+    );
+}
+
+#[test]
+fn unknown_operations_and_fields_are_refused() {
+    assert!(request(r#"{"op":"window"}"#).is_err());
+    assert!(request(r#"{"op":"window","event":"half-open","source":"cli"}"#).is_err());
+    assert!(request(r#"{"op":"explain","pid":1,"verbose":true}"#).is_err());
+    assert!(request(r#"{"op":"focus","target":{"pid":"1"},"source":"cli"}"#).is_err());
+}
+
+#[test]
+fn a_response_survives_the_wire() {
+    let error = Response::Error {
+        code: ErrorCode::NotAllowed,
+        message: "pid 1 belongs to uid 0".into(),
+        cure: "claim a process of your own".into(),
+    };
+    let line = serde_json::to_string(&error).unwrap();
+    assert!(
+        line.starts_with(r#"{"result":"error","code":"not-allowed""#),
+        "{line}"
+    );
+    assert_eq!(serde_json::from_str::<Response>(&line).unwrap(), error);
+
+    let latency = Response::Latency(LatencyReport {
+        apps: vec![AppLatency {
+            name: "viewer".into(),
+            answers: 3,
+            late: 1,
+            unanswered: 0,
+            p50_us: 1,
+            p95_us: 2,
+            p99_us: 3,
+            max_us: 4,
+            deadline_ms: 500,
+        }],
+    });
+    let line = serde_json::to_string(&latency).unwrap();
+    assert!(
+        line.starts_with(r#"{"result":"latency","apps":["#),
+        "{line}"
+    );
+    assert_eq!(serde_json::from_str::<Response>(&line).unwrap(), latency);
+
+    let explain = Response::Explain(Box::new(Explain {
+        pid: 7,
+        name: "viewer".into(),
+        role: Role::Topmost,
+        app: None,
+        source: Some("cli".into()),
+        changes: vec![Change {
+            knob: "/a/memory.min".into(),
+            from: "0".into(),
+            to: "1048576".into(),
+            rule: "protect".into(),
+            at_ms: 5,
+            outcome: Outcome::Inert {
+                why: "no memory controller".into(),
+            },
+            undone_by: "focus".into(),
+        }],
+        notes: vec![],
+    }));
+    let line = serde_json::to_string(&explain).unwrap();
+    assert!(line.starts_with(r#"{"result":"explain","pid":7"#), "{line}");
+    assert_eq!(serde_json::from_str::<Response>(&line).unwrap(), explain);
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What is remembered of a start.
+
+use super::*;
+use proptest::prelude::*;
+
+const KIB: u64 = 1 << 10;
+
+fn version(inode: u64, size: u64) -> FileVersion {
+    FileVersion {
+        device: 2049,
+        inode,
+        size,
+        mtime_ns: -5,
+    }
+}
+
+fn file(inode: u64, size: u64, extents: &[(u64, u64)]) -> FileExtents {
+    FileExtents {
+        version: version(inode, size),
+        path: format!("/usr/lib/{inode}"),
+        extents: extents
+            .iter()
+            .map(|&(offset, len)| Extent { offset, len })
+            .collect(),
+    }
+}
+
+fn record(files: Vec<FileExtents>) -> Record {
+    Record::new("/usr/bin/app", version(1, 9), files, u64::MAX)
+}
+
+fn extents(record: &Record, at: usize) -> Vec<(u64, u64)> {
+    let extents = &record.files[at].extents;
+    extents.iter().map(|e| (e.offset, e.len)).collect()
+}
+
+#[test]
+fn close_ranges_become_one_and_none_leaves_the_file() {
+    let size = 900 * KIB;
+    let record = record(vec![file(
+        7,
+        size,
+        &[
+            (500 * KIB, 8 * KIB),
+            (0, 4 * KIB),
+            (60 * KIB, 4 * KIB),
+            (890 * KIB, 64 * KIB),
+            (2000 * KIB, 4 * KIB),
+        ],
+    )]);
+    let expected = [(0, 64 * KIB), (500 * KIB, 8 * KIB), (890 * KIB, 10 * KIB)];
+    assert_eq!(extents(&record, 0), expected);
+}
+
+#[test]
+fn files_are_in_the_order_of_the_disk_and_the_largest_go_first() {
+    let files = vec![
+        file(9, 100 * KIB, &[(0, 10 * KIB)]),
+        file(3, 100 * KIB, &[(0, 90 * KIB)]),
+        file(4, 100 * KIB, &[(0, 20 * KIB)]),
+        file(8, 100 * KIB, &[]),
+    ];
+    let all = record(files.clone());
+    let inodes = |record: &Record| -> Vec<u64> {
+        record.files.iter().map(|file| file.version.inode).collect()
+    };
+    assert_eq!(inodes(&all), [3, 4, 9]);
+    let bounded = Record::new("/a", version(1, 9), files, 30 * KIB);
+    assert_eq!(inodes(&bounded), [4, 9]);
+    assert_eq!(bounded.bytes(), 30 * KIB);
+}
+
+#[test]
+fn a_newer_look_adds_drops_and_unites() {
+    let size = 900 * KIB;
+    let old = record(vec![
+        file(1, size, &[(0, 4 * KIB)]),
+        file(2, size, &[(0, 4 * KIB)]),
+    ]);
+    let newer = record(vec![
+        file(2, size, &[(500 * KIB, 4 * KIB)]),
+        file(3, size, &[(0, 4 * KIB)]),
+    ]);
+    let updated = old.updated(newer.clone(), false, u64::MAX);
+    assert_eq!(updated.files.len(), 2);
+    assert_eq!(extents(&updated, 0), [(0, 4 * KIB), (500 * KIB, 4 * KIB)]);
+    let partial = old.updated(newer, true, u64::MAX);
+    assert_eq!(partial.files.len(), 3);
+    assert!(!old.resembles(&updated) && updated.resembles(&updated.clone()));
+}
+
+#[test]
+fn a_record_survives_its_text() {
+    let mut odd = file(2, 900 * KIB, &[(0, 4 * KIB), (500 * KIB, 8 * KIB)]);
+    odd.path = "/home/a b/c\\d\ne".to_owned();
+    let record = record(vec![odd]);
+    let text = record.encode();
+    assert!(text.starts_with("limelight-coldstart 1\nprogram 2049 1 9 -5 /usr/bin/app\n"));
+    assert_eq!(Record::decode(&text), Ok(record));
+}
+
+#[test]
+fn what_is_not_whole_is_refused_and_named() {
+    let text = record(vec![file(2, 9 * KIB, &[(0, 4 * KIB)])]).encode();
+    for cut in 0..text.len() {
+        assert!(Record::decode(&text[..cut]).is_err(), "{cut}");
+    }
+    assert_eq!(
+        Record::decode(&text.replace("4096", "4097")),
+        Err(Flaw::Damaged)
+    );
+    assert_eq!(
+        Record::decode(&text.replace("coldstart 1", "coldstart 2")),
+        Err(Flaw::Foreign)
+    );
+    let with_sum = |body: &str| format!("{body}sum {:016x}\n", checksum(body));
+    for (body, line) in [
+        ("limelight-coldstart 1\n", 2),
+        ("limelight-coldstart 1\nprogram 1 2 3 4 relative\n", 2),
+        ("limelight-coldstart 1\nprogram 1 2 3 4 /a\nrange 0 1\n", 3),
+        ("limelight-coldstart 1\nprogram 1 2 3 4 /a\nfile 1 2 3 4 /b\nrange 18446744073709551615 1\n", 4),
+        ("limelight-coldstart 1\nprogram 1 2 3 4 /a\nfile 1 2 3 4 /b\\x\n", 3),
+    ] {
+        assert_eq!(Record::decode(&with_sum(body)), Err(Flaw::Line(line)), "{body}");
+    }
+}
+
+#[test]
+fn figures_of_any_size_are_taken() {
+    let whole = [(0, u64::MAX), (u64::MAX - 1, 1)];
+    let huge = record(vec![file(1, u64::MAX, &whole), file(2, u64::MAX, &whole)]);
+    assert_eq!(extents(&huge, 0), [(0, u64::MAX)]);
+    assert_eq!(huge.bytes(), u64::MAX);
+    let again = huge.updated(huge.clone(), true, u64::MAX);
+    assert!(again.resembles(&huge));
+}
+
+#[test]
+fn a_records_name_is_a_file_name_and_tells_programs_apart() {
+    let name = file_name("/usr/bin/gimp-2.10");
+    assert!(name.starts_with("gimp-2.10-"), "{name}");
+    assert_ne!(name, file_name("/usr/local/bin/gimp-2.10"));
+    assert!(!file_name("/a/.. \n/\u{e9}").contains(['/', '\n', ' ']));
+}
+
+proptest! {
+    #[test]
+    fn decoding_never_panics(text in any::<String>()) {
+        let _ = Record::decode(&text);
+    }
+
+    #[test]
+    fn merged_ranges_cover_everything_and_never_overlap(
+        ranges in proptest::collection::vec((0u64..2_000_000, 1u64..200_000), 0..40),
+        size in 1u64..2_000_000,
+    ) {
+        let given: Vec<Extent> = ranges
+            .iter()
+            .map(|&(offset, len)| Extent { offset, len })
+            .collect();
+        let merged = merge(given.clone(), size);
+        for pair in merged.windows(2) {
+            prop_assert!(pair[0].offset + pair[0].len + HOLE < pair[1].offset);
+        }
+        for extent in given.iter().filter(|extent| extent.offset < size) {
+            let last = (extent.offset + extent.len).min(size) - 1;
+            for byte in [extent.offset, last] {
+                let inside = |m: &&Extent| m.offset <= byte && byte < m.offset + m.len;
+                prop_assert!(merged.iter().any(|m| inside(&m)));
+            }
+        }
+        prop_assert!(merged.iter().all(|m| m.offset + m.len <= size));
+    }
+
+    #[test]
+    fn any_record_survives_its_text(
+        paths in proptest::collection::vec("/[ -~\n\\\\]{0,12}", 0..6),
+        offset in 0u64..1_000_000,
+    ) {
+        let files = paths.iter().enumerate().map(|(at, path)| FileExtents {
+            path: path.clone(),
+            ..file(at as u64, 2_000_000, &[(offset, 5000)])
+        });
+        let record = record(files.collect());
+        prop_assert_eq!(Record::decode(&record.encode()), Ok(record));
+    }
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! How short memory is, told over time.
+
+use super::*;
+use proptest::prelude::*;
+
+const MIB: u64 = 1 << 20;
+const MS: fn(u64) -> Duration = Duration::from_millis;
+
+fn thresholds() -> Thresholds {
+    Thresholds::derive(256 * MIB, 2 * MIB)
+}
+
+fn gauge(ms: u64, available: u64, swap_free: u64) -> Gauge {
+    Gauge {
+        at: MS(ms),
+        free: available / 2,
+        available,
+        swap_free,
+        swap_total: 128 * MIB,
+        ..Gauge::default()
+    }
+}
+
+#[test]
+fn thresholds_follow_memory_and_watermarks() {
+    let small = thresholds();
+    assert_eq!(small.kill / MIB, 6);
+    assert_eq!(small.swap / MIB, 25);
+    let large = Thresholds::derive(64 << 30, 0);
+    assert_eq!(large.kill, KILL_MOST);
+    let tight = Thresholds::derive(256 * MIB, 20 * MIB);
+    assert_eq!((tight.kill / MIB, tight.swap / MIB), (20, 60));
+}
+
+#[test]
+fn levels_follow_what_is_left() {
+    let mut shortage = Shortage::new(thresholds());
+    assert_eq!(
+        shortage.observe(gauge(0, 100 * MIB, 128 * MIB)),
+        Level::Plenty
+    );
+    assert_eq!(
+        shortage.observe(gauge(1000, 20 * MIB, 128 * MIB)),
+        Level::Swap
+    );
+    assert_eq!(
+        shortage.observe(gauge(2000, 5 * MIB, 100 * MIB)),
+        Level::Kill,
+        "swap is free, but nobody may go there"
+    );
+    shortage.set_swappable(100 * MIB);
+    assert_eq!(
+        shortage.observe(gauge(2500, 5 * MIB, 100 * MIB)),
+        Level::Low
+    );
+    let mut waits = gauge(3000, 5 * MIB, 100 * MIB);
+    waits.full = MS(300);
+    assert_eq!(shortage.observe(waits), Level::Kill);
+    let mut full = gauge(4000, 5 * MIB, 8 * MIB);
+    full.full = waits.full;
+    assert_eq!(shortage.observe(full), Level::Kill, "nowhere to go soon");
+    full.at = MS(5000);
+    full.swap_free = MIB;
+    assert_eq!(shortage.observe(full), Level::Exhausted);
+    assert_eq!(shortage.since(), MS(5000));
+}
+
+#[test]
+fn without_swap_there_is_nothing_between() {
+    let mut shortage = Shortage::new(thresholds());
+    let mut none = gauge(0, 5 * MIB, 0);
+    none.swap_total = 0;
+    assert_eq!(shortage.observe(none), Level::Exhausted);
+}
+
+#[test]
+fn it_takes_more_to_leave_a_level() {
+    let mut shortage = Shortage::new(thresholds());
+    shortage.observe(gauge(0, 24 * MIB, 128 * MIB));
+    assert_eq!(
+        shortage.observe(gauge(100, 28 * MIB, 128 * MIB)),
+        Level::Swap
+    );
+    assert_eq!(
+        shortage.observe(gauge(200, 35 * MIB, 128 * MIB)),
+        Level::Plenty
+    );
+}
+
+#[test]
+fn what_falls_faster_than_anybody_can_kill_is_gone() {
+    let mut shortage = Shortage::new(thresholds());
+    for step in 0..5 {
+        shortage.observe(gauge(step * 20, (50 - step * 10) * MIB, 0));
+    }
+    // 500 MiB/s: 10 MiB are 20 ms.
+    assert_eq!(shortage.level(), Level::Exhausted);
+}
+
+#[test]
+fn stalls_with_memory_left_are_no_shortage() {
+    let mut shortage = Shortage::new(thresholds());
+    for step in 0..100 {
+        let mut now = gauge(step * 100, 60 * MIB, 0);
+        now.full = MS(step * 90);
+        now.refaulted = step * 10_000;
+        assert_eq!(shortage.observe(now), Level::Plenty);
+    }
+}
+
+#[test]
+fn thrashing_asks_for_a_kill_after_a_while_although_swap_is_free() {
+    let mut shortage = Shortage::new(thresholds());
+    let mut seen = Vec::new();
+    for step in 0..120 {
+        let mut now = gauge(step * 100, 20 * MIB, 100 * MIB);
+        now.full = MS(step * 50);
+        now.swapped_in = step * 1000;
+        seen.push(shortage.observe(now));
+    }
+    assert_eq!(seen[3], Level::Swap);
+    assert!(seen[..20].iter().all(|level| *level < Level::Kill));
+    assert!(seen[..100].iter().all(|level| *level < Level::Exhausted));
+    assert!(seen.contains(&Level::Kill));
+    assert_eq!(seen.last(), Some(&Level::Exhausted));
+}
+
+#[test]
+fn a_machine_whose_apps_do_not_fit_is_crowded_and_one_return_is_not() {
+    let mut shortage = Shortage::new(thresholds());
+    let mut at = |second: u64, swapped_in_mib: u64| {
+        let mut now = gauge(second * 1000, 40 * MIB, 100 * MIB);
+        now.swapped_in = swapped_in_mib * 256;
+        shortage.observe(now)
+    };
+    at(0, 0);
+    // 15 MiB at once, then nothing.
+    assert!((1..30).all(|second| at(second, 15) == Level::Plenty));
+    // 12 MiB in every third second.
+    let crowded = (30..90).any(|second| at(second, 15 + second / 3 * 12) == Level::Crowded);
+    assert!(crowded);
+    assert_eq!(at(150, 375), Level::Plenty, "over");
+}
+
+#[test]
+fn one_spike_kills_once() {
+    let mut shortage = Shortage::new(thresholds());
+    shortage.observe(gauge(0, 5 * MIB, 0));
+    assert!(shortage.may_kill(MS(0)));
+    shortage.killed(MS(0), 20 * MIB);
+    for ms in (20..1000).step_by(20) {
+        shortage.observe(gauge(ms, 5 * MIB, 0));
+        assert!(!shortage.may_kill(MS(ms)), "its memory is on the way");
+    }
+    shortage.observe(gauge(1000, 5 * MIB, 0));
+    assert!(shortage.may_kill(MS(1000)), "it does not come");
+    shortage.died(MS(1000));
+    shortage.observe(gauge(1100, 5 * MIB, 0));
+    assert!(!shortage.may_kill(MS(1100)), "somebody else killed");
+    assert!(shortage.may_kill(MS(1300)));
+}
+
+#[test]
+fn with_nothing_left_the_next_one_follows_as_soon_as_the_memory_was_free() {
+    let mut shortage = Shortage::new(thresholds());
+    let mut none = gauge(0, MIB, 0);
+    shortage.observe(none);
+    shortage.killed(MS(0), 20 * MIB);
+    none.at = MS(20);
+    shortage.observe(none);
+    shortage.freed(MS(20));
+    assert!(!shortage.may_kill(MS(40)));
+    assert!(shortage.may_kill(MS(60)));
+    // With swap left it settles first.
+    shortage.set_swappable(100 * MIB);
+    let mut some = gauge(60, MIB, 100 * MIB);
+    assert_eq!(shortage.observe(some), Level::Low);
+    assert!(!shortage.may_kill(MS(60)));
+    some.at = MS(260);
+    shortage.observe(some);
+    assert!(shortage.may_kill(MS(260)));
+}
+
+fn readings() -> impl Strategy<Value = Vec<(u64, u64, u64, u64, u64)>> {
+    let reading = (1u64..400, 0u64..300, 0u64..200, 0u64..500, 0u64..5000);
+    prop::collection::vec(reading, 1..80)
+}
+
+proptest! {
+    /// Whatever comes, at least the settling time passes between two kills, none happens with
+    /// memory above the swap threshold, and the same readings give the same answers.
+    #[test]
+    fn the_throttle_holds(readings in readings()) {
+        let (mut first, mut second) = (Shortage::new(thresholds()), Shortage::new(thresholds()));
+        let (mut at, mut full, mut refaulted) = (0, 0, 0);
+        let mut last_kill = None;
+        for (passed, available, swap, stalled, pages) in readings {
+            at += passed;
+            full += stalled.min(passed);
+            refaulted += pages;
+            let mut now = gauge(at, available * MIB, swap * MIB);
+            (now.full, now.refaulted) = (MS(full), refaulted);
+            prop_assert_eq!(first.observe(now), second.observe(now));
+            if !first.may_kill(MS(at)) {
+                continue;
+            }
+            prop_assert!(now.available < thresholds().total / 4);
+            if let Some(last) = last_kill {
+                prop_assert!(MS(at - last) >= SETTLE);
+            }
+            last_kill = Some(at);
+            first.killed(MS(at), 10 * MIB);
+            second.killed(MS(at), 10 * MIB);
+        }
+    }
+}
