@@ -16,7 +16,7 @@ use limelight_sys::tree::ProcessTree;
 
 use crate::doors::Doors;
 use crate::identify;
-use crate::undo_threads::own_slice_ns;
+use crate::undo::threads::own_slice_ns;
 
 /// Helpers are started with the session, not with every app: how often they are looked for, and with
 /// them which scheduler rules.

@@ -61,5 +61,4 @@ pub mod swap_report;
 pub mod swapper;
 pub mod trust;
 pub mod undo;
-pub mod undo_threads;
 mod windows;

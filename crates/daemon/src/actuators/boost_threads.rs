@@ -15,8 +15,8 @@ use limelight_sys::sched::IoPriority;
 use super::changes::Reach;
 use super::{Actuators, Context};
 use crate::restore::{Asking, Entry, Place, Tuned};
+use crate::undo::threads::{asking, give, heirs, is_same, own_slice_ns};
 use crate::undo::{undo, Undone};
-use crate::undo_threads::{asking, give, heirs, is_same, own_slice_ns};
 
 const UNDONE_BY: &str = "another app in front, limelight focus --none, or limelightd stopping";
 

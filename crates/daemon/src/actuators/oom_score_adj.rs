@@ -11,7 +11,8 @@ use limelight_core::model::{AppKey, ProcessId};
 use super::changes::Reach;
 use super::{Actuators, Context};
 use crate::restore::{Entry, Place};
-use crate::undo::{heirs, undo, Undone};
+use crate::undo::oom_score_adj::heirs;
+use crate::undo::{undo, Undone};
 
 const UNDONE_BY: &str = "another app in front, limelight focus --none, or limelightd stopping";
 

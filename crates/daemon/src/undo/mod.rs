@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Putting back what the restore record lists: while the daemon runs, when it stops, after a crash.
+
+pub mod oom_score_adj;
+mod scope;
+pub mod threads;
+
+use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob, WeightKnob};
+use limelight_sys::process::Process;
+use limelight_sys::tree::ProcessTree;
+use tracing::{debug, error, info};
+
+use crate::doors::Doors;
+use crate::restore::{Entry, Ledger, Place};
+
+/// What came of putting one thing back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Undone {
+    /// It is as it was.
+    Restored,
+    /// Somebody changed it since; it is theirs now and was left alone.
+    Theirs {
+        /// What was found.
+        found: String,
+    },
+    /// The process or cgroup does not exist any more.
+    Gone,
+    /// It could not be put back, and stays in the record.
+    Failed {
+        /// Why.
+        why: String,
+    },
+}
+
+/// Passes over a tree that forks while it is being restored.
+pub(crate) const PASSES: usize = 8;
+
+/// Opens a cgroup if it is still the same one.
+pub fn open_place(doors: &Doors, place: &Place) -> Option<Cgroup> {
+    find_place(doors, place).ok().flatten()
+}
+
+/// The same; an error where it cannot be told whether it is, as without a descriptor left.
+pub fn find_place(doors: &Doors, place: &Place) -> limelight_sys::Result<Option<Cgroup>> {
+    let Some(path) = CgroupPath::parse(&place.path) else {
+        return Ok(None);
+    };
+    match doors.cgroups.open(&path) {
+        Ok(cgroup) => Ok((cgroup.id().0 == place.inode).then_some(cgroup)),
+        Err(error) if error.is_gone() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Puts back every entry for which `which` holds, newest first, and drops from the record what is
+/// done with; what fails is owed. Returns the entries with what came of them.
+pub fn undo(
+    ledger: &mut Ledger,
+    doors: &Doors,
+    which: impl Fn(&Entry) -> bool,
+) -> Vec<(Entry, Undone)> {
+    let chosen: Vec<Entry> = ledger
+        .entries()
+        .iter()
+        .rev()
+        .filter(|entry| which(entry))
+        .cloned()
+        .collect();
+    let mut results = Vec::new();
+    // Children inherited lowered values, so all processes are looked at together.
+    let (lowered, others): (Vec<Entry>, Vec<Entry>) = chosen
+        .into_iter()
+        .partition(|entry| matches!(entry, Entry::OomScoreAdj { .. }));
+    results.extend(oom_score_adj::raise(doors, lowered));
+    let (tuned, others): (Vec<Entry>, Vec<Entry>) = others
+        .into_iter()
+        .partition(|entry| matches!(entry, Entry::Threads { .. }));
+    results.extend(threads::restore(doors, tuned));
+    for entry in others {
+        let undone = undo_one(doors, &entry).unwrap_or_else(|error| gone_or_failed(&error));
+        results.push((entry, undone));
+    }
+    let (failed, done): (Vec<_>, Vec<_>) = results
+        .iter()
+        .partition(|(_, undone)| matches!(undone, Undone::Failed { .. }));
+    let entries = |of: Vec<&(Entry, Undone)>| -> Vec<Entry> {
+        of.into_iter().map(|(entry, _)| entry.clone()).collect()
+    };
+    ledger.forget_all(&entries(done));
+    ledger.owe(entries(failed));
+    results
+}
+
+/// Puts everything back that a dead predecessor, or this daemon, left. Returns how many things
+/// could not be.
+pub fn undo_all(ledger: &mut Ledger, doors: &Doors) -> usize {
+    let results = undo(ledger, doors, |_| true);
+    let mut failed = 0;
+    for (entry, undone) in &results {
+        match undone {
+            Undone::Restored => info!("put back: {entry}"),
+            Undone::Gone => debug!("gone meanwhile: {entry}"),
+            Undone::Theirs { found } => {
+                info!("left alone, somebody changed it to {found} since: {entry}");
+            }
+            Undone::Failed { why } => {
+                failed += 1;
+                error!("cannot put back {entry}: {why}");
+            }
+        }
+    }
+    failed
+}
+
+fn undo_one(doors: &Doors, entry: &Entry) -> limelight_sys::Result<Undone> {
+    Ok(match entry {
+        Entry::Limit {
+            cgroup,
+            knob,
+            original,
+            ours,
+        } => undo_limit(doors, cgroup, knob, original, ours)?,
+        Entry::Controller { cgroup, controller } => undo_controller(doors, cgroup, controller)?,
+        Entry::Weight {
+            cgroup,
+            knob,
+            original,
+            ours,
+        } => undo_weight(doors, cgroup, knob, *original, *ours)?,
+        Entry::SwapMax { cgroup, original } => {
+            let ours = [Limit::ZERO.to_string()];
+            undo_limit(doors, cgroup, MemoryKnob::SwapMax.file(), original, &ours)?
+        }
+        Entry::Frozen { cgroup } => thaw(doors, cgroup)?,
+        Entry::Autogroup {
+            number,
+            original,
+            ours,
+            ..
+        } => undo_autogroup(doors, entry, *number, *original, *ours)?,
+        Entry::OomScoreAdj { .. } | Entry::Threads { .. } => Undone::Gone,
+        Entry::Slice { path } => scope::remove(doors, path),
+        Entry::Scope { path, .. } => scope::empty(doors, entry, path)?,
+        Entry::TraceInstance { path } => match std::fs::remove_dir(path) {
+            Ok(()) => Undone::Restored,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Undone::Gone,
+            Err(error) => Undone::Failed {
+                why: format!("cannot remove {}: {error}", path.display()),
+            },
+        },
+    })
+}
+
+fn undo_limit(
+    doors: &Doors,
+    place: &Place,
+    knob: &str,
+    original: &str,
+    ours: &[String],
+) -> limelight_sys::Result<Undone> {
+    let failed = |why: String| Ok(Undone::Failed { why });
+    let knob = match knob {
+        "memory.min" => MemoryKnob::Min,
+        "memory.low" => MemoryKnob::Low,
+        "memory.swap.max" => MemoryKnob::SwapMax,
+        other => return failed(format!("{other} is no knob of ours")),
+    };
+    let Ok(original) = original.parse::<Limit>() else {
+        return failed(format!("{original} is not a value of {}", knob.file()));
+    };
+    let Some(cgroup) = find_place(doors, place)? else {
+        return Ok(Undone::Gone);
+    };
+    let found = match cgroup.limit(knob) {
+        // Without the controller there is no value to put back.
+        Err(error) if error.is_unsupported() => return Ok(Undone::Gone),
+        found => found?,
+    };
+    if found != original {
+        if !ours.contains(&found.to_string()) {
+            let found = found.to_string();
+            return Ok(Undone::Theirs { found });
+        }
+        cgroup.set_limit(knob, original)?;
+    }
+    Ok(Undone::Restored)
+}
+
+fn thaw(doors: &Doors, place: &Place) -> limelight_sys::Result<Undone> {
+    let Some(cgroup) = find_place(doors, place)? else {
+        return Ok(Undone::Gone);
+    };
+    cgroup.set_freeze(false)?;
+    Ok(Undone::Restored)
+}
+
+fn undo_weight(
+    doors: &Doors,
+    place: &Place,
+    knob: &str,
+    original: u32,
+    ours: u32,
+) -> limelight_sys::Result<Undone> {
+    let all = [WeightKnob::Cpu, WeightKnob::Io, WeightKnob::Bfq];
+    let Some(knob) = all.into_iter().find(|known| known.file() == knob) else {
+        return Ok(Undone::Failed {
+            why: format!("{knob} is no knob of ours"),
+        });
+    };
+    let Some(cgroup) = find_place(doors, place)? else {
+        return Ok(Undone::Gone);
+    };
+    let found = match cgroup.weight(knob) {
+        Err(error) if error.is_unsupported() => return Ok(Undone::Gone),
+        found => found?,
+    };
+    if found != original {
+        if found != ours {
+            let found = found.to_string();
+            return Ok(Undone::Theirs { found });
+        }
+        cgroup.set_weight(knob, original)?;
+    }
+    Ok(Undone::Restored)
+}
+
+/// Any process of the session will do, if the one that was written down has left it.
+fn undo_autogroup(
+    doors: &Doors,
+    entry: &Entry,
+    number: u64,
+    original: i32,
+    ours: i32,
+) -> limelight_sys::Result<Undone> {
+    let group_of = |process: Process| match process.autogroup() {
+        Err(error) if error.is_exhausted() => Err(error),
+        group => {
+            let group = group.ok().flatten().filter(|group| group.number == number);
+            Ok(group.map(|group| (group, process)))
+        }
+    };
+    let first = entry.process().map(|id| doors.living(id)).transpose()?;
+    let mut found = first.flatten().map(group_of).transpose()?.flatten();
+    if found.is_none() {
+        for stat in doors.proc.tree()?.iter() {
+            found = match doors.proc.process(stat.pid) {
+                Err(error) if error.is_exhausted() => return Err(error),
+                process => process.ok().map(group_of).transpose()?.flatten(),
+            };
+            if found.is_some() {
+                break;
+            }
+        }
+    }
+    Ok(match found {
+        None => Undone::Gone,
+        Some((group, _)) if group.nice == original => Undone::Restored,
+        Some((group, _)) if group.nice != ours => Undone::Theirs {
+            found: format!("nice {}", group.nice),
+        },
+        Some((_, process)) => {
+            process.set_autogroup_nice(original)?;
+            Undone::Restored
+        }
+    })
+}
+
+fn undo_controller(
+    doors: &Doors,
+    place: &Place,
+    controller: &str,
+) -> limelight_sys::Result<Undone> {
+    let Some(cgroup) = find_place(doors, place)? else {
+        return Ok(Undone::Gone);
+    };
+    let enabled = cgroup.subtree_control()?;
+    if !enabled.iter().any(|name| name == controller) {
+        return Ok(Undone::Restored);
+    }
+    // Taking the controller away would discard what others have set below since.
+    if let Some(found) = limits_below(&cgroup)? {
+        return Ok(Undone::Theirs { found });
+    }
+    match cgroup.set_subtree_controller(controller, false) {
+        // A child hands it on to its own children: somebody relies on it now.
+        Err(limelight_sys::Error::Busy { .. }) => Ok(Undone::Theirs {
+            found: "in use by a child cgroup".to_owned(),
+        }),
+        done => done.map(|()| Undone::Restored),
+    }
+}
+
+/// A memory limit that somebody set in a child, in words.
+fn limits_below(cgroup: &Cgroup) -> limelight_sys::Result<Option<String>> {
+    let defaults = [
+        (MemoryKnob::Min, Limit::ZERO),
+        (MemoryKnob::Low, Limit::ZERO),
+        (MemoryKnob::High, Limit::Max),
+        (MemoryKnob::Max, Limit::Max),
+        (MemoryKnob::SwapMax, Limit::Max),
+    ];
+    for child in cgroup.children()? {
+        for (knob, default) in defaults {
+            let found = match child.limit(knob) {
+                Err(error) if error.is_exhausted() => return Err(error),
+                found => found.unwrap_or(default),
+            };
+            if found != default {
+                return Ok(Some(format!("{} {} = {found}", child.path(), knob.file())));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// As long as nobody could look for children that inherited, nothing is done with.
+pub(crate) fn fail_without_heirs(
+    results: &mut [(Entry, Undone)],
+    error: Option<limelight_sys::Error>,
+) {
+    if let Some(error) = error {
+        for (_, undone) in results {
+            *undone = Undone::Failed {
+                why: format!("children that inherited cannot be looked for: {error}"),
+            };
+        }
+    }
+}
+
+/// Processes in a cgroup, if it is still there; an error where nothing is left to look with.
+pub(crate) fn procs_of(doors: &Doors, home: &Place) -> limelight_sys::Result<Vec<i32>> {
+    let Some(cgroup) = find_place(doors, home)? else {
+        return Ok(Vec::new());
+    };
+    match cgroup.procs_below() {
+        Err(error) if error.is_exhausted() => Err(error),
+        procs => Ok(procs.unwrap_or_default()),
+    }
+}
+
+pub(crate) fn nearest<T>(
+    tree: &ProcessTree,
+    pid: i32,
+    find: impl Fn(i32) -> Option<T>,
+) -> Option<T> {
+    let mut at = pid;
+    // Bounded, because numbers that were read at different moments may form a loop.
+    for _ in 0..256 {
+        at = tree.parent(at)?;
+        if let Some(found) = find(at) {
+            return Some(found);
+        }
+    }
+    None
+}
+
+pub(crate) fn gone_or_failed(error: &limelight_sys::Error) -> Undone {
+    if error.is_gone() {
+        Undone::Gone
+    } else {
+        Undone::Failed {
+            why: error.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

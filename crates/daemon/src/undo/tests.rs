@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+use super::*;
+use crate::doors::Roots;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+struct Fixture {
+    temp: tempfile::TempDir,
+    doors: Doors,
+    ledger: Ledger,
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        let temp = tempfile::tempdir().unwrap();
+        for directory in ["proc", "sys", "cgroup", "run"] {
+            fs::create_dir(temp.path().join(directory)).unwrap();
+        }
+        let roots = Roots {
+            proc: temp.path().join("proc"),
+            sys: temp.path().join("sys"),
+            cgroup: Some(temp.path().join("cgroup")),
+            ..Roots::default()
+        };
+        let doors = Doors::open(roots).unwrap();
+        let ledger = Ledger::open(&temp.path().join("run"), String::new());
+        Fixture {
+            temp,
+            doors,
+            ledger,
+        }
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        let path = self.temp.path().join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn read(&self, file: &str) -> String {
+        let text = fs::read_to_string(self.temp.path().join(file)).unwrap();
+        text.trim().to_owned()
+    }
+
+    fn cgroup(&self, path: &str) -> Place {
+        for (file, text) in [
+            ("cgroup.procs", ""),
+            ("cgroup.subtree_control", "memory"),
+            ("memory.min", "0"),
+            ("memory.low", "0"),
+            ("memory.high", "max"),
+            ("memory.max", "max"),
+            ("memory.swap.max", "max"),
+        ] {
+            self.write(&format!("cgroup{path}/{file}"), text);
+        }
+        let metadata = fs::metadata(self.temp.path().join(format!("cgroup{path}"))).unwrap();
+        Place {
+            path: path.to_owned(),
+            inode: metadata.ino(),
+        }
+    }
+
+    fn limit(&self, cgroup: &Place) -> Entry {
+        Entry::Limit {
+            cgroup: cgroup.clone(),
+            knob: "memory.min".into(),
+            original: "4096".into(),
+            ours: vec!["8192".into(), "12288".into()],
+        }
+    }
+
+    fn process(&self, pid: i32, ppid: i32, value: i16) {
+        let stat = format!("{pid} (x) S {ppid} 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 70 0 0\n");
+        self.write(&format!("proc/{pid}/stat"), &stat);
+        self.write(&format!("proc/{pid}/oom_score_adj"), &value.to_string());
+    }
+
+    fn score(&self, pid: i32) -> i16 {
+        self.read(&format!("proc/{pid}/oom_score_adj"))
+            .parse()
+            .unwrap()
+    }
+
+    fn undo(&mut self, entries: impl IntoIterator<Item = Entry>) -> Vec<Undone> {
+        self.ledger.intend(entries).unwrap();
+        let results = undo(&mut self.ledger, &self.doors, |_| true);
+        results.into_iter().map(|(_, undone)| undone).collect()
+    }
+}
+
+fn lowered(pid: i32, original: i16, ours: i16, home: Option<Place>) -> Entry {
+    Entry::OomScoreAdj {
+        pid,
+        starttime: 70,
+        original,
+        ours,
+        home,
+    }
+}
+
+#[test]
+fn a_limit_is_put_back_while_it_is_ours() {
+    let mut fixture = Fixture::new();
+    let cgroup = fixture.cgroup("/a");
+    let entry = fixture.limit(&cgroup);
+    for (found, expected, left) in [
+        ("8192", Undone::Restored, "4096"),
+        ("12288", Undone::Restored, "4096"),
+        // The change was noted but never made.
+        ("4096", Undone::Restored, "4096"),
+        (
+            "16384",
+            Undone::Theirs {
+                found: "16384".into(),
+            },
+            "16384",
+        ),
+        (
+            "max",
+            Undone::Theirs {
+                found: "max".into(),
+            },
+            "max",
+        ),
+    ] {
+        fixture.write("cgroup/a/memory.min", found);
+        assert_eq!(fixture.undo([entry.clone()]), [expected]);
+        assert_eq!(fixture.read("cgroup/a/memory.min"), left);
+        assert!(fixture.ledger.entries().is_empty());
+    }
+}
+
+#[test]
+fn another_cgroup_of_the_same_name_is_not_touched() {
+    let mut fixture = Fixture::new();
+    let cgroup = fixture.cgroup("/a");
+    let stranger = Place {
+        inode: cgroup.inode + 1,
+        ..cgroup
+    };
+    fixture.write("cgroup/a/memory.min", "8192");
+    let entry = fixture.limit(&stranger);
+    assert_eq!(fixture.undo([entry]), [Undone::Gone]);
+    assert_eq!(fixture.read("cgroup/a/memory.min"), "8192");
+}
+
+#[test]
+fn what_cannot_be_put_back_stays_in_the_record() {
+    let mut fixture = Fixture::new();
+    let cgroup = fixture.cgroup("/a");
+    fixture.write("cgroup/a/memory.min", "nonsense");
+    let entry = fixture.limit(&cgroup);
+    let undone = fixture.undo([entry.clone()]);
+    assert!(
+        matches!(undone.as_slice(), [Undone::Failed { .. }]),
+        "{undone:?}"
+    );
+    assert_eq!(fixture.ledger.entries(), [entry]);
+}
+
+#[test]
+fn a_controller_stays_where_somebody_relies_on_it() {
+    let mut fixture = Fixture::new();
+    let parent = fixture.cgroup("/a");
+    fixture.cgroup("/a/b");
+    let entry = Entry::Controller {
+        cgroup: parent,
+        controller: "memory".into(),
+    };
+    fixture.write("cgroup/a/b/memory.max", "1048576");
+    let undone = fixture.undo([entry.clone()]);
+    assert!(
+        matches!(undone.as_slice(), [Undone::Theirs { found }] if found.contains("/a/b memory.max")),
+        "{undone:?}"
+    );
+    assert_eq!(fixture.read("cgroup/a/cgroup.subtree_control"), "memory");
+    fixture.write("cgroup/a/b/memory.max", "max");
+    assert_eq!(fixture.undo([entry]), [Undone::Restored]);
+    assert_eq!(fixture.read("cgroup/a/cgroup.subtree_control"), "-memory");
+}
+
+#[test]
+fn scores_go_back_to_processes_and_to_those_who_inherited_them() {
+    let mut fixture = Fixture::new();
+    fixture.process(10, 1, -500);
+    fixture.process(11, 10, -500); // inherited
+    fixture.process(12, 11, -500); // a grandchild
+    fixture.process(13, 10, 300); // has set its own since
+    fixture.process(14, 1, -500); // nobody's child: chosen by somebody else
+    let undone = fixture.undo([lowered(10, 0, -500, None)]);
+    assert_eq!(undone, [Undone::Restored]);
+    let scores: Vec<i16> = (10..=14).map(|pid| fixture.score(pid)).collect();
+    assert_eq!(scores, [0, 0, 0, 300, -500]);
+}
+
+#[test]
+fn an_orphan_in_the_app_s_cgroup_is_found_there() {
+    let mut fixture = Fixture::new();
+    let home = fixture.cgroup("/app");
+    fixture.write("cgroup/app/cgroup.procs", "21\n");
+    fixture.process(21, 1, -300); // its parent, 20, has ended
+    fixture.undo([lowered(20, 200, -300, Some(home))]);
+    assert_eq!(fixture.score(21), 200);
+}
+
+#[test]
+fn a_reused_pid_and_a_foreign_value_are_left_alone() {
+    let mut fixture = Fixture::new();
+    fixture.process(30, 1, -500);
+    let stranger = Entry::OomScoreAdj {
+        pid: 30,
+        starttime: 71,
+        original: 0,
+        ours: -500,
+        home: None,
+    };
+    assert_eq!(fixture.undo([stranger]), [Undone::Gone]);
+    fixture.process(31, 1, -17);
+    let undone = fixture.undo([lowered(31, 0, -500, None)]);
+    assert_eq!(
+        undone,
+        [Undone::Theirs {
+            found: "-17".into()
+        }]
+    );
+    assert_eq!((fixture.score(30), fixture.score(31)), (-500, -17));
+}
+
+#[test]
+fn a_process_that_cannot_be_looked_at_stays_in_the_record() {
+    let mut fixture = Fixture::new();
+    fixture.process(32, 1, -500);
+    let stat = fixture.temp.path().join("proc/32/stat");
+    let whole = std::fs::read(&stat).unwrap();
+    // As good as no descriptor left: nobody can tell whether it is the same one.
+    std::fs::write(&stat, "32").unwrap();
+    let undone = fixture.undo([lowered(32, 0, -500, None)]);
+    assert!(matches!(undone[..], [Undone::Failed { .. }]), "{undone:?}");
+    assert_eq!(fixture.ledger.entries().len(), 1);
+    std::fs::write(&stat, whole).unwrap();
+    assert_eq!(fixture.undo([]), [Undone::Restored]);
+    assert_eq!(fixture.score(32), 0);
+}
+
+#[test]
+fn a_session_is_put_back_through_any_of_its_processes() {
+    let mut fixture = Fixture::new();
+    let entry = |number, original| Entry::Autogroup {
+        pid: 7,
+        starttime: 70,
+        number,
+        original,
+        ours: -20,
+    };
+    for pid in [7, 8] {
+        fixture.process(pid, 1, 0);
+    }
+    fixture.write("proc/7/autogroup", "/autogroup-30 nice 0\n");
+    fixture.write("proc/8/autogroup", "/autogroup-25 nice -20\n");
+    // 7 is in another session by now; nobody is left in session 24.
+    assert_eq!(
+        fixture.undo([entry(25, 3), entry(24, 0)]),
+        [Undone::Gone, Undone::Restored]
+    );
+    assert_eq!(fixture.read("proc/8/autogroup"), "3");
+    assert_eq!(fixture.read("proc/7/autogroup"), "/autogroup-30 nice 0");
+
+    fixture.write("proc/8/autogroup", "/autogroup-25 nice 5\n");
+    let theirs = Undone::Theirs {
+        found: "nice 5".to_owned(),
+    };
+    assert_eq!(fixture.undo([entry(25, 3)]), [theirs]);
+    assert!(fixture.ledger.entries().is_empty());
+}
+
+#[test]
+fn a_ban_from_swap_is_lifted_while_it_is_ours() {
+    let mut fixture = Fixture::new();
+    let cgroup = fixture.cgroup("/a");
+    let entry = Entry::SwapMax {
+        cgroup,
+        original: "max".into(),
+    };
+    fixture.write("cgroup/a/memory.swap.max", "0");
+    assert_eq!(fixture.undo([entry.clone()]), [Undone::Restored]);
+    assert_eq!(fixture.read("cgroup/a/memory.swap.max"), "max");
+    fixture.write("cgroup/a/memory.swap.max", "8192");
+    let theirs = Undone::Theirs {
+        found: "8192".into(),
+    };
+    assert_eq!(fixture.undo([entry]), [theirs]);
+    assert_eq!(fixture.read("cgroup/a/memory.swap.max"), "8192");
+}
+
+#[test]
+fn whoever_was_stopped_runs_again() {
+    let mut fixture = Fixture::new();
+    let cgroup = fixture.cgroup("/a");
+    fixture.write("cgroup/a/cgroup.freeze", "1");
+    let stranger = Place {
+        inode: cgroup.inode + 1,
+        ..cgroup.clone()
+    };
+    let undone = fixture.undo([Entry::Frozen { cgroup: stranger }]);
+    assert_eq!(undone, [Undone::Gone]);
+    assert_eq!(fixture.read("cgroup/a/cgroup.freeze"), "1");
+    let undone = fixture.undo([Entry::Frozen { cgroup }]);
+    assert_eq!(undone, [Undone::Restored]);
+    assert_eq!(fixture.read("cgroup/a/cgroup.freeze"), "0");
+}
