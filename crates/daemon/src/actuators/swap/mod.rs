@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `swap`: apps are kept out of swap, squeezed, stopped, and brought back.
+//!
+//! What stays turned (`memory.swap.max`, `cgroup.freeze`) is in the restore record. What is done
+//! once is done by the [`Swapper`](crate::swapper::Swapper)'s threads, and what it came to arrives
+//! later.
+
+mod done;
+mod limits;
+
+use std::time::Duration;
+
+use limelight_core::control::{Change, Deed, Outcome};
+use limelight_core::model::apps::Known;
+use limelight_core::model::shortage::{Gauge, Level, Shortage};
+use limelight_core::model::{AppKey, Home};
+use limelight_core::policy::swap::order::Candidate;
+use limelight_core::policy::swap::Step;
+
+use super::changes::Reach;
+use super::{Actuators, Context};
+use crate::doors::Doors;
+use crate::guard::{Guard, Victim};
+use crate::restore::Place;
+use crate::swapper::{Errand, Squeeze};
+use crate::undo::undo;
+use limits::{is_about, FREEZE, SWAP_MAX};
+
+/// Something that people should hear of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    /// Something was done to an app.
+    Did {
+        /// When, since boot.
+        at: Duration,
+        /// What.
+        deed: Deed,
+        /// To whom.
+        app: AppKey,
+        /// What it came to, in bytes.
+        bytes: u64,
+        /// How long it took.
+        took: Option<Duration>,
+        /// Why.
+        reason: String,
+        /// The gauge at which it was decided; `None`: the present one.
+        gauge: Option<(Level, Gauge)>,
+    },
+    /// How short memory is.
+    Level {
+        /// The level.
+        level: Level,
+        /// Who would be killed next.
+        next: Option<AppKey>,
+    },
+    /// The app in front takes memory without end.
+    Grows {
+        /// The app.
+        app: AppKey,
+        /// Bytes by which it grew lately.
+        grown: u64,
+    },
+}
+
+fn place(home: &Home) -> Place {
+    Place {
+        path: home.path.clone(),
+        inode: home.inode,
+    }
+}
+
+impl Actuators {
+    /// Carries a step out.
+    pub(super) fn swap(&mut self, step: &Step, context: Context<'_>) {
+        let in_force = &mut self.in_force.swapping;
+        match step {
+            Step::Exempt { app, home, rule } => self.exempt(*app, home, rule, context),
+            Step::Admit { app } => {
+                self.put_back(*app, SWAP_MAX, context);
+                self.in_force.swapping.exempt.retain(|key| key != app);
+            }
+            Step::Freeze { app, home, rule } => self.freeze(*app, home, rule, context),
+            Step::Thaw { app, rule } => {
+                self.put_back(*app, FREEZE, context);
+                self.in_force.swapping.frozen.retain(|(key, _)| key != app);
+                self.say(*app, Deed::Thaw, 0, rule.clone(), context);
+            }
+            Step::Ask { level, next } => {
+                in_force.asked = Some((*level, context.now));
+                self.said.push(Said::Level {
+                    level: *level,
+                    next: *next,
+                });
+            }
+            Step::Warn { app, grown } => {
+                in_force.warned = Some((*app, context.now));
+                self.said.push(Said::Grows {
+                    app: *app,
+                    grown: *grown,
+                });
+            }
+            Step::Squeeze {
+                app,
+                home,
+                members,
+                bytes,
+                dry,
+                rule,
+            } => {
+                let job = Squeeze {
+                    app: *app,
+                    place: place(home),
+                    members: members.clone(),
+                    bytes: *bytes,
+                    dry: *dry,
+                };
+                self.squeeze(job, rule);
+            }
+            Step::Return { app, members, most } => {
+                in_force.returned = Some(*app);
+                in_force.lean.retain(|lean| lean != app);
+                if let Some(swapper) = &self.swapper {
+                    swapper.ask(Errand::Return {
+                        app: *app,
+                        members: members.clone(),
+                        most: *most,
+                    });
+                }
+            }
+            Step::Arm { order } => {
+                in_force.armed = order.iter().map(|one| one.app).collect();
+                self.arm(order, context);
+            }
+        }
+    }
+
+    /// Says what a step would do.
+    pub(super) fn plan_swap(&mut self, step: &Step, context: Context<'_>) {
+        let (app, home, file, to, rule) = match step {
+            Step::Exempt { app, home, rule } => (app, home, SWAP_MAX, "0", rule.clone()),
+            Step::Freeze { app, home, rule } => (app, home, FREEZE, "1", rule.clone()),
+            Step::Squeeze {
+                app,
+                home,
+                bytes,
+                rule,
+                ..
+            } => {
+                let rule = format!("{rule}: {} MiB", bytes >> 20);
+                (app, home, "memory.reclaim", "", rule)
+            }
+            // Nothing is in force in a dry run, and words are no knobs.
+            _ => return,
+        };
+        let knob = context.doors.cgroup_file(&home.path, file);
+        let change = change(context, knob, String::new(), to, &rule, Outcome::Planned);
+        self.changes.note(Reach::App(*app), change);
+    }
+
+    fn say(&mut self, app: AppKey, deed: Deed, bytes: u64, reason: String, context: Context<'_>) {
+        self.said.push(Said::Did {
+            at: context.now,
+            deed,
+            app,
+            bytes,
+            took: None,
+            reason,
+            gauge: None,
+        });
+    }
+
+    fn squeeze(&mut self, job: Squeeze, rule: &str) {
+        let Some(swapper) = &self.swapper else {
+            return;
+        };
+        let app = job.app;
+        if swapper.squeeze(job) {
+            self.in_force.swapping.squeezing = Some(app);
+            self.squeezing_for = rule.to_owned();
+        }
+    }
+
+    fn arm(&mut self, order: &[Candidate], context: Context<'_>) {
+        let Some(guard) = &mut self.guard else {
+            return;
+        };
+        let victims = order.iter().filter_map(|candidate| {
+            let mut apps = context.apps.iter();
+            Some((candidate, apps.find(|known| known.key() == candidate.app)?))
+        });
+        let victims: Vec<(&Candidate, &Known)> = victims.collect();
+        let armed = victims.iter().map(|(_, known)| *known);
+        self.armed.renew(armed, context.now);
+        let victims = victims.into_iter().map(|(candidate, known)| Victim {
+            candidate: *candidate,
+            app: &known.found.app,
+            members: &known.found.members,
+        });
+        guard.arm(context.doors, victims);
+    }
+
+    /// How short memory is; plenty where nobody watches.
+    pub fn shortage(&self) -> Shortage {
+        self.guard.as_ref().map(Guard::shortage).unwrap_or_default()
+    }
+
+    /// Notes that an app has left the front, so that it can be brought back.
+    pub fn left_front(&mut self, errand: Errand) {
+        self.in_force.swapping.returned = None;
+        if let Some(swapper) = &self.swapper {
+            swapper.interrupt();
+            swapper.ask(errand);
+        }
+    }
+
+    /// Notes that the app in front has answered.
+    pub fn answered(&mut self, app: AppKey) {
+        if let Some(swapper) = &self.swapper {
+            swapper.ask(Errand::Learn { app });
+        }
+    }
+
+    /// Forgets apps that are gone.
+    pub fn forget_apps(&mut self, doors: &Doors, gone: Vec<AppKey>) {
+        let swapping = &mut self.in_force.swapping;
+        swapping.exempt.retain(|app| !gone.contains(app));
+        swapping.frozen.retain(|(app, _)| !gone.contains(app));
+        swapping.squeezed.retain(|(app, _)| !gone.contains(app));
+        swapping.lean.retain(|app| !gone.contains(app));
+        swapping.working_sets.retain(|(app, _)| !gone.contains(app));
+        // An app may be gone while its cgroup is still there, and gets another process.
+        let inodes: Vec<u64> = gone.iter().filter_map(own_group).collect();
+        undo(&mut self.ledger, doors, |entry| {
+            let about = |file| inodes.iter().any(|inode| is_about(entry, file, *inode));
+            about(SWAP_MAX) || about(FREEZE)
+        });
+        self.changes
+            .drop_where(|reach, _| matches!(reach, Reach::App(app) if gone.contains(&app)));
+        if let Some(swapper) = &self.swapper {
+            swapper.ask(Errand::Forget { apps: gone });
+        }
+    }
+}
+
+/// The cgroup of an app that is one.
+fn own_group(app: &AppKey) -> Option<u64> {
+    match app {
+        AppKey::Cgroup { inode } => Some(*inode),
+        AppKey::Tree(_) => None,
+    }
+}
+
+fn change(
+    context: Context<'_>,
+    knob: String,
+    from: String,
+    to: &str,
+    rule: &str,
+    outcome: Outcome,
+) -> Change {
+    Change {
+        knob,
+        from,
+        to: to.to_owned(),
+        rule: format!("swap: {rule}"),
+        at_ms: context.now.as_millis() as u64,
+        outcome,
+        undone_by: "limelightd stopping".to_owned(),
+    }
+}
