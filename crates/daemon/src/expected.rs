@@ -69,9 +69,10 @@ impl Daemon {
         if !acts || !self.last.storage.is_there() {
             return;
         }
+        let mut exempted = false;
         for path in units {
             if !self.expected.has_room() {
-                return;
+                break;
             }
             self.expected.since_look += 1;
             let given = self.app_source.class_of_unit(path);
@@ -101,9 +102,12 @@ impl Daemon {
             };
             let exempt = Action::Swap(swap::Step::Exempt { app, home, rule });
             self.actuators.apply(&exempt, context);
-            self.last.in_force = self.actuators.in_force.clone();
             self.expected.add(app, path.clone(), at);
             self.household.look_by(at + EXPECTED_FOR);
+            exempted = true;
+        }
+        if exempted {
+            self.last.in_force = self.actuators.in_force.clone();
         }
     }
 
