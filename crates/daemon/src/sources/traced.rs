@@ -8,6 +8,10 @@ use limelight_sys::tracefs::{Instance, Tracefs};
 use crate::doors::Doors;
 use crate::restore::{Entry, Ledger};
 
+/// What a new instance takes for each processor before its size can be set
+/// (`kernel/trace/trace.c`, `TRACE_BUF_SIZE_DEFAULT`).
+const RING: u64 = 1408 << 10;
+
 /// A tracepoint.
 #[derive(Debug, Clone, Copy)]
 pub struct Event {
@@ -50,6 +54,8 @@ impl Traced {
                 "this kernel has no tracepoint {system}:{point_name}{lack}"
             ));
         }
+        let available = doors.proc.meminfo().map_err(text)?.available_bytes;
+        has_room(available, processors())?;
         let path = point.join("instances").join(name);
         ledger
             .intend([Entry::TraceInstance { path: path.clone() }])
@@ -75,5 +81,39 @@ impl Traced {
         if !path.exists() {
             ledger.forget(&Entry::TraceInstance { path });
         }
+    }
+}
+
+/// Online processors, as far as this process may use them.
+fn processors() -> u64 {
+    std::thread::available_parallelism().map_or(1, |count| count.get() as u64)
+}
+
+/// Whether the rings fit twice into what is available. The kernel does not refuse quietly: it puts a
+/// warning with a backtrace into its log (`trace_rb_cpu_prepare()`).
+fn has_room(available: Option<u64>, processors: u64) -> Result<(), String> {
+    let need = 2 * RING * processors;
+    match available {
+        Some(available) if available < need => Err(format!(
+            "only {} KiB of memory are available, and a trace takes {} KiB at first; it is tried \
+             again when it is wanted next",
+            available >> 10,
+            need >> 10
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_is_begun_only_where_its_rings_fit() {
+        assert_eq!(has_room(None, 64), Ok(()));
+        assert_eq!(has_room(Some(4 * RING), 2), Ok(()));
+        let refused = has_room(Some(4 * RING - 1), 2).unwrap_err();
+        assert!(refused.contains("5631 KiB"), "{refused}");
+        assert!(has_room(Some(0), 1).is_err());
     }
 }
