@@ -9,11 +9,10 @@ use limelight_core::model::apps::Apps;
 use limelight_core::model::footprint::Footprint;
 use limelight_core::model::pressure::Pressure;
 use limelight_core::model::topmost::{Holder, Topmost};
-use limelight_core::model::{AppKey, ProcessId, Snapshot};
+use limelight_core::model::{AppKey, Snapshot};
 use limelight_core::policy::Event;
 use limelight_sys::controllers::Lack;
 use limelight_sys::memory_lock::lock_memory;
-use limelight_sys::pidfd::Pidfd;
 use limelight_sys::sched::Cpu;
 use limelight_sys::signal::Signals;
 use rustix::event::epoll::EventFlags;
@@ -30,6 +29,7 @@ use crate::decisions::Decisions;
 use crate::doors::{now, Doors, Roots};
 use crate::exit::Failure;
 use crate::expected::Expected;
+use crate::front_end::FrontEnd;
 use crate::history::History;
 use crate::household::Household;
 use crate::lock::{self, Lock};
@@ -53,15 +53,14 @@ use crate::windows::ResponseWindows;
 /// Failed waits in a row after which the daemon gives up.
 const FAILURES_MAX: u32 = 10;
 
-/// How often cgroups of ended apps are looked for while nothing is topmost.
+/// How often cgroups of ended apps are looked for while nothing is topmost, at first.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
 
-/// After so many looks at the app that led to nothing, the next ones come less often: by this factor,
-/// and when that many again have led to nothing by the second one. Whoever lets his machine rest
-/// must not have it woken.
+/// After so many looks at the app that led to nothing the next ones come less often, by the next one of
+/// these factors. Whoever lets his machine rest must not have it woken; threads and children that the
+/// app gets meanwhile have what it has itself, and a shortage of memory is told.
 const QUIET_TICKS: u32 = 4;
-const PATIENCE: u32 = 4;
-const LONG_PATIENCE: u32 = 32;
+const PATIENCE: [u32; 4] = [1, 4, 32, 256];
 
 /// The daemon's own `oom_score_adj`.
 const OWN_SCORE: i16 = -900;
@@ -127,8 +126,8 @@ pub struct Daemon {
     pub(crate) not_adoptable: BTreeSet<AppKey>,
     /// A program that is being started and expected in front.
     pub(crate) starting: Option<Starting>,
-    /// The process whose end is the end of the app in front.
-    pub(crate) front_process: Option<(ProcessId, Pidfd)>,
+    /// Tells when the app in front has ended.
+    pub(crate) front_end: Option<FrontEnd>,
     /// As of the last event, for `status` and `explain`.
     pub(crate) last: Snapshot,
     pub(crate) started: Duration,
@@ -246,7 +245,7 @@ impl Daemon {
             footprint: None,
             not_adoptable: BTreeSet::new(),
             starting: None,
-            front_process: None,
+            front_end: None,
             last: Snapshot::default(),
             started: now,
             next_tick: now,
@@ -302,6 +301,11 @@ impl Daemon {
             if let Err(error) = added {
                 warn!("{NO_OPENS}: {error}");
             }
+        }
+        let mounts = self.readahead.mounts();
+        let mounts = mounts.map(|mounts| self.reactor.add(mounts, Token::Mounts, EventFlags::PRI));
+        if let Some(Err(error)) = mounts {
+            warn!("what is mounted from now on is not watched: {error}");
         }
         let waits = self.readahead.waits();
         let waits = waits.map(|queue| self.reactor.add(queue, Token::Waits, once));
@@ -433,12 +437,9 @@ impl Daemon {
     /// memory runs short, there is nothing to see.
     fn patience(&self) -> u32 {
         let told = self.pressure_source.trigger().is_some() && self.pressure.steps() == 0;
-        match self.quiet_ticks / QUIET_TICKS {
-            _ if !told => 1,
-            0 => 1,
-            1 => PATIENCE,
-            _ => LONG_PATIENCE,
-        }
+        let stage = (self.quiet_ticks / QUIET_TICKS) as usize;
+        let factor = PATIENCE.get(stage).or(PATIENCE.last()).filter(|_| told);
+        factor.copied().unwrap_or(1)
     }
 
     fn wants_ticks(&self) -> bool {
@@ -470,7 +471,8 @@ impl Daemon {
                 self.look_at_top_app();
             }
             Token::TopApp => self.look_at_top_app(),
-            Token::Front => self.check_front(),
+            Token::Front => self.front_told(),
+            Token::Mounts => self.readahead.notice_mounts(now()),
             Token::Execs => {
                 let launched = self.readahead.take_execs(&self.doors, now());
                 self.launched(&launched);
@@ -528,6 +530,7 @@ impl Daemon {
             self.check_front();
             self.look_at_top_app();
             self.refresh(Event::Tick);
+            self.actuators.look_for_locks();
             let context = Context {
                 doors: &self.doors,
                 now: at,
@@ -538,7 +541,7 @@ impl Daemon {
             let interval = match self.topmost.front() {
                 _ if self.starting.is_some() => self.config.settings.protect.interval,
                 Some(_) => self.config.settings.protect.interval * self.patience(),
-                None => HOUSEKEEPING,
+                None => HOUSEKEEPING * self.patience(),
             };
             self.next_tick = now() + interval;
         }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use limelight_core::model::{AppKey, ProcessId};
 use limelight_sys::clock::thread_time;
@@ -30,6 +30,10 @@ use crate::doors::same_process;
 /// again unless it is locked.
 const SOON: Duration = Duration::from_millis(125);
 const LATE: Duration = Duration::from_secs(16);
+
+/// After so many of the longest, if none found anything, it looks when the loop does: see
+/// [`Locker::look`].
+const LATE_LOOKS: u32 = 4;
 
 /// A look may cost the processor this part of the time until the next one: the app that gets to
 /// work needs it itself.
@@ -71,14 +75,23 @@ pub struct Locked {
 /// The thread, and what it says. It lets go of everything when this is dropped.
 #[derive(Debug)]
 pub struct Locker {
-    orders: Sender<Option<Order>>,
+    words: Sender<Word>,
     locked: Arc<Mutex<Locked>>,
+}
+
+/// What the loop says.
+#[derive(Debug)]
+enum Word {
+    /// For whom from now on; `None`: for nobody.
+    Order(Option<Order>),
+    /// The app was looked at.
+    Look,
 }
 
 impl Locker {
     /// Starts the thread; `proc` is the procfs to look at.
     pub fn start(proc: &Path) -> std::io::Result<Locker> {
-        let (orders, queue) = channel();
+        let (words, queue) = channel();
         let locked = Arc::new(Mutex::new(Locked::default()));
         let shelf = Arc::clone(&locked);
         let proc = proc.to_string_lossy().into_owned();
@@ -86,13 +99,22 @@ impl Locker {
             .name("limelight-lock".to_owned())
             .stack_size(STACK)
             .spawn(move || run(&proc, &queue, &shelf))?;
-        Ok(Locker { orders, locked })
+        Ok(Locker { words, locked })
     }
 
     /// Locks for this app from now on; `None`: for nobody.
     pub fn ask(&self, order: Option<Order>) {
+        self.say(Word::Order(order));
+    }
+
+    /// Says that the app was looked at: time for another look here too, if none comes by itself.
+    pub fn look(&self) {
+        self.say(Word::Look);
+    }
+
+    fn say(&self, word: Word) {
         // The thread ends only with this value, or by a panic, after which nothing is locked.
-        if self.orders.send(order).is_err() {
+        if self.words.send(word).is_err() {
             debug!("the thread that locks pages has ended");
         }
     }
@@ -104,37 +126,42 @@ impl Locker {
     }
 }
 
-fn run(proc: &str, orders: &Receiver<Option<Order>>, shelf: &Mutex<Locked>) {
+fn run(proc: &str, words: &Receiver<Word>, shelf: &Mutex<Locked>) {
     let mut order: Option<Order> = None;
     let mut holdings = Holdings::default();
-    let mut pause = SOON;
+    let mut pace = Pace::default();
     let mut cost = Duration::ZERO;
+    let mut looked = Instant::now();
     loop {
-        let word = match order {
-            Some(_) => orders.recv_timeout(pause.max(cost * LOOK_PART)),
-            None => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        let word = match pace.pause().filter(|_| order.is_some()) {
+            Some(pause) => {
+                let left = pause.max(cost * LOOK_PART).saturating_sub(looked.elapsed());
+                words.recv_timeout(left)
+            }
+            None => words.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         match word {
-            Ok(fresh) => {
-                // Only the last word counts.
-                let fresh = orders.try_iter().last().unwrap_or(fresh);
+            Ok(Word::Order(fresh)) => {
+                // Only the last one counts.
+                let later = words.try_iter().filter_map(|word| match word {
+                    Word::Order(order) => Some(order),
+                    Word::Look => None,
+                });
+                let fresh = later.last().unwrap_or(fresh);
                 let stays = matches!((&order, &fresh), (Some(old), Some(new))
                     if old.app == new.app && old.reserved == new.reserved && holdings.bytes <= new.limit);
                 if !stays {
                     let limit = fresh.as_ref().map_or(0, |order| order.limit);
                     holdings.hand_over(limit);
-                    pause = SOON;
+                    pace = Pace::default();
                 }
                 order = fresh;
             }
-            Err(RecvTimeoutError::Timeout) => {
-                pause = match holdings.fresh {
-                    true => (pause / 2).max(SOON),
-                    false => (pause * 2).min(LATE),
-                }
-            }
+            Ok(Word::Look) if pace.pause().is_some() || order.is_none() => continue,
+            Ok(Word::Look) | Err(RecvTimeoutError::Timeout) => pace.looked(holdings.fresh),
             Err(RecvTimeoutError::Disconnected) => return,
         }
+        looked = Instant::now();
         let begun = thread_time();
         let unable = order
             .as_ref()
@@ -151,6 +178,47 @@ fn run(proc: &str, orders: &Receiver<Option<Order>>, shelf: &Mutex<Locked>) {
             unable: unable.map(|error| error.to_string()),
         };
         *shelf.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        if pace.pause().is_none() && holdings.fresh {
+            pace.looked(true);
+        }
+    }
+}
+
+/// How long until the next look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pace {
+    pause: Duration,
+    /// Looks at the longest that found nothing.
+    late: u32,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace {
+            pause: SOON,
+            late: 0,
+        }
+    }
+}
+
+impl Pace {
+    /// `None`: until the loop looks.
+    fn pause(self) -> Option<Duration> {
+        (self.late < LATE_LOOKS).then_some(self.pause)
+    }
+
+    /// Another look is due, and the last one found something, or not.
+    fn looked(&mut self, fresh: bool) {
+        *self = match fresh {
+            true => Pace {
+                pause: (self.pause / 2).max(SOON),
+                late: 0,
+            },
+            false => Pace {
+                pause: (self.pause * 2).min(LATE),
+                late: self.late + u32::from(self.pause == LATE),
+            },
+        };
     }
 }
 
@@ -330,7 +398,6 @@ fn with_gaps(pages: impl Iterator<Item = u64>, is_settled: impl Fn(u64) -> bool)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Instant;
 
     #[test]
     fn of_a_run_whose_ends_agree_nobody_else_is_asked_for() {
@@ -395,6 +462,22 @@ mod tests {
         };
         holdings.look("/proc", &nobody).unwrap();
         assert_eq!((holdings.bytes, holdings.former.len()), (0, 0));
+    }
+
+    #[test]
+    fn who_finds_nothing_new_looks_less_often_and_then_with_the_loop() {
+        let mut pace = Pace::default();
+        let mut pauses = Vec::new();
+        while let Some(pause) = pace.pause() {
+            pauses.push(pause);
+            pace.looked(false);
+        }
+        assert_eq!(pauses.first(), Some(&SOON));
+        assert!(pauses.is_sorted());
+        let late = pauses.iter().filter(|pause| **pause == LATE).count();
+        assert_eq!(late, LATE_LOOKS as usize);
+        pace.looked(true);
+        assert_eq!(pace.pause(), Some(LATE / 2));
     }
 
     /// Waits until the thread has said something that `holds`.

@@ -6,12 +6,10 @@ use limelight_core::model::boost::View;
 use limelight_core::model::footprint::Footprint;
 use limelight_core::model::snapshot::Measured;
 use limelight_core::model::topmost::{Claim, Shift};
-use limelight_core::model::{AppKey, ProcessId, Snapshot};
+use limelight_core::model::{ProcessId, Snapshot};
 use limelight_core::policy::protect::Step;
 use limelight_core::policy::{plan, Action, Event};
 use limelight_sys::device::Mechanism;
-use limelight_sys::pidfd::Pidfd;
-use rustix::event::epoll::EventFlags;
 use tracing::{debug, info};
 
 use crate::actuators::cgroup_memory::protected_by_others;
@@ -19,6 +17,7 @@ use crate::actuators::{Context, Effect};
 use crate::config::Adopt;
 use crate::daemon::Daemon;
 use crate::doors::now;
+use crate::front_end::FrontEnd;
 use crate::identify;
 use crate::prezero;
 use crate::reactor::Token;
@@ -129,22 +128,28 @@ impl Daemon {
     }
 
     fn watch_front(&mut self) {
-        if let Some((_, pidfd)) = self.front_process.take() {
-            self.reactor.remove(&pidfd);
-        }
-        let Some(AppKey::Tree(root)) = self.topmost.front().map(|front| front.app.key) else {
+        self.forget_front_end();
+        let front = self.topmost.front();
+        let Some(end) = front.and_then(|front| FrontEnd::of(&front.app, &self.doors)) else {
             return;
         };
-        // Without a pidfd the next tick notices the end.
-        if let Ok(pidfd) = Pidfd::open(root.pid) {
-            if self
-                .reactor
-                .add(&pidfd, Token::Front, EventFlags::IN)
-                .is_ok()
-            {
-                self.front_process = Some((root, pidfd));
-            }
+        if self.reactor.add(&end, Token::Front, end.flags()).is_ok() {
+            self.front_end = Some(end);
         }
+    }
+
+    fn forget_front_end(&mut self) {
+        if let Some(end) = self.front_end.take() {
+            self.reactor.remove(&end);
+        }
+    }
+
+    /// The app in front may have ended.
+    pub(crate) fn front_told(&mut self) {
+        if self.front_end.as_ref().is_some_and(|end| !end.settle()) {
+            self.forget_front_end();
+        }
+        self.check_front();
     }
 
     /// Measures, plans, and carries the plan out.

@@ -46,6 +46,8 @@ pub enum Token {
     Units,
     /// logind's sessions changed.
     Sessions,
+    /// Something was mounted or unmounted.
+    Mounts,
     /// A client has something to say, or can hear again.
     Client(u64),
 }
@@ -72,6 +74,7 @@ impl Token {
             Token::Units => 14,
             Token::Sessions => 15,
             Token::TopApp => 16,
+            Token::Mounts => 17,
             Token::Client(id) => CLIENTS + id,
         }
     }
@@ -95,7 +98,8 @@ impl Token {
             14 => Token::Units,
             15 => Token::Sessions,
             16 => Token::TopApp,
-            17..CLIENTS => return None,
+            17 => Token::Mounts,
+            18..CLIENTS => return None,
             id => Token::Client(id - CLIENTS),
         })
     }
@@ -194,6 +198,7 @@ mod tests {
             Token::Guard,
             Token::Swapper,
             Token::Units,
+            Token::Mounts,
             Token::Client(0),
             Token::Client(99),
         ] {

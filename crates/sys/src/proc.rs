@@ -2,6 +2,9 @@
 //! `/proc`: the processes and the machine's memory.
 
 use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::OFlags;
 
 use crate::dir::Dir;
 use crate::error::Result;
@@ -10,6 +13,11 @@ use crate::meminfo::{parse_swaps, MemInfo, SwapArea};
 use crate::mountinfo::{self, Mount};
 use crate::process::{Process, Stat};
 use crate::tree::ProcessTree;
+
+/// `self` is a symbolic link, which `Dir` does not follow.
+fn own_mounts() -> String {
+    format!("{}/mountinfo", std::process::id())
+}
 
 /// An open procfs.
 #[derive(Debug)]
@@ -115,12 +123,17 @@ impl Proc {
 
     /// Everything that is mounted in the caller's mount namespace.
     pub fn mounts(&self) -> Result<Vec<Mount>> {
-        // `self` is a symbolic link, which `Dir` does not follow.
-        let own = rustix::process::getpid().as_raw_nonzero().get().to_string();
-        let own = self.dir.read_text(format!("{own}/mountinfo"));
+        let own = self.dir.read_text(own_mounts());
         // A tree that a test made has no process of our number.
         let text = own.or_else(|error| self.dir.read_text("1/mountinfo").map_err(|_| error))?;
         Ok(mountinfo::parse(&text))
+    }
+
+    /// Has an event (`EPOLLPRI`) when something is mounted or unmounted there.
+    pub fn mount_changes(&self) -> Result<OwnedFd> {
+        let open = |path: String| self.dir.open_at(path, OFlags::RDONLY, "watch");
+        let own = open(own_mounts());
+        own.or_else(|error| open("1/mountinfo".to_owned()).map_err(|_| error))
     }
 
     /// Release of the running kernel, such as `6.12.117`.

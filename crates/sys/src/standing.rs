@@ -4,7 +4,7 @@
 //!
 //! Failures are bare error numbers here: to name a path takes memory.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::OFlags;
@@ -71,6 +71,13 @@ impl StandingFile {
             *number = parse_number(word).ok_or(Errno::PROTO)?;
         }
         Ok(numbers)
+    }
+}
+
+/// To wait for what the file tells of itself.
+impl AsFd for StandingFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

@@ -86,6 +86,13 @@ impl Actuators {
         self.in_force.locked = Some(locking.clone());
     }
 
+    /// The app in front was looked at: it may map more by now.
+    pub fn look_for_locks(&self) {
+        if let (Some(locker), Some(_)) = (&self.locker, &self.in_force.locked) {
+            locker.look();
+        }
+    }
+
     pub(super) fn unlock(&mut self) {
         if let Some(locker) = &self.locker {
             locker.ask(None);

@@ -14,6 +14,7 @@ pub mod streams;
 pub mod waits;
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -141,6 +142,21 @@ impl Readahead {
         match &self.eyes {
             Eyes::Open(opens) => Some(opens.patient()),
             Eyes::Shut(_) => None,
+        }
+    }
+
+    /// The table of mounts, to wait for with `EPOLLPRI`.
+    pub fn mounts(&self) -> Option<&OwnedFd> {
+        match &self.eyes {
+            Eyes::Open(opens) => opens.changes(),
+            Eyes::Shut(_) => None,
+        }
+    }
+
+    /// Something was mounted or unmounted.
+    pub fn notice_mounts(&mut self, now: Duration) {
+        if let Eyes::Open(opens) = &mut self.eyes {
+            opens.notice_mounts(now);
         }
     }
 

@@ -16,6 +16,7 @@
 //! start of an app.
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -37,8 +38,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(320);
 /// A watch that has stood for this long is trusted again.
 const CALM: Duration = Duration::from_secs(60);
 
-/// How often new mounts are looked for.
-const MOUNTS: Duration = Duration::from_secs(5);
+/// How long new mounts wait, so that those of a container or a package are looked at together.
+const MOUNTS: Duration = Duration::from_secs(1);
 
 /// How long opens may wait.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -101,8 +102,9 @@ pub struct Opens {
     mounts: BTreeMap<(u32, u32), PathBuf>,
     opens: Watch,
     execs: Watch,
-    next_mounts: Duration,
-    everywhere: bool,
+    /// Tells when there are others; `None`: nothing is watched everywhere.
+    changes: Option<OwnedFd>,
+    look_for_mounts: Option<Duration>,
 }
 
 impl Opens {
@@ -117,11 +119,13 @@ impl Opens {
             mounts: BTreeMap::new(),
             opens: Watch::new(Kind::Open, now),
             execs: Watch::new(Kind::Exec, now),
-            next_mounts: now,
-            everywhere,
+            changes: None,
+            look_for_mounts: None,
         };
         if everywhere {
-            opens.watch_mounts(doors, now)?;
+            let changes = doors.proc.mount_changes();
+            opens.changes = Some(changes.map_err(|error| error.to_string())?);
+            opens.watch_mounts(doors)?;
         }
         Ok(opens)
     }
@@ -134,6 +138,16 @@ impl Opens {
     /// Opens, to wait for once: see [`Opens::noticed`].
     pub fn patient(&self) -> &Fanotify {
         &self.patient
+    }
+
+    /// The table of mounts, to wait for with `EPOLLPRI`: see [`Opens::notice_mounts`].
+    pub fn changes(&self) -> Option<&OwnedFd> {
+        self.changes.as_ref()
+    }
+
+    /// Something was mounted or unmounted.
+    pub fn notice_mounts(&mut self, now: Duration) {
+        self.look_for_mounts.get_or_insert(now + MOUNTS);
     }
 
     /// Somebody opened something.
@@ -205,15 +219,11 @@ impl Opens {
 
     /// When something is due.
     pub fn next_deadline(&self) -> Option<Duration> {
-        if !self.everywhere {
-            return None;
-        }
-        let take_at = self.take_at.unwrap_or(self.next_mounts);
         let watches = [&self.opens, &self.execs];
         let resume = watches.iter().filter(|watch| !watch.on);
-        let resume = resume.map(|watch| watch.resume).min();
-        let next = self.next_mounts.min(take_at);
-        Some(resume.map_or(next, |resume| resume.min(next)))
+        let resume = resume.map(|watch| watch.resume);
+        let due = self.take_at.into_iter().chain(self.look_for_mounts);
+        due.chain(resume).min()
     }
 
     /// Takes paused watches up again and looks for new mounts.
@@ -230,16 +240,16 @@ impl Opens {
                 }
             }
         }
-        if self.everywhere && self.next_mounts <= now {
-            if let Err(why) = self.watch_mounts(doors, now) {
+        if self.look_for_mounts.is_some_and(|due| due <= now) {
+            self.look_for_mounts = None;
+            if let Err(why) = self.watch_mounts(doors) {
                 debug!("{why}");
             }
         }
     }
 
     /// Watches file systems that are new; those that were unmounted took their watches along.
-    fn watch_mounts(&mut self, doors: &Doors, now: Duration) -> Result<(), String> {
-        self.next_mounts = now + MOUNTS;
+    fn watch_mounts(&mut self, doors: &Doors) -> Result<(), String> {
         let mounts = doors.proc.mounts().map_err(|error| error.to_string())?;
         let wanted: BTreeMap<(u32, u32), PathBuf> = mounts
             .iter()
