@@ -112,6 +112,15 @@ fn delegate(directory: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The directory of the cgroup that a process is in.
+pub fn of(pid: i32) -> Result<PathBuf> {
+    let path = format!("/proc/{pid}/cgroup");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let own = text.lines().find_map(|line| line.strip_prefix("0::/"));
+    let own = own.with_context(|| format!("{path} holds {text:?}"))?;
+    Ok(Path::new(ROOT).join(own))
+}
+
 /// Every tunable of every cgroup, and the cgroup and OOM standing of some processes, by path: what
 /// must be the same again when Limelight has gone.
 pub type Snapshot = BTreeMap<PathBuf, String>;

@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, Context, Result};
 
 use crate::cgroup;
+use crate::handover;
 use crate::kernel_log::KernelLog;
 use crate::machine;
-use crate::plan::{Cell, Plan, Record};
+use crate::plan::{Cell, Init, Plan, Record};
 use crate::record::{self, Reporter};
 use crate::systemd;
 
@@ -55,13 +56,13 @@ fn boot() -> Result<()> {
     block_sigchld();
     record::make_port_raw()?;
     let plan = plan()?;
-    if plan.machine.systemd {
-        return systemd::become_init(&plan);
+    if plan.machine.init != Init::Lab {
+        return handover::become_init(&plan);
     }
     carry_out(&plan, clean_up)
 }
 
-/// Carries out the plan as a service of a guest whose PID 1 is systemd, and powers off.
+/// Carries out the plan as a service of a guest whose PID 1 is not ours, and powers off.
 pub fn session() -> ! {
     let outcome = (|| -> Result<()> {
         // SAFETY: prctl with these arguments only makes orphans ours.

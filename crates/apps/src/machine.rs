@@ -16,7 +16,7 @@ use crate::flash;
 use crate::memory::{Mapping, MIB, PAGE};
 use crate::null_blk::NullBlk;
 use crate::plan::{Data, Machine, Swap};
-use crate::process::run;
+use crate::process::{named, run};
 use crate::store::Store;
 
 /// Long enough for anything that happens at all.
@@ -82,10 +82,7 @@ pub fn set_up(machine: &Machine) -> Result<Option<Mapping>> {
             mount("none", target, "cgroup", options)?;
         }
     }
-    if !Path::new("/sys/kernel/config/nullb").is_dir() && Path::new("/sys/kernel/config").is_dir() {
-        // configfs was a module until a moment ago.
-        let _ = mount("configfs", "/sys/kernel/config", "configfs", "");
-    }
+    mount_configfs();
     if let Some(flash) = &machine.flash {
         flash::create(flash)?;
     }
@@ -132,6 +129,13 @@ pub fn set_up(machine: &Machine) -> Result<Option<Mapping>> {
     }
     reset(machine)?;
     machine.free_mib.map(ballast).transpose()
+}
+
+/// Where configfs was a module until a moment ago.
+pub fn mount_configfs() {
+    if !Path::new("/sys/kernel/config/nullb").is_dir() && Path::new("/sys/kernel/config").is_dir() {
+        let _ = mount("configfs", "/sys/kernel/config", "configfs", "");
+    }
 }
 
 /// Loads the plan's modules.
@@ -200,7 +204,7 @@ pub fn store(machine: &Machine) -> Result<Store> {
 
 /// The kernel's reclaim thread of the first node.
 pub fn kswapd() -> Result<Option<i32>> {
-    thread("kswapd0")
+    named("kswapd0")
 }
 
 /// Waits until something holds; whether it ever did.
@@ -215,19 +219,6 @@ pub fn wait(mut holds: impl FnMut() -> Result<bool>) -> Result<bool> {
         }
         sleep(Duration::from_millis(50));
     }
-}
-
-/// The kernel's thread of that name.
-pub fn thread(name: &str) -> Result<Option<i32>> {
-    for entry in fs::read_dir("/proc").context("cannot list /proc")? {
-        let path = entry?.path();
-        let comm = fs::read_to_string(path.join("comm")).unwrap_or_default();
-        if comm.trim() == name {
-            let number = path.file_name().unwrap_or_default().to_string_lossy();
-            return Ok(number.parse().ok());
-        }
-    }
-    Ok(None)
 }
 
 /// Whether MGLRU is in charge now.

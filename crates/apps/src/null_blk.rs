@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Disks that the kernel makes up (`null_blk`), with every property that configfs offers.
 
-use std::fs;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{bail, Context, Result};
+
+use crate::memory::MIB;
+
+/// What is looked at at once for something to copy.
+const PIECE: usize = 64 << 10;
 
 /// A disk of this kind. It stays when this is dropped.
 pub struct NullBlk {
@@ -30,6 +37,40 @@ impl NullBlk {
         if !disk.device.exists() {
             bail!("null_blk did not create {}", disk.device.display());
         }
+        Ok(disk)
+    }
+
+    /// Makes the disk `/dev/NAME` with what is on another one; pieces of zeroes take no memory.
+    pub fn copy_of(source: &Path, name: &str, completion_nsec: u32) -> Result<Self> {
+        let mut from =
+            File::open(source).with_context(|| format!("cannot open {}", source.display()))?;
+        let bytes = from.seek(SeekFrom::End(0))?;
+        from.rewind()?;
+        let disk = NullBlk::create(
+            name,
+            &[
+                ("size", bytes.div_ceil(MIB as u64).to_string()),
+                ("memory_backed", "1".into()),
+                ("irqmode", "2".into()),
+                ("completion_nsec", completion_nsec.to_string()),
+            ],
+        )?;
+        let to = OpenOptions::new().write(true).open(disk.device())?;
+        let mut buffer = vec![0; MIB];
+        let mut at = 0;
+        while at < bytes {
+            let length = MIB.min((bytes - at) as usize);
+            from.read_exact(&mut buffer[..length])
+                .with_context(|| format!("cannot read {}", source.display()))?;
+            for (index, piece) in buffer[..length].chunks(PIECE).enumerate() {
+                if piece.iter().any(|&byte| byte != 0) {
+                    to.write_all_at(piece, at + (index * PIECE) as u64)
+                        .with_context(|| format!("cannot fill {}", disk.device().display()))?;
+                }
+            }
+            at += length as u64;
+        }
+        to.sync_all()?;
         Ok(disk)
     }
 

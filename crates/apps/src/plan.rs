@@ -29,9 +29,13 @@ pub struct Machine {
     /// Device of the Debian root file system (ext4) that real apps are chrooted into, e.g.
     /// `/dev/vdb`. It is mounted read-write: give the machine a snapshot.
     pub rootfs: Option<String>,
-    /// Whether that file system's systemd is PID 1 and runs the cells; real apps then need no chroot.
+    /// Time that a request takes, in nanoseconds, on the disk in guest memory to which that file system is copied
+    /// before it is mounted (exact mode). Absent: it is used where it is.
     #[serde(default)]
-    pub systemd: bool,
+    pub rootfs_in_memory_nsec: Option<u32>,
+    /// Who is PID 1 while cells run; with another one than the lab's real apps need no chroot.
+    #[serde(default)]
+    pub init: Init,
     /// File names below [`PACKAGES`] of Debian packages to install, the first one before the others. Limelight's
     /// programs then come from them, and from nowhere else.
     #[serde(default)]
@@ -57,6 +61,17 @@ pub struct Machine {
     /// Disks that are read for their zeroes, e.g. `/dev/vdb` and `/dev/nvme0n1`.
     #[serde(default)]
     pub zero_disks: Vec<String>,
+}
+
+/// PID 1 of a guest that is ready.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Init {
+    /// The lab's program.
+    #[default]
+    Lab,
+    /// The root file system's systemd.
+    Systemd,
 }
 
 /// A modelled flash disk inside the guest (`null_blk`), with a part for files (ext4) and one for swap.

@@ -20,11 +20,11 @@ use crate::cell::Stage;
 use crate::cgroup::Cgroup;
 use crate::counters::keyed;
 use crate::daemon::{focus, Daemon};
-use crate::machine::{drop_caches, memory_kib, thread, wait};
+use crate::machine::{drop_caches, memory_kib, wait};
 use crate::memory::{Mapping, MIB, PAGE};
 use crate::null_blk::NullBlk;
 use crate::pool;
-use crate::process::{Conversation, Start};
+use crate::process::{named, Conversation, Start};
 use crate::record::Reporter;
 
 /// Pages in the pool, in most cases.
@@ -207,7 +207,7 @@ impl Rules<'_> {
             percent > 0.0 && percent <= SHARE + SHARE_SLACK,
             format!("{percent:.1} %"),
         )?;
-        let thread = thread("kprezerod0")?.context("the zeroing thread")?;
+        let thread = named("kprezerod0")?.context("the zeroing thread")?;
         // SAFETY: no pointers are passed.
         let class = unsafe { libc::sched_getscheduler(thread) };
         self.reporter.check(

@@ -2,7 +2,7 @@
 //! Processes that a cell starts.
 
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
@@ -271,6 +271,19 @@ impl Conversation {
         self.say(command)?;
         self.hear()
     }
+}
+
+/// A process or a thread of the kernel by its name, of which there is one at the most.
+pub fn named(name: &str) -> Result<Option<i32>> {
+    for entry in fs::read_dir("/proc").context("cannot list /proc")? {
+        let path = entry?.path();
+        let comm = fs::read_to_string(path.join("comm")).unwrap_or_default();
+        if comm.trim() == name {
+            let number = path.file_name().unwrap_or_default().to_string_lossy();
+            return Ok(number.parse().ok());
+        }
+    }
+    Ok(None)
 }
 
 /// Sets a task's scheduling policy and priority; 0 is the calling one. musl has no function for it.

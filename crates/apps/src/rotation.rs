@@ -30,7 +30,7 @@ use crate::daemon::{write_config, Daemon, Line};
 use crate::disk::{Disk, Requests};
 use crate::flash;
 use crate::machine;
-use crate::plan::{Arm, Swap};
+use crate::plan::{Arm, Init, Swap};
 use crate::random::{seed, Random};
 use crate::scenario::Rotation;
 use crate::systemd;
@@ -97,7 +97,7 @@ fn rotate<C: Cast>(mut stage: Stage, work: &Rotation, cast: C, file: &Path) -> R
     if stage.arm == Arm::KillOnly {
         machine::swap_off(&stage.machine.swap)?;
     }
-    let slice = match stage.machine.systemd {
+    let slice = match stage.machine.init == Init::Systemd {
         true => {
             systemd::start_user()?;
             systemd::APPS

@@ -104,7 +104,8 @@ pub enum Leaker {
 
 /// Parameters of `package`.
 ///
-/// Values: `focus_protect_us` and `focus_boost_us` from a change of focus to the changed value (medians; `_max_us` the longest), `daemon_own_kib`
+/// Values: `focus_protect_us` and `focus_boost_us` from a change of focus to the changed value (medians; `_p95_us` what 19 of 20
+/// do not exceed, `_max_us` the longest), `daemon_own_kib`
 /// and, with a desktop, `agent_own_kib` (resident memory but for files of apps that the daemon keeps there), `daemon_switches_per_s` (context
 /// switches while nothing happens). Series: `focus_protect_us`, `focus_boost_us`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

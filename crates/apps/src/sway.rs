@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, Context, Result};
 use serde_json::Value;
 
+use crate::handover::USER;
 use crate::process::run;
-use crate::systemd::{systemctl, USER};
+use crate::systemd::systemctl;
 
 /// The service in which PAM opens the session.
 const SERVICE: &str = "sway.service";

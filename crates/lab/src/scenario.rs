@@ -8,7 +8,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use limelight_apps::plan::Arm;
+use limelight_apps::plan::{Arm, Init};
 use limelight_apps::scenario::Work;
 use serde::{Deserialize, Serialize};
 
@@ -313,10 +313,10 @@ pub struct MachineSize {
     pub swap_mib: u32,
     /// Debian packages of the root file system to mount; empty for none.
     pub rootfs_packages: Vec<String>,
-    /// Whether the root file system's systemd is PID 1; it must have the package.
-    pub systemd: bool,
+    /// Who is PID 1; the root file system must have its package.
+    pub init: Init,
     /// Whether Limelight comes to the guest as the Debian package that `make lab-deb` makes, and as its
-    /// successor; only with systemd.
+    /// successor; not with the lab's PID 1.
     pub packaged: bool,
     /// Time that each request of the data disk takes, in nanoseconds, however many are under way:
     /// the disk is then in guest memory, with a file system in either mode. 0: as fast as the host.
@@ -349,7 +349,7 @@ impl Default for MachineSize {
             data_mib: 0,
             swap_mib: 256,
             rootfs_packages: Vec::new(),
-            systemd: false,
+            init: Init::Lab,
             packaged: false,
             request_nsec: 0,
             flash: None,

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::cgroup::{self, Snapshot};
+use crate::followed::nice;
 use crate::record::Reporter;
 
 /// Where files must be the same again, and what there is not the package's.
@@ -114,10 +115,4 @@ fn files() -> Result<BTreeSet<PathBuf>> {
         visit(Path::new(directory), &mut found)?;
     }
     Ok(found)
-}
-
-/// A process's nice value.
-pub(super) fn nice(pid: i32) -> i32 {
-    // SAFETY: getpriority has no preconditions.
-    unsafe { libc::getpriority(libc::PRIO_PROCESS, pid as libc::id_t) }
 }

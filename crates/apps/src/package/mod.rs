@@ -6,7 +6,7 @@ mod before;
 mod person;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use anyhow::{bail, Context, Result};
 use serde_json::Value;
 
 use crate::cell::Stage;
-use crate::cgroup;
+use crate::followed::{self, Moved};
 use crate::machine;
 use crate::plan::PACKAGES;
 use crate::process::run as run_program;
@@ -22,7 +22,7 @@ use crate::record::Reporter;
 use crate::scenario::Package;
 use crate::systemd::systemctl;
 
-use before::{nice, Before};
+use before::Before;
 use person::{agent, App, Person};
 
 /// Name of the package, of its service, and of what an administrator changes.
@@ -33,10 +33,9 @@ const CONFIG: &str = "/etc/limelight/limelight.toml";
 const PROGRAM: &str = "/usr/bin/limelight";
 /// Mechanisms that cannot act on a machine without a display and an input device.
 const NO_DEVICE: [&str; 1] = ["windows"];
-/// How often the focus moves.
-const MOVES: usize = 12;
-/// How long one may take until it counts as not acting at all; the clock decides nothing else.
-const MOVE_LIMIT: Duration = Duration::from_secs(20);
+/// How often the focus moves, and how long it then stays.
+const MOVES: usize = 24;
+const REST: Duration = Duration::from_secs(1);
 /// Most that `systemd-analyze security` may say of the daemon's unit, in tenths, as docs/packaging.md has it.
 const EXPOSURE: u32 = 30;
 /// Most resident memory, in KiB.
@@ -163,26 +162,16 @@ fn check_exposure(reporter: &Reporter) -> Result<()> {
     )
 }
 
-/// Times that one change of focus took.
-#[derive(Debug, Clone, Copy)]
-struct Moved {
-    protect: Duration,
-    boost: Duration,
-}
-
 /// Moves the focus again and again.
 fn check_focus(reporter: &mut Reporter, person: &mut Person, apps: &[App]) -> Result<()> {
     reporter.progress("moving the focus")?;
-    let (mut protect, mut boost) = (Vec::new(), Vec::new());
-    let mut stuck = Vec::new();
+    let (mut all, mut stuck) = (Vec::new(), None);
     for app in apps.iter().cycle().take(MOVES) {
+        sleep(REST);
         match follow(person, app)? {
-            Some(moved) => {
-                protect.push(moved.protect.as_micros() as f64);
-                boost.push(moved.boost.as_micros() as f64);
-            }
+            Some(moved) => all.push(moved),
             None => {
-                stuck.push(app.name.clone());
+                stuck = Some(&app.name);
                 break;
             }
         }
@@ -190,85 +179,18 @@ fn check_focus(reporter: &mut Reporter, person: &mut Person, apps: &[App]) -> Re
     let (_, status) = run_program(PROGRAM, &["status"])?;
     reporter.check(
         format!("each of {MOVES} changes of focus moves protection and boost along"),
-        stuck.is_empty(),
+        stuck.is_none(),
         format!("not moved to: {stuck:?}\n{status}"),
     )?;
-    for (name, mut samples) in [("focus_protect", protect), ("focus_boost", boost)] {
-        samples.sort_by(f64::total_cmp);
-        if let Some(&most) = samples.last() {
-            reporter.value(format!("{name}_us"), samples[samples.len() / 2]);
-            reporter.value(format!("{name}_max_us"), most);
-        }
-        reporter.series.insert(format!("{name}_us"), samples);
-    }
+    followed::report(&all, reporter);
     Ok(())
 }
 
-/// Gives a window the focus and waits until its cgroup shows it, and that of the one before no more.
+/// Gives a window the focus and waits for what follows.
 fn follow(person: &mut Person, app: &App) -> Result<Option<Moved>> {
-    let own = directory_of(app.pid)?;
-    let slice = own
-        .parent()
-        .context("an app's cgroup has a parent")?
-        .to_owned();
     let started = Instant::now();
     person.focus(app)?;
-    let (mut protect, mut boost) = (None, None);
-    while started.elapsed() < MOVE_LIMIT {
-        if protect.is_none() && alone(&slice, &own, protected)? {
-            protect = Some(started.elapsed());
-        }
-        if boost.is_none() && alone(&slice, &own, boosted)? {
-            boost = Some(started.elapsed());
-        }
-        if let (Some(protect), Some(boost)) = (protect, boost) {
-            return Ok(Some(Moved { protect, boost }));
-        }
-        sleep(Duration::from_millis(1));
-    }
-    Ok(None)
-}
-
-/// Whether of all apps' scopes in `slice` only `own` has it.
-fn alone(slice: &Path, own: &Path, has: fn(&Path) -> bool) -> Result<bool> {
-    if !has(own) {
-        return Ok(false);
-    }
-    for entry in fs::read_dir(slice)? {
-        let path = entry?.path();
-        let is_app = path.extension().is_some_and(|end| end == "scope");
-        if is_app && path != own && has(&path) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-fn protected(cgroup: &Path) -> bool {
-    ["memory.min", "memory.low"]
-        .iter()
-        .any(|file| !matches!(text(cgroup, file).as_str(), "" | "0"))
-}
-
-/// By its weight, or where systemd has not given the cgroup one by its processes' nice values.
-fn boosted(cgroup: &Path) -> bool {
-    let weight = text(cgroup, "cpu.weight");
-    let procs = text(cgroup, "cgroup.procs");
-    let mut pids = procs.lines().filter_map(|pid| pid.parse().ok());
-    !matches!(weight.as_str(), "" | "100") || pids.any(|pid| nice(pid) < 0)
-}
-
-fn text(cgroup: &Path, file: &str) -> String {
-    let text = fs::read_to_string(cgroup.join(file)).unwrap_or_default();
-    text.trim().to_owned()
-}
-
-fn directory_of(pid: i32) -> Result<PathBuf> {
-    let path = format!("/proc/{pid}/cgroup");
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    let own = text.lines().find_map(|line| line.strip_prefix("0::/"));
-    let own = own.with_context(|| format!("{path} holds {text:?}"))?;
-    Ok(Path::new(cgroup::ROOT).join(own))
+    followed::moved(app.pid, started)
 }
 
 /// Every mechanism acts that this kernel can have, but for what this machine has no device for.

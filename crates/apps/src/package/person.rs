@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Who has the focus moved, and what between.
 
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{bail, Context, Result};
+use anyhow::{bail, Result};
 
-use super::{directory_of, AGENT, PROGRAM};
+use super::{AGENT, PROGRAM};
 use crate::cgroup;
+use crate::handover::USER;
 use crate::machine;
-use crate::process::{run as run_program, Process, Start};
+use crate::process::{named, run as run_program, Process, Start};
 use crate::record::Reporter;
 use crate::sway::{Sway, Window};
-use crate::systemd::USER;
 
 /// Apps in scopes of their own: sway's name for them, and the command.
 const APPS: [(&str, &str); 3] = [
@@ -64,7 +63,7 @@ impl Person {
             let process = Start::PLAIN.program(command, name)?;
             let scope = Path::new(cgroup::ROOT).join(format!("app.slice/app-{name}-1.scope"));
             // It is systemd-run that becomes the program, in the scope.
-            if !machine::wait(|| Ok(directory_of(process.pid())? == scope))? {
+            if !machine::wait(|| Ok(cgroup::of(process.pid())? == scope))? {
                 bail!("{} has not appeared", scope.display());
             }
             apps.push(App {
@@ -124,15 +123,5 @@ impl Person {
 
 /// The agent's process, if there is one.
 pub(super) fn agent() -> Result<Option<i32>> {
-    for entry in fs::read_dir("/proc").context("cannot list /proc")? {
-        let entry = entry?;
-        let Some(pid) = entry.file_name().to_string_lossy().parse().ok() else {
-            continue;
-        };
-        let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-        if name.trim() == "limelight-agent" {
-            return Ok(Some(pid));
-        }
-    }
-    Ok(None)
+    named("limelight-agent")
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use limelight_apps::plan::{Data, Machine as Setup, Plan, Swap};
+use limelight_apps::plan::{Data, Init, Machine as Setup, Plan, Swap};
 
 use super::{of_kind, How};
 use crate::image::initramfs;
@@ -79,7 +79,8 @@ fn bare_machine(paths: &Paths, runner: &mut Runner, dir: &Path, mode: Mode) -> R
         modules: Vec::new(),
         data: Data::None,
         rootfs: None,
-        systemd: false,
+        rootfs_in_memory_nsec: None,
+        init: Init::Lab,
         packages: Vec::new(),
         swap: Swap::None,
         lru_gen: None,

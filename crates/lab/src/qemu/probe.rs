@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use limelight_apps::plan::{Data, Machine as Setup, Plan, Swap};
+use limelight_apps::plan::{Data, Init, Machine as Setup, Plan, Swap};
 
 use super::command::{self, Accelerator, Machine};
 use super::guest;
@@ -81,7 +81,8 @@ fn boots(paths: &Paths, kernel: &Bootable) -> Result<()> {
             modules: Vec::new(),
             data: Data::None,
             rootfs: None,
-            systemd: false,
+            rootfs_in_memory_nsec: None,
+            init: Init::Lab,
             packages: Vec::new(),
             swap: Swap::None,
             lru_gen: None,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use limelight_apps::plan::{self, Data, Flash, Plan, Record, Swap};
+use limelight_apps::plan::{self, Data, Flash, Init, Plan, Record, Swap};
 
 use super::schedule::{Boot, Scheduled};
 use crate::image::{disk, initramfs, package, rootfs};
@@ -203,11 +203,19 @@ impl Job<'_> {
             swap,
             flash,
             rootfs,
+            rootfs_in_memory_mib,
         } = disks(self.paths, &boot.variant, size, boot.mode)?;
         let zero_disks: Vec<String> = (0..size.zero_disks.len())
             .map(|index| zero_disk(&size.zero_disks, index, images.len()))
             .collect();
-        let modules = self.modules(&data, &swap, flash, !images.is_empty(), size.bfq)?;
+        let mut wanted = Vec::new();
+        if size.bfq {
+            wanted.push("bfq");
+        }
+        if rootfs_in_memory_mib.is_some() {
+            wanted.push("null_blk");
+        }
+        let modules = self.modules(&data, &swap, flash, !images.is_empty(), wanted)?;
         let swap_in_memory_mib = match (&swap, flash) {
             (Swap::NullBlk { mib, .. }, _) => *mib,
             (_, Some(flash)) => flash.swap_mib,
@@ -230,7 +238,8 @@ impl Job<'_> {
                 modules: modules.iter().map(initramfs::module_path).collect(),
                 data,
                 rootfs,
-                systemd: size.systemd,
+                rootfs_in_memory_nsec: rootfs_in_memory_mib.map(|_| EXACT_DISK_NSEC),
+                init: size.init,
                 packages: packages
                     .iter()
                     .map(|package| initramfs::package_name(package))
@@ -253,7 +262,8 @@ impl Job<'_> {
         if fs::hard_link(self.kernel.image(), &image).is_err() {
             paths::copy_file(&self.kernel.image(), &image)?;
         }
-        let memory_mib = size.memory_mib + swap_in_memory_mib;
+        let memory_mib =
+            size.memory_mib + swap_in_memory_mib + rootfs_in_memory_mib.unwrap_or_default();
         let plugin = match size.cache_model {
             true => Some(plugin::cache_model(
                 self.paths,
@@ -287,12 +297,11 @@ impl Job<'_> {
         swap: &Swap,
         flash: Option<Flash>,
         disks: bool,
-        bfq: bool,
+        mut wanted: Vec<&str>,
     ) -> Result<Vec<Module>> {
         let Some(tree) = self.kernel.modules() else {
             return Ok(Vec::new());
         };
-        let mut wanted = Vec::new();
         if disks {
             wanted.extend(["virtio_pci", "virtio_blk", "ext4"]);
         }
@@ -309,9 +318,6 @@ impl Job<'_> {
         }
         if matches!(swap, Swap::Zram(_)) {
             wanted.push("zram");
-        }
-        if bfq {
-            wanted.push("bfq");
         }
         Modules::open(&tree)?.load_order(&wanted)
     }
@@ -343,6 +349,8 @@ struct Disks {
     swap: Swap,
     flash: Option<Flash>,
     rootfs: Option<String>,
+    /// What it takes in guest memory, where it is copied there.
+    rootfs_in_memory_mib: Option<u32>,
 }
 
 /// Makes the disks of a variant's machine, or finds them in the cache.
@@ -377,9 +385,14 @@ fn disks(paths: &Paths, variant: &Variant, size: &MachineSize, mode: Mode) -> Re
         },
         SwapKind::Disk => Swap::Disk(add(disk::blank(paths, size.swap_mib)?)),
     };
-    let rootfs = match size.rootfs_packages.as_slice() {
-        [] => None,
-        packages => Some(add(rootfs::get(paths, packages)?)),
+    let (rootfs, rootfs_in_memory_mib) = match size.rootfs_packages.as_slice() {
+        [] => (None, None),
+        packages => {
+            let image = rootfs::get(paths, packages)?;
+            let in_memory = mode == Mode::Exact && size.init != Init::Lab;
+            let mib = in_memory.then(|| disk::usage_mib(&image)).transpose()?;
+            (Some(add(image)), mib)
+        }
     };
     let flash = size.flash.map(|speed| Flash {
         files_mib: size.data_mib,
@@ -396,6 +409,7 @@ fn disks(paths: &Paths, variant: &Variant, size: &MachineSize, mode: Mode) -> Re
         swap,
         flash,
         rootfs,
+        rootfs_in_memory_mib,
     })
 }
 

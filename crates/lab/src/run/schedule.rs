@@ -5,7 +5,7 @@
 //! other work) must hit all arms alike: within a boot the arms take turns, every repetition starts
 //! with another one, and the boots of different kernels alternate.
 
-use limelight_apps::plan::Cell;
+use limelight_apps::plan::{Cell, Init};
 
 use crate::scenario::{arm_name, ArmOn, Kernel, MachineSize, Mode, Scenario, Variant};
 
@@ -84,13 +84,16 @@ impl Boot {
     }
 }
 
-/// Whether `mode` can have the machine: exact mode has no disk that is not in the guest's memory,
-/// and a root file system does not fit there. A machine with a slow disk takes from it what it
+/// Whether `mode` can have the machine: exact mode has no disk that is not in the guest's memory. A machine
+/// with a PID 1 of Debian's has all of its root file system there, one with a slow disk takes from it what it
 /// needs before anything is measured. Fast mode has no cache model.
 pub fn possible(mode: Mode, size: &MachineSize) -> bool {
     match mode {
         Mode::Fast => !size.cache_model,
-        Mode::Exact => size.rootfs_packages.is_empty() || size.request_nsec > 0,
+        Mode::Exact => {
+            let in_memory = size.init != Init::Lab && size.disk_speed.is_none();
+            size.rootfs_packages.is_empty() || size.request_nsec > 0 || in_memory
+        }
     }
 }
 

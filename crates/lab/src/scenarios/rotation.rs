@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use limelight_apps::plan::Arm;
+use limelight_apps::plan::{Arm, Init};
 use limelight_apps::scenario::{Rotation as Parameters, Work};
 
 use super::terms::{LIMELIGHT, ON_DEBIAN};
@@ -159,7 +159,7 @@ impl Scenario for Rivals {
             swap_mib: 256,
             disk_speed: Some(EMMC_OUTSIDE),
             rootfs_packages: PACKAGES.map(String::from).to_vec(),
-            systemd: true,
+            init: Init::Systemd,
             ..MachineSize::default()
         }
     }
