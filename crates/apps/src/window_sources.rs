@@ -8,6 +8,7 @@ use std::path::Path;
 use std::thread::sleep;
 
 use anyhow::{Context, Result};
+use rustix::io::Errno;
 
 use crate::cell::Stage;
 use crate::cgroup::Cgroup;
@@ -220,9 +221,14 @@ fn holds(pid: i32, bytes: &[u8]) -> Result<bool> {
     });
     for (from, to) in ranges {
         let mut contents = vec![0; usize::try_from(to - from)?];
-        memory
-            .read_exact_at(&mut contents, from)
-            .with_context(|| format!("cannot read {path} at {from:#x}"))?;
+        match memory.read_exact_at(&mut contents, from) {
+            Ok(()) => {}
+            // What another thread has unmapped since holds nothing.
+            Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => continue,
+            Err(error) => {
+                return Err(error).context(format!("cannot read {path} at {from:#x}"));
+            }
+        }
         if contents.windows(bytes.len()).any(|part| part == bytes) {
             return Ok(true);
         }
