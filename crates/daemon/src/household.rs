@@ -216,6 +216,9 @@ impl Daemon {
 
     /// The guard has something to say, or a squeeze or a return is done.
     pub(crate) fn attend_to_memory(&mut self) {
+        if let Some(guard) = &mut self.actuators.guard {
+            guard.renew_alarm(&self.doors);
+        }
         self.actuators.take_done();
         for (bytes, took) in self.actuators.take_returns() {
             self.household.storage.read_back(bytes, took);

@@ -89,7 +89,7 @@ impl Daemon {
                 swapping.frozen.len(),
                 swapping.armed.len()
             ),
-            guard.detail().to_owned(),
+            guard.detail(),
         ];
         for (on, what) in [
             (settings.kill, "nobody is killed ([swap] kill)"),

@@ -23,6 +23,7 @@ pub mod files;
 pub mod gauge;
 pub mod inotify;
 pub mod keyed;
+pub mod list;
 pub mod locked_file;
 pub mod lru_gen;
 pub mod maps;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Events of single threads, through perf: threads that nobody watches pay nothing for it.
+//! Events of single threads, through perf: threads that nobody watches pay nothing for it; and
+//! [events of a processor](processor).
+
+pub mod processor;
 
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -49,8 +52,23 @@ const SAMPLE_HEAD: usize = 12;
 impl Attr {
     /// Opens the event for a thread, on any processor.
     fn open(&self, tid: i32) -> std::result::Result<OwnedFd, Errno> {
+        self.open_for(tid, -1)
+    }
+
+    /// Opens the event for a thread on a processor; -1 is any of them.
+    fn open_for(&self, tid: i32, processor: i32) -> std::result::Result<OwnedFd, Errno> {
+        let none = -1;
         // SAFETY: `self` is as long as it says; the other arguments are plain numbers: no group.
-        let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, self, tid, -1, -1, CLOEXEC) };
+        let fd = unsafe {
+            libc::syscall(
+                libc::SYS_perf_event_open,
+                self,
+                tid,
+                processor,
+                none,
+                CLOEXEC,
+            )
+        };
         if fd < 0 {
             let error = std::io::Error::last_os_error();
             return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
@@ -161,16 +179,80 @@ pub struct Batch {
     pub lost: bool,
 }
 
+/// Where the kernel writes what an event has to tell.
+#[derive(Debug)]
+struct Buffer {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone and is tied to no thread of ours.
+unsafe impl Send for Buffer {}
+
+impl Buffer {
+    /// One of so many pages, a power of two.
+    fn map(event: &OwnedFd, pages: usize) -> std::result::Result<Buffer, Errno> {
+        let bytes = (1 + pages) * page_bytes() as usize;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let start = unsafe {
+            mm::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                event,
+                0,
+            )
+        };
+        let start = NonNull::new(start?.cast()).ok_or(Errno::FAULT)?;
+        Ok(Buffer { start, bytes })
+    }
+
+    fn counter(&self, at: usize) -> &AtomicU64 {
+        // SAFETY: both counters are aligned words of the first page, which lives as long as `self`
+        // and which the kernel accesses by single loads and stores.
+        unsafe { &*self.start.as_ptr().add(at).cast::<AtomicU64>() }
+    }
+
+    /// Takes what was recorded.
+    fn take(&mut self) -> Vec<u8> {
+        let (head, tail) = (
+            self.counter(HEAD).load(Ordering::Acquire),
+            self.counter(TAIL).load(Ordering::Relaxed),
+        );
+        let page = page_bytes() as usize;
+        let size = self.bytes - page;
+        let length = (head.wrapping_sub(tail) as usize).min(size);
+        let copy = (0..length).map(|at| {
+            let at = (tail as usize).wrapping_add(at) % size;
+            // SAFETY: inside the data pages; the kernel does not write between tail and head.
+            unsafe { self.start.as_ptr().add(page + at).read_volatile() }
+        });
+        let records = copy.collect();
+        self.counter(TAIL).store(head, Ordering::Release);
+        records
+    }
+
+    /// Drops what was recorded. Whether there was anything.
+    fn clear(&self) -> bool {
+        let head = self.counter(HEAD).load(Ordering::Acquire);
+        head != self.counter(TAIL).swap(head, Ordering::Release)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, whole, and nobody holds a reference into it.
+        let _ = unsafe { mm::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
 /// A tracepoint that is recorded for one thread, readable (`EPOLLIN`) when there is something.
 #[derive(Debug)]
 pub struct Watch {
     fd: OwnedFd,
-    buffer: NonNull<u8>,
-    bytes: usize,
+    buffer: Buffer,
 }
-
-// SAFETY: the buffer belongs to this value alone and is tied to no thread of ours.
-unsafe impl Send for Watch {}
 
 impl Watch {
     /// Records from now on until it is dropped or the thread ends.
@@ -191,45 +273,13 @@ impl Watch {
         };
         let failed = |errno| Error::new("watch a thread", format!("/proc/{tid}"), errno);
         let fd = attr.open(tid).map_err(failed)?;
-        let bytes = (1 + DATA_PAGES) * page_bytes() as usize;
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let buffer = unsafe {
-            mm::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                &fd,
-                0,
-            )
-        };
-        let buffer = NonNull::new(buffer.map_err(failed)?.cast()).ok_or(failed(Errno::FAULT))?;
-        Ok(Watch { fd, buffer, bytes })
-    }
-
-    fn counter(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: both counters are aligned words of the first page, which lives as long as `self`
-        // and which the kernel accesses by single loads and stores.
-        unsafe { &*self.buffer.as_ptr().add(at).cast::<AtomicU64>() }
+        let buffer = Buffer::map(&fd, DATA_PAGES).map_err(failed)?;
+        Ok(Watch { fd, buffer })
     }
 
     /// Takes what was recorded.
     pub fn take(&mut self) -> Batch {
-        let (head, tail) = (
-            self.counter(HEAD).load(Ordering::Acquire),
-            self.counter(TAIL).load(Ordering::Relaxed),
-        );
-        let page = page_bytes() as usize;
-        let size = self.bytes - page;
-        let length = (head.wrapping_sub(tail) as usize).min(size);
-        let copy = (0..length).map(|at| {
-            let at = (tail as usize).wrapping_add(at) % size;
-            // SAFETY: inside the data pages; the kernel does not write between tail and head.
-            unsafe { self.buffer.as_ptr().add(page + at).read_volatile() }
-        });
-        let records: Vec<u8> = copy.collect();
-        self.counter(TAIL).store(head, Ordering::Release);
-        parse(&records)
+        parse(&self.buffer.take())
     }
 }
 
@@ -257,13 +307,6 @@ pub fn parse(mut records: &[u8]) -> Batch {
 impl AsFd for Watch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours, whole, and nobody holds a reference into it.
-        let _ = unsafe { mm::munmap(self.buffer.as_ptr().cast(), self.bytes) };
     }
 }
 

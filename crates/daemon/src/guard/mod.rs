@@ -11,7 +11,10 @@
 //! loop; which of them it is, [`order::pick`](limelight_core::policy::swap::order::pick) says at
 //! the last moment, and whether, [`Shortage`]. The loop is told through a descriptor, and does
 //! what may take its time: the log, the history, the announcement.
+//!
+//! While nothing happens it sleeps: see [`alarm`].
 
+mod alarm;
 mod target;
 mod watch;
 
@@ -30,6 +33,7 @@ use rustix::event::{eventfd, EventfdFlags};
 use tracing::{debug, info, warn};
 
 use crate::doors::Doors;
+use alarm::Alarm;
 pub use target::{Killed, Target};
 use watch::Watch;
 
@@ -91,7 +95,9 @@ pub struct Guard {
     /// What is open, for those that are armed again.
     open: BTreeMap<AppKey, Arc<Target>>,
     thread: Option<JoinHandle<()>>,
-    detail: String,
+    /// How it is woken by stalls, and by work.
+    by_stall: String,
+    by_work: String,
 }
 
 #[derive(Debug)]
@@ -110,7 +116,15 @@ struct State {
     kept: u64,
     armed: Armed,
     reports: Reports,
+    alarms: Alarms,
     stop: bool,
+}
+
+/// Alarms on their way between the thread and the loop, which opens and closes them.
+#[derive(Debug, Default)]
+struct Alarms {
+    fresh: Option<Alarm>,
+    spent: Option<Alarm>,
 }
 
 /// Who may be killed, in order. The three go side by side.
@@ -185,12 +199,13 @@ impl Guard {
     pub fn start(doors: &Doors, thresholds: Thresholds) -> Result<Guard, String> {
         let files = GaugeFiles::open(&doors.proc).map_err(|error| error.to_string())?;
         let trigger = Trigger::arm(doors.proc.dir(), PRESSURE, StallKind::Some, STALL, WINDOW);
-        let detail = match &trigger {
+        let (alarm, by_work) = open_alarm(doors);
+        let by_stall = match &trigger {
             Ok(trigger) => format!(
-                "woken by any stall on memory within {} ms, and by the clock as far as memory is from running short",
+                "any stall on memory within {} ms",
                 trigger.window().as_millis()
             ),
-            Err(error) => format!("woken by the clock alone: {error}"),
+            Err(error) => format!("no stall on memory ({error})"),
         };
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let event = || eventfd(0, flags).map_err(|errno| format!("no eventfd: {errno}"));
@@ -200,6 +215,10 @@ impl Guard {
                 kept: 0,
                 armed: Armed::default(),
                 reports: Reports::new(),
+                alarms: Alarms {
+                    fresh: alarm,
+                    spent: None,
+                },
                 stop: false,
             }),
             wake: event()?,
@@ -219,18 +238,34 @@ impl Guard {
             })
             .map_err(|error| format!("no thread: {error}"))?;
         ready.wait();
-        info!("guard: {detail}");
-        Ok(Guard {
+        let guard = Guard {
             shared,
             open: BTreeMap::new(),
             thread: Some(thread),
-            detail,
-        })
+            by_stall,
+            by_work,
+        };
+        info!("guard: {}", guard.detail());
+        Ok(guard)
     }
 
     /// How it is woken, for people.
-    pub fn detail(&self) -> &str {
-        &self.detail
+    pub fn detail(&self) -> String {
+        format!("woken by {}, and by {}", self.by_stall, self.by_work)
+    }
+
+    /// Opens another alarm when the processors in service have changed. To be called when the
+    /// descriptor is readable.
+    pub fn renew_alarm(&mut self, doors: &Doors) {
+        let spent = self.shared.state().alarms.spent.take();
+        if spent.is_none() {
+            return;
+        }
+        let (alarm, by_work) = open_alarm(doors);
+        self.by_work = by_work;
+        info!("guard: other processors are in service; {}", self.detail());
+        self.shared.state().alarms.fresh = alarm;
+        self.shared.wake_thread();
     }
 
     /// Arms these, first one first, and nobody else. Those of whom nothing is left, who hold this
@@ -292,7 +327,11 @@ impl Guard {
 
     /// So many bytes of page cache count as available but are kept from reclaim.
     pub fn set_kept(&self, bytes: u64) {
-        self.shared.state().kept = bytes;
+        let before = std::mem::replace(&mut self.shared.state().kept, bytes);
+        // Less is left at once, and nobody has worked for that.
+        if bytes > before {
+            self.shared.wake_thread();
+        }
     }
 
     /// So many bytes of apps may go to swap.
@@ -318,7 +357,21 @@ impl Guard {
     }
 }
 
-/// Readable when the level has changed or there are reports.
+/// An alarm, if there can be one, and how the guard is woken by work then, for people.
+fn open_alarm(doors: &Doors) -> (Option<Alarm>, String) {
+    match Alarm::open(doors) {
+        Ok(alarm) => {
+            let how = "whoever runs for as long as it takes to take what memory is left";
+            (Some(alarm), how.to_owned())
+        }
+        Err(why) => {
+            let how = format!("the clock, up to a hundred times a second where most memory is free, for who runs cannot be watched ({why})");
+            (None, how)
+        }
+    }
+}
+
+/// Readable when the level has changed, there are reports, or the alarm is spent.
 impl AsFd for Guard {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.told.as_fd()

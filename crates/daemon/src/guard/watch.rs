@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The guard's thread. Nothing in its loop allocates.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,15 +11,17 @@ use limelight_sys::gauge::{GaugeFiles, Memory, Paging};
 use limelight_sys::psi::Trigger;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
+use super::alarm::Alarm;
 use super::target::{nap, Target};
 use super::{Report, Shared, State, STACK};
 use crate::daemon::{come_first, wait_for_no_write};
 use crate::doors::now;
 
-/// How often the gauge is read, at the most and at the least.
+/// How often the gauge is read by the clock, at the most and at the least.
 const OFTEN: Duration = Duration::from_millis(10);
 const SELDOM: Duration = Duration::from_secs(1);
-/// And where any stall is told before memory is gone: a machine that rests is not woken.
+/// And where a stall, or somebody's work, is told before memory is gone: a machine that rests is not
+/// woken.
 const HARDLY: Duration = Duration::from_secs(60);
 
 /// And while less has been left than the threshold for so long, but reclaim keeps up: to look at all
@@ -42,12 +45,24 @@ const STEP: Duration = Duration::from_millis(1);
 /// The memory of whoever has ended comes within this time, or is somebody else's too.
 const LINGERS: Duration = Duration::from_millis(100);
 
+/// For how long nothing can happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pause {
+    /// For so long.
+    Clock(Duration),
+    /// Until somebody stalls, or so long.
+    Told(Duration),
+    /// Until somebody has worked for `time`, or `most`.
+    Work { time: Duration, most: Duration },
+}
+
 /// The thread's own state.
 #[derive(Debug)]
 pub struct Watch {
     shared: Arc<Shared>,
     files: GaugeFiles,
     trigger: Option<Trigger>,
+    alarm: Option<Alarm>,
     /// The last gauge at which no kill was due.
     before: Duration,
     /// When it was last looked who has died.
@@ -61,6 +76,7 @@ impl Watch {
             shared,
             files,
             trigger,
+            alarm: None,
             before: Duration::ZERO,
             looked: Duration::ZERO,
         }
@@ -76,48 +92,89 @@ impl Watch {
 
     /// The thread.
     pub fn run(mut self) {
-        let mut patience = Duration::ZERO;
+        let mut pause = Pause::Clock(Duration::ZERO);
         loop {
-            self.wait(patience);
-            if self.shared.state().stop {
-                return;
+            self.rest(pause);
+            {
+                let mut state = self.shared.state();
+                if state.stop {
+                    return;
+                }
+                if let Some(fresh) = state.alarms.fresh.take() {
+                    // Whatever is closed is closed by the loop, not here.
+                    state.alarms.spent = self.alarm.replace(fresh);
+                }
             }
-            patience = self.turn();
+            pause = self.turn();
         }
     }
 
-    /// Sleeps until somebody stalls, the loop says something, or the time is over.
-    fn wait(&mut self, patience: Duration) {
+    /// Sleeps as long as nothing can happen.
+    fn rest(&mut self, pause: Pause) {
+        if let (Pause::Told(_) | Pause::Clock(_), Some(alarm)) = (pause, &mut self.alarm) {
+            alarm.silence();
+        }
+        match pause {
+            Pause::Clock(time) | Pause::Told(time) => _ = self.sleep(time, false),
+            Pause::Work { time, most } => {
+                let is_set = self.alarm.as_mut().is_some_and(|alarm| alarm.set(time));
+                if !is_set {
+                    _ = self.sleep(clock(time), false);
+                    return;
+                }
+                let begun = now();
+                if self.sleep(most, true) {
+                    self.give_up_spent();
+                    // While somebody works all the time the clock wakes less often.
+                    let slept = now().saturating_sub(begun);
+                    _ = self.sleep(clock(time).saturating_sub(slept), false);
+                }
+            }
+        }
+    }
+
+    /// Sleeps until somebody stalls, the loop says something, or the time is over; or until somebody
+    /// has worked, if that is asked for. Whether it was that.
+    fn sleep(&mut self, time: Duration, with_alarm: bool) -> bool {
         let timeout = Timespec {
-            tv_sec: patience.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: patience.subsec_nanos().into(),
+            tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: time.subsec_nanos().into(),
         };
-        let wake = PollFd::new(&self.shared.wake, PollFlags::IN);
-        let failed = match &self.trigger {
-            Some(trigger) => {
-                let mut all = [wake, PollFd::new(trigger, PollFlags::PRI)];
-                // A failed wait is a short one.
-                let _ = poll(&mut all, Some(&timeout));
-                let [_, trigger] = all;
-                trigger.revents().contains(PollFlags::ERR)
-            }
-            None => {
-                let _ = poll(&mut [wake], Some(&timeout));
-                false
-            }
-        };
-        if failed {
+        // Of what there is not, the loop's descriptor stands in the place.
+        let wake = self.shared.wake.as_fd();
+        let trigger = self.trigger.as_ref().map_or(wake, Trigger::as_fd);
+        let alarm = self.alarm.as_ref().filter(|_| with_alarm);
+        let mut all = [
+            PollFd::from_borrowed_fd(wake, PollFlags::IN),
+            PollFd::from_borrowed_fd(trigger, PollFlags::PRI),
+            PollFd::from_borrowed_fd(alarm.map_or(wake, Alarm::as_fd), PollFlags::IN),
+        ];
+        // A failed wait is a short one.
+        let _ = poll(&mut all, Some(&timeout));
+        let [_, trigger, rang] = all.map(|each| each.revents());
+        let rang = alarm.is_some() && rang.contains(PollFlags::IN);
+        if trigger.contains(PollFlags::ERR) {
             self.trigger = None;
         }
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.shared.wake, &mut count);
+        rang
     }
 
-    /// Reads the gauge and does what it asks for. Returns how long nothing can happen.
-    fn turn(&mut self) -> Duration {
+    /// Other processors are in service: the loop opens an alarm for them, and until then there is
+    /// the clock.
+    fn give_up_spent(&mut self) {
+        if self.alarm.as_ref().is_some_and(Alarm::is_spent) {
+            self.shared.state().alarms.spent = self.alarm.take();
+            self.shared.tell_loop();
+        }
+    }
+
+    /// Reads the gauge and does what it asks for. Returns for how long nothing can happen.
+    fn turn(&mut self) -> Pause {
         let at = now();
         let Ok(memory) = self.files.memory() else {
-            return OFTEN;
+            return Pause::Clock(OFTEN);
         };
         let (near, kept, thresholds) = {
             let state = self.shared.state();
@@ -125,13 +182,14 @@ impl Watch {
             (state.shortage.is_near(), state.kept, thresholds)
         };
         let available = memory.available.saturating_sub(kept);
+        let headroom = available.saturating_sub(thresholds.kill);
+        let time = taken_in(headroom, memory.total);
         // What paging costs counts only where memory is short.
         if !near && available >= thresholds.swap.saturating_mul(2) {
             self.before = at;
-            let headroom = available.saturating_sub(thresholds.kill);
             return match self.trigger.is_some() && is_told(headroom, memory) {
-                true => HARDLY,
-                false => patience(headroom, memory.total),
+                true => Pause::Told(HARDLY),
+                false => Pause::Work { time, most: HARDLY },
             };
         }
         let paging = self.files.paging().unwrap_or_default();
@@ -139,9 +197,11 @@ impl Watch {
         if level >= Level::Swap {
             self.look_for_deaths();
         }
+        // The level may have to be left, and nobody need work for that.
+        let near = Pause::Work { time, most: SELDOM };
         if level < Level::Low {
             self.before = at;
-            return patience(available.saturating_sub(thresholds.kill), memory.total);
+            return near;
         }
         match self.due(paging) {
             Some((candidate, target, gauge)) => self.kill(candidate, &target, gauge),
@@ -149,13 +209,11 @@ impl Watch {
         }
         let since = self.shared.state().shortage.since();
         match level {
-            Level::Low if at.saturating_sub(since) >= LOW_FOR => LOW,
-            Level::Low => OFTEN,
+            Level::Low if at.saturating_sub(since) >= LOW_FOR => Pause::Clock(LOW),
+            Level::Low => Pause::Clock(OFTEN),
             // Nothing runs out: whoever may be closed then can wait.
-            level if level < Level::Kill => {
-                patience(available.saturating_sub(thresholds.kill), memory.total)
-            }
-            _ => OFTEN,
+            level if level < Level::Kill => near,
+            _ => Pause::Clock(OFTEN),
         }
     }
 
@@ -306,8 +364,13 @@ fn remove_dead(state: &mut State, at: Duration) -> bool {
 }
 
 /// How long it takes at least until so much memory is gone.
-fn patience(headroom: u64, total: u64) -> Duration {
-    Duration::from_millis(headroom / per_ms(total)).clamp(OFTEN, SELDOM)
+fn taken_in(headroom: u64, total: u64) -> Duration {
+    Duration::from_millis(headroom / per_ms(total))
+}
+
+/// The same, as far as a clock can be set to it.
+fn clock(time: Duration) -> Duration {
+    time.clamp(OFTEN, SELDOM)
 }
 
 /// Most that can be taken within a millisecond, in bytes.
@@ -367,6 +430,7 @@ mod tests {
     #[test]
     fn the_nearer_the_threshold_the_oftener() {
         const MIB: u64 = 1 << 20;
+        let patience = |headroom, total| clock(taken_in(headroom, total));
         assert_eq!(patience(0, 256 * MIB), OFTEN);
         assert_eq!(patience(128 * MIB, 256 * MIB), FILLED / 2);
         // More memory is not filled faster than 4 GiB a second.
