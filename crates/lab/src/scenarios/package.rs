@@ -120,6 +120,7 @@ impl Scenario for Package {
             metric("daemon_own_kib", "daemon's memory"),
             metric("agent_own_kib", "agent's memory"),
             metric("daemon_switches_per_s", "daemon's wake-ups a second"),
+            metric("agent_switches_per_s", "agent's wake-ups a second"),
         ]);
         all
     }
