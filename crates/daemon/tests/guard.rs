@@ -93,6 +93,14 @@ impl Drop for Process {
 impl Machine {
     /// `cgroup`: where the hierarchy is; `None`: one of plain files.
     fn new(cgroup: Option<PathBuf>) -> Machine {
+        Machine::with(Roots {
+            cgroup,
+            ..Roots::default()
+        })
+    }
+
+    /// With processors, and a tracefs, where these roots say.
+    fn with(roots: Roots) -> Machine {
         let temp = tempfile::tempdir().unwrap();
         let root = temp.path();
         for directory in ["proc/pressure", "sys", "cgroup", "run"] {
@@ -102,10 +110,13 @@ impl Machine {
         fs::write(root.join("cgroup/cgroup.procs"), "").unwrap();
         let doors = Doors::open(Roots {
             proc: root.join("proc"),
-            sys: root.join("sys"),
-            cgroup: Some(cgroup.unwrap_or_else(|| root.join("cgroup"))),
+            sys: match &roots.tracefs {
+                Some(_) => roots.sys,
+                None => root.join("sys"),
+            },
+            cgroup: Some(roots.cgroup.unwrap_or_else(|| root.join("cgroup"))),
             runtime: root.join("run"),
-            ..Roots::default()
+            ..roots
         })
         .unwrap();
         let machine = Machine { temp, doors };
@@ -214,6 +225,7 @@ fn kills_in_order_without_taking_memory() {
     processes_without_a_group();
     the_dead_are_waited_for();
     a_group_of_the_running_kernel();
+    whoever_works_is_looked_at();
 }
 
 /// Two apps that live in somebody else's cgroup.
@@ -345,4 +357,39 @@ fn a_group_of_the_running_kernel() {
     wait_for("removed", || root.remove_child(&name).is_ok());
     // What has ended is not armed again.
     assert_eq!(guard.arm(&machine.doors, [victim]), 0);
+}
+
+/// While most memory is free nobody looks at it by the clock. Somebody's work has it looked at, and that
+/// takes no memory either. Needs a tracefs and the rights; where they are missing there is the clock.
+fn whoever_works_is_looked_at() {
+    let machine = Machine::with(Roots {
+        tracefs: Some("/sys/kernel/tracing".into()),
+        ..Roots::default()
+    });
+    let mut one = machine.spawn(100);
+    let app = app(one.id, None);
+    let mut guard = Guard::start(&machine.doors, thresholds()).unwrap();
+    if !guard.detail().contains("whoever runs") {
+        return eprintln!("SKIPPED: {}", guard.detail());
+    }
+    let victim = Victim {
+        candidate: candidate(&app, Class::Disposable, MIB),
+        app: &app,
+        members: &[one.id],
+    };
+    assert_eq!(guard.arm(&machine.doors, [victim]), 1);
+    COUNTS.store(true, Ordering::SeqCst);
+    machine.has(4);
+    let deadline = Instant::now() + PATIENCE;
+    let report = loop {
+        // This is the work.
+        if let Some(report) = guard.reports().first() {
+            break *report;
+        }
+        assert!(Instant::now() < deadline, "nobody was killed");
+    };
+    COUNTS.store(false, Ordering::SeqCst);
+    assert_eq!(COUNTED.load(Ordering::SeqCst), 0, "the guard took memory");
+    assert_eq!(report.candidate.app, app.key);
+    assert!(!one.is_alive());
 }
