@@ -13,7 +13,7 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
 use super::alarm::Alarm;
 use super::target::{nap, Target};
-use super::{Report, Shared, State, STACK};
+use super::{Report, Shared, State, STACK, WINDOW};
 use crate::daemon::{come_first, wait_for_no_write};
 use crate::doors::now;
 
@@ -29,8 +29,9 @@ const HARDLY: Duration = Duration::from_secs(60);
 const LOW: Duration = Duration::from_millis(100);
 const LOW_FOR: Duration = Duration::from_secs(1);
 
-/// The kernel tells of a stall within a tenth of the window; the first reclaim is one.
-const TOLD: Duration = Duration::from_millis(50);
+/// The kernel tells of a stall within such a part of the window; the first reclaim is one. Who may not have
+/// the shortest window (CAP_SYS_RESOURCE) is told at its end.
+const TOLD_PART: u32 = 10;
 
 /// No machine fills all of its memory in less time, and none takes more bytes a second.
 const FILLED: Duration = Duration::from_millis(160);
@@ -187,7 +188,8 @@ impl Watch {
         // What paging costs counts only where memory is short.
         if !near && available >= thresholds.swap.saturating_mul(2) {
             self.before = at;
-            return match self.trigger.is_some() && is_told(headroom, memory) {
+            let told = self.trigger.as_ref().map(told_within);
+            return match told.is_some_and(|told| is_told(headroom, memory, told)) {
                 true => Pause::Told(HARDLY),
                 false => Pause::Work { time, most: HARDLY },
             };
@@ -378,12 +380,20 @@ fn per_ms(total: u64) -> u64 {
     (total / FILLED.as_millis() as u64).clamp(1, TAKEN / 1000)
 }
 
-/// Whether the first reclaim comes so long before the threshold that the kernel can tell of it:
+/// How long after a stall the kernel tells of it.
+fn told_within(trigger: &Trigger) -> Duration {
+    match trigger.window() {
+        window if window <= WINDOW => window / TOLD_PART,
+        window => window,
+    }
+}
+
+/// Whether the first reclaim comes so long before the threshold that the kernel can tell of it in that time:
 /// what is available but not free has to be reclaimed first.
-fn is_told(headroom: u64, memory: Memory) -> bool {
+fn is_told(headroom: u64, memory: Memory, told: Duration) -> bool {
     let reclaimed = headroom.min(memory.available.saturating_sub(memory.free));
     // Twice, because the rate is a guess.
-    let taken = per_ms(memory.total).saturating_mul(TOLD.as_millis() as u64 * 2);
+    let taken = per_ms(memory.total).saturating_mul(told.as_millis() as u64 * 2);
     reclaimed > taken
 }
 
@@ -412,6 +422,9 @@ mod tests {
             available,
             ..Memory::default()
         };
+        let late = is_told(4 * GIB, memory(GIB, 4 * GIB), Duration::from_secs(2));
+        assert!(!late, "nobody tells of it before it is gone");
+        let is_told = |headroom, memory| is_told(headroom, memory, WINDOW / TOLD_PART);
         assert!(is_told(4 * GIB, memory(GIB, 4 * GIB)));
         assert!(
             !is_told(4 * GIB, memory(4 * GIB - GIB / 4, 4 * GIB)),
