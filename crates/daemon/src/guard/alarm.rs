@@ -104,7 +104,6 @@ impl Alarm {
     /// so short that a clock does as well, or it cannot be set.
     pub fn set(&mut self, time: Duration) -> bool {
         let Some(needed) = share(time, self.work.len()) else {
-            self.silence();
             return false;
         };
         // What has been counted may stay: no processor then runs longer than a period before it rings.

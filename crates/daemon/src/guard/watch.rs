@@ -64,6 +64,8 @@ pub struct Watch {
     files: GaugeFiles,
     trigger: Option<Trigger>,
     alarm: Option<Alarm>,
+    /// What was left at the last gauge, in bytes.
+    headroom: u64,
     /// The last gauge at which no kill was due.
     before: Duration,
     /// When it was last looked who has died.
@@ -78,6 +80,7 @@ impl Watch {
             files,
             trigger,
             alarm: None,
+            headroom: 0,
             before: Duration::ZERO,
             looked: Duration::ZERO,
         }
@@ -112,23 +115,25 @@ impl Watch {
 
     /// Sleeps as long as nothing can happen.
     fn rest(&mut self, pause: Pause) {
-        if let (Pause::Told(_) | Pause::Clock(_), Some(alarm)) = (pause, &mut self.alarm) {
-            alarm.silence();
-        }
         match pause {
-            Pause::Clock(time) | Pause::Told(time) => _ = self.sleep(time, false),
-            Pause::Work { time, most } => {
-                let is_set = self.alarm.as_mut().is_some_and(|alarm| alarm.set(time));
-                if !is_set {
-                    _ = self.sleep(clock(time), false);
-                    return;
+            Pause::Clock(time) => _ = self.sleep(time, false),
+            Pause::Told(time) => {
+                if let Some(alarm) = &mut self.alarm {
+                    alarm.silence();
                 }
+                self.sleep(time, false);
+            }
+            Pause::Work { time, most } => {
                 let begun = now();
-                if self.sleep(most, true) {
+                let is_set = self.alarm.as_mut().is_some_and(|alarm| alarm.set(time));
+                let rang = is_set && self.sleep(most, true);
+                if rang {
                     self.give_up_spent();
-                    // While somebody works all the time the clock wakes less often.
-                    let slept = now().saturating_sub(begun);
-                    _ = self.sleep(clock(time).saturating_sub(slept), false);
+                }
+                // While somebody works all the time the clock wakes less often.
+                if rang || !is_set {
+                    let gone = now().saturating_sub(begun);
+                    self.sleep(clock(time).saturating_sub(gone), false);
                 }
             }
         }
@@ -185,13 +190,19 @@ impl Watch {
         let available = memory.available.saturating_sub(kept);
         let headroom = available.saturating_sub(thresholds.kill);
         let time = taken_in(headroom, memory.total);
+        let before = std::mem::replace(&mut self.headroom, headroom);
+        let until_work = |most| match falls(before, headroom) {
+            // To set the alarm takes its time.
+            true => Pause::Clock(clock(time)),
+            false => Pause::Work { time, most },
+        };
         // What paging costs counts only where memory is short.
         if !near && available >= thresholds.swap.saturating_mul(2) {
             self.before = at;
             let told = self.trigger.as_ref().map(told_within);
             return match told.is_some_and(|told| is_told(headroom, memory, told)) {
                 true => Pause::Told(HARDLY),
-                false => Pause::Work { time, most: HARDLY },
+                false => until_work(HARDLY),
             };
         }
         let paging = self.files.paging().unwrap_or_default();
@@ -200,7 +211,7 @@ impl Watch {
             self.look_for_deaths();
         }
         // The level may have to be left, and nobody need work for that.
-        let near = Pause::Work { time, most: SELDOM };
+        let near = until_work(SELDOM);
         if level < Level::Low {
             self.before = at;
             return near;
@@ -375,6 +386,11 @@ fn clock(time: Duration) -> Duration {
     time.clamp(OFTEN, SELDOM)
 }
 
+/// Whether somebody takes what is left.
+fn falls(before: u64, now: u64) -> bool {
+    now < before - before / 16
+}
+
 /// Most that can be taken within a millisecond, in bytes.
 fn per_ms(total: u64) -> u64 {
     (total / FILLED.as_millis() as u64).clamp(1, TAKEN / 1000)
@@ -438,6 +454,12 @@ mod tests {
             ..Memory::default()
         };
         assert!(!is_told(GIB / 4, phone), "that may be gone in 64 ms");
+    }
+
+    #[test]
+    fn who_takes_what_is_left_is_looked_at_by_the_clock() {
+        assert!(!falls(0, 0) && !falls(0, 100) && !falls(100, 100));
+        assert!(!falls(160, 150) && falls(160, 149));
     }
 
     #[test]
