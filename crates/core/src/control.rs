@@ -326,10 +326,13 @@ pub struct TopmostStatus {
     pub demoted_in_ms: Option<u64>,
 }
 
+/// Name of the source that guesses which app is topmost, by whom the display server wakes.
+pub const WAKE_GRAPH: &str = "wake-graph";
+
 /// Something that may say which app is topmost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceStatus {
-    /// `explicit`, `session`, `oom_score_adj`, in falling rank.
+    /// `explicit`, `session`, `top-app`, `oom_score_adj`, [`WAKE_GRAPH`], in falling rank.
     pub name: String,
     /// Whether it can speak at all.
     pub state: State,

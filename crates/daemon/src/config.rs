@@ -40,7 +40,7 @@ pub enum OomScoreAdjSource {
 /// Whether input devices are listened to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EvdevSource {
-    /// While an app is topmost and nobody else tells of input.
+    /// While an app is topmost and nobody else tells of input, and while nobody tells who is topmost.
     #[default]
     Auto,
     /// Always.
@@ -86,6 +86,8 @@ pub struct Config {
     pub scan_interval: Duration,
     /// `[sources] evdev`.
     pub evdev: EvdevSource,
+    /// `[sources] wake_graph`.
+    pub wake_graph: bool,
     /// `[protect] adopt`.
     pub adopt: Adopt,
     /// `[protect] own_scopes`.
@@ -111,6 +113,7 @@ impl Default for Config {
             top_app: true,
             scan_interval: Duration::from_millis(500),
             evdev: EvdevSource::default(),
+            wake_graph: true,
             adopt: Adopt::default(),
             own_scopes: true,
             device: UseDevice::default(),

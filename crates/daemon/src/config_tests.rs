@@ -127,6 +127,7 @@ fn every_key_reaches_the_configuration() {
         scan_interval_ms = 0x100
         top_app = false
         evdev = \"on\"
+        wake_graph = false
         [protect]
         enabled = false
         budget_percent = 40
@@ -190,7 +191,7 @@ fn every_key_reaches_the_configuration() {
     assert_eq!(config.settings.topmost.gap, ms(3000));
     assert_eq!(config.oom_score_adj, OomScoreAdjSource::Scan);
     assert_eq!(config.scan_interval, ms(256));
-    assert!(!config.top_app);
+    assert!(!config.top_app && !config.wake_graph);
     assert_eq!(config.evdev, EvdevSource::On);
     assert!(!config.settings.protect.enabled);
     assert_eq!(config.settings.protect.budget_percent, 40);

@@ -45,6 +45,7 @@ use crate::sources::oom_score_adj::OomScoreAdj;
 use crate::sources::pressure::PressureSource;
 use crate::sources::sessions::Sessions;
 use crate::sources::top_app::TopApp;
+use crate::sources::wake_graph::WakeGraphSource;
 use crate::starting::Starting;
 use crate::swap_report::Rivals;
 use crate::undo::undo_all;
@@ -98,6 +99,7 @@ pub struct Daemon {
     pub(crate) pressure_source: PressureSource,
     pub(crate) oom_score_adj: OomScoreAdj,
     pub(crate) top_app: TopApp,
+    pub(crate) wake_graph: WakeGraphSource,
     pub(crate) readahead: Readahead,
     pub(crate) surroundings: Surroundings,
     pub(crate) windows: ResponseWindows,
@@ -239,6 +241,7 @@ impl Daemon {
             pressure_source,
             oom_score_adj,
             top_app,
+            wake_graph: WakeGraphSource::default(),
             readahead,
             surroundings: Surroundings::default(),
             pressure: Pressure::default(),
@@ -425,6 +428,7 @@ impl Daemon {
             self.service.next_deadline(),
             self.readahead.next_deadline(),
             self.windows.next_deadline(),
+            self.wake_graph.next_deadline(),
             self.household.next_look(),
             self.actuators.next_attempt(),
         ];
@@ -517,6 +521,7 @@ impl Daemon {
         let at = now();
         self.windows.pass_time(at);
         self.tell_kernel(at);
+        self.guess_if_due(at);
         self.tend_window_sources();
         let shift = self.topmost.tick(at);
         self.after(shift);
@@ -635,6 +640,7 @@ impl Daemon {
         self.refresh(Event::Stop);
         self.oom_score_adj.stop(&mut self.actuators.ledger);
         self.windows.stop(&mut self.actuators.ledger);
+        self.wake_graph.stop(&mut self.actuators.ledger);
         let failed = if self.options.dry_run {
             0
         } else {

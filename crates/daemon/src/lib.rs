@@ -41,6 +41,7 @@ pub mod exit;
 mod expected;
 mod front_end;
 pub mod guard;
+mod guesses;
 pub mod history;
 mod household;
 pub mod identify;

@@ -70,28 +70,29 @@ impl Daemon {
             );
             return;
         }
-        // The kernel let the writer write, so this is the owner's claim.
-        let Some(uid) = self.doors.same_process(id).and_then(|p| p.owner_uid().ok()) else {
-            return;
-        };
+        if let Some(claim) = self.claim_of(id, source) {
+            let shift = self.topmost.claim_inferred(claim, now());
+            self.after(shift);
+        }
+    }
+
+    /// The claim that a process is in front, as its owner's: the kernel has let whoever put it there.
+    pub(crate) fn claim_of(&self, id: ProcessId, source: &str) -> Option<Claim> {
+        let uid = self.doors.same_process(id)?.owner_uid().ok()?;
         let others = self.topmost.held_by_other_user(uid);
         let app = trust::may_speak(&self.doors, uid, others)
             .and_then(|()| identify::app_of_pid(&self.doors, id.pid));
         match app {
-            Ok(app) => {
-                let app = trust::confine(&self.doors, uid, app);
-                let claim = Claim {
-                    app: Some(app),
-                    source: source.to_owned(),
-                    uid,
-                };
-                let shift = self.topmost.claim_inferred(claim, now());
-                self.after(shift);
+            Ok(app) => Some(Claim {
+                app: Some(trust::confine(&self.doors, uid, app)),
+                source: source.to_owned(),
+                uid,
+            }),
+            Err(refusal) => {
+                let why = refusal.message;
+                debug!("pid {} is in front by {source}: {why}", id.pid);
+                None
             }
-            Err(refusal) => debug!(
-                "pid {} is in front by {source}: {}",
-                id.pid, refusal.message
-            ),
         }
     }
 

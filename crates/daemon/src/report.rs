@@ -115,6 +115,7 @@ impl Daemon {
                 oom_state,
                 format!("{}{heard}", self.oom_score_adj.detail()),
             ),
+            self.wake_graph_status(),
         ]
     }
 
@@ -368,7 +369,8 @@ impl Daemon {
     fn notes(&self, role: Role, id: ProcessId) -> Vec<String> {
         let mut notes = match role {
             Role::Topmost => {
-                let mut notes = protect::notes(&self.last);
+                let mut notes: Vec<String> = self.guess_note().into_iter().collect();
+                notes.extend(protect::notes(&self.last));
                 notes.extend(boost::notes(&self.last));
                 notes.extend(premap::notes(&self.last));
                 notes.extend(readahead::notes(&self.last));

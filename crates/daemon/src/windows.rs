@@ -79,6 +79,11 @@ impl ResponseWindows {
         self.reporters.remove(&client);
     }
 
+    /// What of the daemon's own sources is listened to: devices, and the display's frames.
+    pub fn input_details(&self) -> [(bool, bool, &str); 2] {
+        self.evdev.details()
+    }
+
     /// Whether somebody tells of windows as a matter of course. Who has one word to say and leaves
     /// does not.
     fn is_reported(&self) -> bool {
@@ -178,19 +183,18 @@ impl Daemon {
 
     /// Opens and closes the daemon's own sources as they are wanted.
     pub(crate) fn tend_window_sources(&mut self) {
-        let wanted = self.config.settings.window.enabled
+        let guesses = self.guesses_front();
+        let ledger = &mut self.actuators.ledger;
+        self.wake_graph.want(guesses, &self.doors, ledger);
+        let windows = self.config.settings.window.enabled
             && match self.config.evdev {
                 EvdevSource::On => true,
                 EvdevSource::Off => false,
                 EvdevSource::Auto => self.topmost.front().is_some() && !self.windows.is_reported(),
             };
-        let ledger = &mut self.actuators.ledger;
+        let input = windows || self.wake_graph.listens();
         let evdev = &mut self.windows.evdev;
-        match (wanted, evdev.is_on()) {
-            (true, false) => evdev.start(&self.doors, ledger, &self.reactor),
-            (false, true) => evdev.stop(ledger),
-            _ => {}
-        }
+        evdev.tend(input, windows, &self.doors, ledger, &self.reactor);
         let open = self.windows.model.open().is_some();
         evdev.await_frames(open, &self.reactor);
     }
@@ -203,8 +207,11 @@ impl Daemon {
         match token {
             Token::Plugged => self.windows.evdev.open_devices(&self.doors, &self.reactor),
             Token::Input => {
-                let times = self.windows.evdev.take_input();
-                for happened in times.into_iter().map(|time| (time + offset).min(at)) {
+                let strokes = self.windows.evdev.take_input();
+                // Whoever else tells of windows has told of these.
+                let told = self.windows.is_reported() && self.config.evdev != EvdevSource::On;
+                for stroke in strokes.iter().filter(|stroke| stroke.asks && !told) {
+                    let happened = (stroke.at + offset).min(at);
                     match self.topmost.front() {
                         Some(front) => {
                             let _ = self.windows.model.input(&front.app, happened, at);
@@ -213,6 +220,7 @@ impl Daemon {
                     }
                     self.windows.told_by("evdev", at);
                 }
+                self.pressed(&strokes, at);
             }
             _ => {
                 let since = self.windows.model.open().map(|window| window.since);
@@ -339,8 +347,8 @@ impl Daemon {
             detail: format!("{reporters} session agents or compositors tell of input and frames"),
         }];
         let [input, frames] = self.windows.evdev.details();
-        for (name, (works, how)) in [("evdev", input), ("display frames", frames)] {
-            let (state, detail) = match (self.config.evdev, self.windows.evdev.is_on(), works) {
+        for (name, (on, works, how)) in [("evdev", input), ("display frames", frames)] {
+            let (state, detail) = match (self.config.evdev, on, works) {
                 (EvdevSource::Off, ..) => {
                     let why = "switched off by the configuration ([sources] evdev)";
                     (State::Off, why)

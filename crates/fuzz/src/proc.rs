@@ -10,6 +10,7 @@ use limelight_sys::mountinfo;
 use limelight_sys::process::{Autogroup, Stat, Status};
 use limelight_sys::swap::Zram;
 use limelight_sys::swapped::accessible;
+use limelight_sys::unix_sockets;
 use limelight_sys::watermarks::Watermarks;
 
 /// Nothing panics, and what is read is in the text.
@@ -37,6 +38,9 @@ pub fn run(data: &[u8]) {
     }
     if let Some(marks) = Watermarks::parse(&text, 4096) {
         assert_eq!(marks.most_boost_bytes, 0);
+    }
+    for socket in unix_sockets::parse(&text) {
+        assert!(text.contains(&socket.name), "{socket:?}");
     }
     for area in parse_swaps(&text) {
         assert!(text.contains(&area.path) && area.size_bytes % 1024 == 0);

@@ -2,7 +2,7 @@
 //! What tracepoints record, as text and as bytes. Names of processes are in it.
 
 use limelight_sys::perf::{self, Tracepoint};
-use limelight_sys::tracefs::{parse_oom_score_adj, take_lines, Line};
+use limelight_sys::tracefs::{parse_oom_score_adj, parse_sched_waking, take_lines, Line};
 
 /// Pieces of a pipe give the same lines wherever it was cut; no name moves a field.
 pub fn run(data: &[u8]) {
@@ -18,6 +18,7 @@ pub fn run(data: &[u8]) {
         if let Some(Line::Event(event)) = Line::parse(line) {
             assert!(event.tid >= 0, "{line:?}");
             parse_oom_score_adj(event.fields);
+            assert!(parse_sched_waking(event.fields).is_none_or(|pid| pid > 0));
         }
     }
     check_fields(&lines, data);

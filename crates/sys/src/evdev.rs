@@ -54,6 +54,18 @@ struct Mask {
     codes: u64,
 }
 
+/// Something was done to a key or a button.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stroke {
+    /// When, on `CLOCK_MONOTONIC`.
+    pub at: Duration,
+    /// It asks for something: a key was pressed, again and again while it is held, or a button pressed or
+    /// released.
+    pub asks: bool,
+    /// Display servers hand it on: something was pressed or released. Repeats they make themselves.
+    pub handed_on: bool,
+}
+
 /// An open input device that has keys or buttons. Readable (`EPOLLIN`) when something was pressed.
 #[derive(Debug)]
 pub struct InputDevice {
@@ -106,15 +118,14 @@ impl InputDevice {
         &self.name
     }
 
-    /// When something was pressed, or a button released, since the last call, on `CLOCK_MONOTONIC`.
-    /// [`Error::Gone`] when the device was unplugged.
-    pub fn take(&self) -> Result<Vec<Duration>> {
+    /// What was done since the last call. [`Error::Gone`] when the device was unplugged.
+    pub fn take(&self) -> Result<Vec<Stroke>> {
         let mut buffer = [0u8; EVENTS * EVENT_BYTES];
-        let mut times = Vec::new();
+        let mut taken = Vec::new();
         let end = loop {
             match rustix::io::read(&self.fd, &mut buffer) {
                 Ok(0) | Err(Errno::AGAIN) => break Ok(()),
-                Ok(count) => times.extend(presses(&buffer[..count], self.has_buttons)),
+                Ok(count) => taken.extend(strokes(&buffer[..count], self.has_buttons)),
                 Err(Errno::INTR) => {}
                 Err(errno) => break Err(Error::new("read", self.name.as_str(), errno)),
             }
@@ -123,7 +134,7 @@ impl InputDevice {
             // SAFETY: `byte` is valid. Volatile, so that it is not left out as useless.
             unsafe { std::ptr::write_volatile(byte, 0) };
         }
-        end.map(|()| times)
+        end.map(|()| taken)
     }
 }
 
@@ -133,8 +144,10 @@ impl AsFd for InputDevice {
     }
 }
 
-/// When something was pressed (again and again while it is held), or a button was released.
-fn presses(events: &[u8], has_buttons: bool) -> impl Iterator<Item = Duration> + '_ {
+/// The kernel's value of a key that is held (Documentation/input/event-codes.rst).
+const REPEATED: i32 = 2;
+
+fn strokes(events: &[u8], has_buttons: bool) -> impl Iterator<Item = Stroke> + '_ {
     events.chunks_exact(EVENT_BYTES).filter_map(move |event| {
         let (seconds, rest) = event.split_first_chunk::<8>()?;
         let (micros, rest) = rest.split_first_chunk::<8>()?;
@@ -142,11 +155,14 @@ fn presses(events: &[u8], has_buttons: bool) -> impl Iterator<Item = Duration> +
         // The code lies in between.
         let value = i32::from_ne_bytes(rest.get(2..6)?.try_into().ok()?);
         let key = u32::from(u16::from_ne_bytes(*kind)) == EV_KEY;
-        let counts = value != 0 || has_buttons;
         let seconds = u64::try_from(i64::from_ne_bytes(*seconds)).ok()?;
         let micros = u64::try_from(i64::from_ne_bytes(*micros)).ok()?;
-        let time = Duration::from_secs(seconds).checked_add(Duration::from_micros(micros));
-        time.filter(|_| key && counts)
+        let at = Duration::from_secs(seconds).checked_add(Duration::from_micros(micros))?;
+        key.then_some(Stroke {
+            at,
+            asks: value != 0 || has_buttons,
+            handed_on: value != REPEATED,
+        })
     })
 }
 
@@ -202,15 +218,16 @@ mod tests {
         bytes
     }
 
-    fn times(events: &[Vec<u8>], has_buttons: bool) -> Vec<u128> {
+    fn times(events: &[Vec<u8>], has_buttons: bool, counts: impl Fn(&Stroke) -> bool) -> Vec<u128> {
         let bytes = events.concat();
-        presses(&bytes, has_buttons)
-            .map(|at| at.as_micros())
+        strokes(&bytes, has_buttons)
+            .filter(counts)
+            .map(|stroke| stroke.at.as_micros())
             .collect()
     }
 
     #[test]
-    fn a_key_counts_when_it_goes_down_a_button_both_ways() {
+    fn a_key_asks_when_it_goes_down_a_button_both_ways_and_a_repeat_is_not_handed_on() {
         let events = [
             event(3_000_010, 1, 30, 1),
             event(3_000_010, 0, 0, 0),
@@ -218,8 +235,14 @@ mod tests {
             event(3_600_000, 1, 30, 0),
             event(3_700_000, 2, 0, 5),
         ];
-        assert_eq!(times(&events, false), [3_000_010, 3_500_000]);
-        assert_eq!(times(&events, true), [3_000_010, 3_500_000, 3_600_000]);
+        let asks = |stroke: &Stroke| stroke.asks;
+        assert_eq!(times(&events, false, asks), [3_000_010, 3_500_000]);
+        assert_eq!(
+            times(&events, true, asks),
+            [3_000_010, 3_500_000, 3_600_000]
+        );
+        let handed_on = |stroke: &Stroke| stroke.handed_on;
+        assert_eq!(times(&events, false, handed_on), [3_000_010, 3_600_000]);
     }
 
     #[test]
@@ -246,15 +269,15 @@ mod tests {
             us in 0..i64::MAX / 2, code in any::<u16>(), other in any::<u16>(),
             value in 0..3i32, buttons in any::<bool>(),
         ) {
-            let one = times(&[event(us, 1, code, value)], buttons);
-            prop_assert_eq!(one, times(&[event(us, 1, other, value)], buttons));
+            let [one, two] = [code, other].map(|code| event(us, 1, code, value));
+            prop_assert!(strokes(&one, buttons).eq(strokes(&two, buttons)));
         }
 
         #[test]
         fn any_bytes_are_read_without_a_panic(
             bytes in prop::collection::vec(any::<u8>(), 0..200), buttons in any::<bool>(),
         ) {
-            prop_assert!(presses(&bytes, buttons).count() <= bytes.len() / EVENT_BYTES);
+            prop_assert!(strokes(&bytes, buttons).count() <= bytes.len() / EVENT_BYTES);
         }
     }
 }

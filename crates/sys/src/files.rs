@@ -130,6 +130,14 @@ impl Process {
         Ok(FileStat::new(&stat))
     }
 
+    /// What one of its descriptors is called: a path, or such as `socket:[4242]`.
+    pub fn descriptor_target(&self, number: i32) -> Result<PathBuf> {
+        let name = format!("fd/{number}");
+        let target = rustix::fs::readlinkat(self.dir(), &name, Vec::new())
+            .map_err(|errno| self.failed("read", &name, errno))?;
+        Ok(to_path(target))
+    }
+
     /// Opens the file of one of its descriptors anew, for reading and with a position of its own.
     /// Only for regular files and block devices: opening other things can have effects.
     pub fn open_descriptor(&self, number: i32) -> Result<File> {
@@ -225,6 +233,7 @@ mod tests {
         assert!(own.descriptors(usize::MAX).unwrap().contains(&number));
         let stat = own.descriptor(number).unwrap();
         assert_eq!(stat, FileStat::of(&file).unwrap());
+        assert_eq!(own.descriptor_target(number).unwrap(), path);
         assert_eq!((stat.id.size, stat.kind), (10_000, FileKind::Regular));
         let position = own.position(number).unwrap();
         assert_eq!((position.offset, position.cached_reads), (48, true));

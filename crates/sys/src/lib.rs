@@ -46,6 +46,7 @@ pub mod swap;
 pub mod swapped;
 pub mod tracefs;
 pub mod tree;
+pub mod unix_sockets;
 pub mod watermarks;
 pub mod zero_extent;
 

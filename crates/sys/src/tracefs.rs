@@ -122,6 +122,13 @@ impl Instance {
             .map_err(unsupported)
     }
 
+    /// Records it no longer. The kernel waits until no processor is in it: milliseconds.
+    pub fn disable_event(&self, system: &str, event: &str) -> Result<()> {
+        self.dir
+            .write(format!("events/{system}/{event}/enable"), "0")
+            .map_err(unsupported)
+    }
+
     /// Records only events for which the expression holds, such as `oom_score_adj == 0`.
     pub fn filter_event(&self, system: &str, event: &str, filter: &str) -> Result<()> {
         self.dir
@@ -279,6 +286,17 @@ pub fn parse_oom_score_adj(fields: &str) -> Option<(i32, i16)> {
     Some((pid.parse().ok()?, value.trim_end().parse().ok()?))
 }
 
+/// Thread that is woken, out of the fields of `sched:sched_waking`. The name before it may hold anything.
+///
+/// ```text
+/// comm=foot pid=812 prio=120 target_cpu=001
+/// ```
+pub fn parse_sched_waking(fields: &str) -> Option<i32> {
+    let (_, rest) = fields.strip_prefix("comm=")?.rsplit_once(" pid=")?;
+    let (pid, _) = rest.split_once(" prio=")?;
+    pid.parse().ok().filter(|&pid| pid > 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -349,6 +367,16 @@ mod tests {
     }
 
     #[test]
+    fn sched_waking_fields() {
+        let fields = "comm=foot pid=812 prio=120 target_cpu=001";
+        assert_eq!(parse_sched_waking(fields), Some(812));
+        let sly = "comm=a pid=1 prio=0 pid=7 prio=98 target_cpu=000";
+        assert_eq!(parse_sched_waking(sly), Some(7));
+        assert_eq!(parse_sched_waking("comm=foot pid=0 prio=120"), None);
+        assert_eq!(parse_sched_waking("comm=foot"), None);
+    }
+
+    #[test]
     fn lines_are_taken_whole() {
         let mut buffer = b"one\ntwo\nthr".to_vec();
         assert_eq!(take_lines(&mut buffer), ["one", "two"]);
@@ -378,6 +406,7 @@ mod tests {
             Line::parse(&line);
             Line::parse(&String::from_utf8_lossy(&bytes));
             parse_oom_score_adj(&line);
+            parse_sched_waking(&line);
             take_lines(&mut bytes.clone());
         }
 

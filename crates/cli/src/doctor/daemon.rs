@@ -5,11 +5,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use limelight_core::control::{
-    Change, Outcome, Request, Response, SourceStatus, State, Status, PROTOCOL,
+    Change, Outcome, Request, Response, SourceStatus, State, Status, PROTOCOL, WAKE_GRAPH,
 };
 use limelight_sys::proc::Proc;
 use rustix::thread::CapabilitySet;
 
+use super::findings::Verdict;
 use super::Findings;
 use crate::client::Client;
 use crate::exit::Failure;
@@ -66,6 +67,7 @@ pub fn examine(status: &Status, proc: &Proc, findings: &mut Findings) {
     for (part, kind, sources) in tells {
         findings.part(part);
         if part == "topmost" {
+            guess(status, findings);
             agents(status, findings);
         }
         for SourceStatus {
@@ -83,6 +85,26 @@ pub fn examine(status: &Status, proc: &Proc, findings: &mut Findings) {
             }
         }
     }
+}
+
+/// Whether it is only guessed which app is topmost.
+fn guess(status: &Status, findings: &mut Findings) {
+    let guessed = status.topmost.as_ref();
+    let Some(topmost) = guessed.filter(|topmost| topmost.source == WAKE_GRAPH) else {
+        return;
+    };
+    findings.add(
+        "topmost app",
+        Verdict::Note,
+        format!(
+            "nobody tells that it is {}, it is guessed from whom the display server wakes",
+            format::app(&topmost.app)
+        ),
+        Some(
+            "have it told for certain: start limelight-agent in the session (systemctl --user start \
+             limelight-agent), or see docs/compositors.md",
+        ),
+    );
 }
 
 /// What session agents say of themselves: which source each has taken, and why no other.

@@ -249,6 +249,32 @@ fn what_others_make_up_for_is_no_trouble() {
 }
 
 #[test]
+fn a_guess_is_called_one() {
+    let finding = |source: &str| {
+        let mut status = status();
+        let topmost = status.topmost.as_mut().expect("an app in front");
+        topmost.source = source.into();
+        let daemon = Daemon::answering(Response::Status(Box::new(status)));
+        let output = doctor(&daemon, &["--json"]);
+        let findings: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+        findings
+            .into_iter()
+            .find(|one| one["check"] == "topmost app")
+    };
+    assert_eq!(finding("sway"), None);
+    let guess = finding("wake-graph").expect("a finding");
+    assert_eq!(guess["state"], "note");
+    assert!(
+        guess["detail"].as_str().unwrap().contains("guessed"),
+        "{guess}"
+    );
+    assert!(
+        guess["cure"].as_str().unwrap().contains("limelight-agent"),
+        "{guess}"
+    );
+}
+
+#[test]
 fn doctor_without_a_daemon_says_what_the_machine_could_do() {
     let dir = tempfile::tempdir().unwrap();
     let output = limelight()

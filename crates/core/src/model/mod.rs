@@ -16,6 +16,7 @@ pub mod snapshot;
 pub mod storage;
 pub mod topmost;
 pub mod unit;
+pub mod wake_graph;
 pub mod window;
 
 pub use app::{App, AppKey, Home, ProcessId};

@@ -5,7 +5,8 @@
 //! explicit `none` withdraws it. A *session* claim is the running report of a session agent and
 //! stands while the agent's connection does; with several agents the latest report counts. What
 //! was *inferred* from `oom_score_adj` counts only while there is neither: it is dropped, not kept
-//! for later, when it comes in beside a higher claim.
+//! for later, when it comes in beside a higher claim. So is what was *guessed* from the wake graph, which
+//! counts only while nobody says anything at all.
 //!
 //! Where logind tells which users have an active session, the claims of all others are kept and do
 //! not count: whoever switches back to a session finds its app in front.
@@ -18,6 +19,8 @@ use super::app::{App, AppKey};
 /// Where a claim comes from, in rising rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rank {
+    /// Guessed from whom the display server wakes.
+    Guessed,
     /// Inferred from `oom_score_adj`.
     Inferred,
     /// A session agent's running report.
@@ -73,6 +76,7 @@ pub struct Topmost {
     /// Latest report last.
     sessions: Vec<(Holder, Claim)>,
     inferred: Option<Claim>,
+    guessed: Option<Claim>,
     front: Option<Front>,
     previous: Option<App>,
     /// Users whose claims count, besides root; `None`: everybody's do.
@@ -128,6 +132,16 @@ impl Topmost {
         !claims.any(|claim| self.counts(claim))
     }
 
+    /// Whether a guess would count now: nobody says who is in front, nor that nobody is.
+    pub fn hears_guesses(&self) -> bool {
+        self.inferred.is_none() && self.hears_inferred()
+    }
+
+    /// The app that is guessed to be in front, whether that counts or not.
+    pub fn guessed(&self) -> Option<&App> {
+        self.guessed.as_ref()?.app.as_ref()
+    }
+
     /// Sets whose session is active; `None`: nobody tells.
     pub fn set_active_users(&mut self, active: Option<BTreeSet<u32>>, now: Duration) -> Shift {
         if active == self.active {
@@ -156,9 +170,11 @@ impl Topmost {
         claims.into_iter().any(|claim| claim.uid != uid)
     }
 
-    /// An explicit claim; `none` withdraws the one in force and everything inferred, at once.
+    /// An explicit claim; `none` withdraws the one in force and everything inferred and guessed, at
+    /// once.
     pub fn claim_explicit(&mut self, claim: Claim, now: Duration) -> Shift {
         self.inferred = None;
+        self.guessed = None;
         self.explicit = claim.app.is_some().then_some(claim);
         self.settle(now, Duration::ZERO)
     }
@@ -166,6 +182,7 @@ impl Topmost {
     /// A session agent's report.
     pub fn claim_session(&mut self, holder: Holder, claim: Claim, now: Duration) -> Shift {
         self.inferred = None;
+        self.guessed = None;
         self.sessions.retain(|(other, _)| *other != holder);
         self.sessions.push((holder, claim));
         self.settle(now, self.gap)
@@ -177,6 +194,16 @@ impl Topmost {
             return Shift::Unchanged;
         }
         self.inferred = Some(claim);
+        self.guessed = None;
+        self.settle(now, self.gap)
+    }
+
+    /// A guess. Dropped unless [`Topmost::hears_guesses`].
+    pub fn claim_guessed(&mut self, claim: Claim, now: Duration) -> Shift {
+        if !self.hears_guesses() {
+            return Shift::Unchanged;
+        }
+        self.guessed = Some(claim);
         self.settle(now, self.gap)
     }
 
@@ -193,8 +220,10 @@ impl Topmost {
         if self.explicit.as_ref().is_some_and(meant) {
             self.explicit = None;
         }
-        if self.inferred.as_ref().is_some_and(meant) {
-            self.inferred = None;
+        for claim in [&mut self.inferred, &mut self.guessed] {
+            if claim.as_ref().is_some_and(meant) {
+                *claim = None;
+            }
         }
         for (_, claim) in &mut self.sessions {
             if meant(claim) {
@@ -229,6 +258,7 @@ impl Topmost {
             .explicit
             .iter_mut()
             .chain(self.inferred.iter_mut())
+            .chain(self.guessed.iter_mut())
             .chain(self.sessions.iter_mut().map(|(_, claim)| claim));
         for known in claims
             .filter_map(|claim| claim.app.as_mut())
@@ -248,7 +278,8 @@ impl Topmost {
         let mut sessions = self.sessions.iter().rev().map(|(_, claim)| claim);
         let session = sessions.find(counts).map(|claim| (Rank::Session, claim));
         let inferred = self.inferred.as_ref().map(|claim| (Rank::Inferred, claim));
-        explicit.or(session).or(inferred)
+        let guessed = self.guessed.as_ref().map(|claim| (Rank::Guessed, claim));
+        explicit.or(session).or(inferred).or(guessed)
     }
 
     /// Brings `front` in line with the claims; when they name no app, the one in front leaves
@@ -295,189 +326,5 @@ impl Topmost {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::app::ProcessId;
-
-    const S: fn(u64) -> Duration = Duration::from_secs;
-
-    fn app(pid: i32) -> App {
-        let process = ProcessId { pid, starttime: 1 };
-        App {
-            key: AppKey::Tree(process),
-            name: format!("app{pid}"),
-            process: Some(process),
-            home: None,
-        }
-    }
-
-    fn claim(pid: i32) -> Claim {
-        let app = (pid != 0).then(|| app(pid));
-        Claim {
-            app,
-            source: "test".into(),
-            uid: 1000,
-        }
-    }
-
-    fn front(topmost: &Topmost) -> Option<i32> {
-        topmost
-            .front()
-            .and_then(|front| front.app.process)
-            .map(|process| process.pid)
-    }
-
-    #[test]
-    fn another_app_takes_over_at_once_and_the_last_one_is_remembered() {
-        let mut topmost = Topmost::new(S(2));
-        assert_eq!(topmost.claim_explicit(claim(1), S(0)), Shift::Changed);
-        assert_eq!(topmost.claim_explicit(claim(1), S(1)), Shift::Unchanged);
-        assert_eq!(topmost.claim_explicit(claim(2), S(1)), Shift::Changed);
-        assert_eq!(front(&topmost), Some(2));
-        assert_eq!(
-            topmost.previous().map(|app| app.name.as_str()),
-            Some("app1")
-        );
-        assert_eq!(topmost.front().map(|front| front.since), Some(S(1)));
-    }
-
-    #[test]
-    fn a_session_none_waits_for_the_gap_and_a_return_cancels_it() {
-        let mut topmost = Topmost::new(S(2));
-        let agent = Holder(1);
-        topmost.claim_session(agent, claim(1), S(0));
-        assert_eq!(
-            topmost.claim_session(agent, claim(0), S(10)),
-            Shift::Unchanged
-        );
-        assert_eq!(
-            topmost.claim_session(agent, claim(0), S(11)),
-            Shift::Unchanged
-        );
-        assert_eq!(topmost.tick(S(11)), Shift::Unchanged);
-        assert_eq!(
-            topmost.claim_session(agent, claim(1), S(11)),
-            Shift::Unchanged
-        );
-        assert_eq!(topmost.tick(S(30)), Shift::Unchanged);
-        topmost.claim_session(agent, claim(0), S(40));
-        topmost.claim_session(agent, claim(0), S(41));
-        assert_eq!(
-            topmost.tick(S(42)),
-            Shift::Changed,
-            "repeating none must not extend the gap"
-        );
-        assert_eq!(front(&topmost), None);
-        assert_eq!(
-            topmost.previous().map(|app| app.name.as_str()),
-            Some("app1")
-        );
-    }
-
-    #[test]
-    fn an_explicit_none_demotes_at_once_and_forgets_what_was_inferred() {
-        let mut topmost = Topmost::new(S(2));
-        topmost.claim_inferred(claim(3), S(0));
-        assert_eq!(front(&topmost), Some(3));
-        assert_eq!(topmost.claim_explicit(claim(0), S(1)), Shift::Changed);
-        assert_eq!(front(&topmost), None);
-        topmost.claim_inferred(claim(3), S(2));
-        assert_eq!(front(&topmost), Some(3), "a new transition counts again");
-    }
-
-    #[test]
-    fn ranks_hold() {
-        let mut topmost = Topmost::new(S(2));
-        topmost.claim_session(Holder(1), claim(1), S(0));
-        assert!(!topmost.hears_inferred());
-        assert_eq!(topmost.claim_inferred(claim(3), S(1)), Shift::Unchanged);
-        topmost.claim_explicit(claim(2), S(2));
-        assert_eq!(
-            topmost.claim_session(Holder(1), claim(4), S(3)),
-            Shift::Unchanged
-        );
-        assert_eq!(front(&topmost), Some(2));
-        topmost.claim_explicit(claim(0), S(4));
-        assert_eq!(
-            front(&topmost),
-            Some(4),
-            "the session's report is still running"
-        );
-        topmost.release(Holder(1), S(5));
-        assert!(topmost.hears_inferred());
-        assert_eq!(
-            front(&topmost),
-            Some(4),
-            "an agent may restart within the gap"
-        );
-        assert_eq!(topmost.tick(S(7)), Shift::Changed);
-    }
-
-    #[test]
-    fn the_latest_of_two_sessions_counts_and_the_other_takes_over() {
-        let mut topmost = Topmost::new(S(2));
-        topmost.claim_session(Holder(1), claim(1), S(0));
-        topmost.claim_session(Holder(2), claim(2), S(1));
-        assert_eq!(front(&topmost), Some(2));
-        topmost.claim_session(Holder(1), claim(1), S(2));
-        assert_eq!(front(&topmost), Some(1));
-        topmost.release(Holder(1), S(3));
-        assert_eq!(front(&topmost), Some(2));
-    }
-
-    #[test]
-    fn an_app_that_ended_is_gone_at_once_and_never_previous() {
-        let mut topmost = Topmost::new(S(2));
-        topmost.claim_explicit(claim(1), S(0));
-        topmost.claim_explicit(claim(2), S(1));
-        assert_eq!(topmost.vanished(app(2).key, S(2)), Shift::Changed);
-        assert_eq!(front(&topmost), None);
-        assert_eq!(topmost.previous(), None);
-        assert!(!topmost.is_explicit());
-        assert_eq!(topmost.vanished(app(9).key, S(2)), Shift::Unchanged);
-    }
-
-    #[test]
-    fn other_users_claims_are_seen() {
-        let mut topmost = Topmost::new(S(2));
-        topmost.claim_session(Holder(1), claim(1), S(0));
-        assert!(!topmost.held_by_other_user(1000));
-        assert!(topmost.held_by_other_user(1001));
-    }
-
-    #[test]
-    fn whose_session_is_not_active_does_not_count_until_it_is() {
-        let mut topmost = Topmost::new(S(2));
-        let of = |uid: u32, pid: i32| Claim { uid, ..claim(pid) };
-        let users = |all: &[u32]| Some(all.iter().copied().collect());
-        topmost.set_active_users(users(&[1000]), S(0));
-        topmost.claim_session(Holder(1), of(1000, 1), S(0));
-        assert_eq!(
-            topmost.claim_session(Holder(2), of(1001, 2), S(1)),
-            Shift::Unchanged
-        );
-        assert_eq!(front(&topmost), Some(1));
-        // The other user's session comes to the screen: nobody has to claim anything anew.
-        assert_eq!(
-            topmost.set_active_users(users(&[1001]), S(2)),
-            Shift::Changed
-        );
-        assert_eq!(front(&topmost), Some(2));
-        assert_eq!(
-            topmost.set_active_users(users(&[1001]), S(2)),
-            Shift::Unchanged
-        );
-        // The login screen: nobody's counts, the app leaves after the gap; root's word does.
-        topmost.set_active_users(users(&[115]), S(3));
-        assert!(topmost.hears_inferred());
-        assert_eq!(front(&topmost), Some(2));
-        assert_eq!(topmost.tick(S(5)), Shift::Changed);
-        assert_eq!(front(&topmost), None);
-        topmost.claim_explicit(of(0, 3), S(6));
-        assert_eq!(front(&topmost), Some(3));
-        topmost.claim_explicit(of(0, 0), S(7));
-        // Two seats: both count, the latest first.
-        topmost.set_active_users(users(&[1000, 1001]), S(8));
-        assert_eq!(front(&topmost), Some(2));
-    }
-}
+#[path = "topmost_tests.rs"]
+mod tests;

@@ -107,6 +107,11 @@ pub(super) const KEYS: &[Key] = &[
         }),
     },
     Key {
+        section: "sources",
+        name: "wake_graph",
+        kind: Kind::Bool(|c, v| c.wake_graph = v),
+    },
+    Key {
         section: "protect",
         name: "enabled",
         kind: Kind::Bool(|c, v| c.settings.protect.enabled = v),

@@ -5,14 +5,14 @@
 //! get further than the door ([`limelight_sys::evdev`]). *Frames* are those of the display as a whole, by
 //! the tracepoint `drm:drm_vblank_event_delivered`: any program may have drawn them.
 //!
-//! Devices are open and the tracepoint is on only while they are wanted.
+//! Devices are open and the tracepoint is on only while they are wanted, each by itself.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use limelight_core::model::flips::Flips;
 use limelight_sys::dir::Dir;
-use limelight_sys::evdev::InputDevice;
+use limelight_sys::evdev::{InputDevice, Stroke};
 use limelight_sys::inotify::Inotify;
 use limelight_sys::tracefs::Line;
 use rustix::event::epoll::EventFlags;
@@ -52,26 +52,65 @@ pub struct Evdev {
     plugged: Option<Inotify>,
     frames: Option<Frames>,
     on: bool,
+    frames_on: bool,
     input_detail: String,
     frames_detail: String,
 }
 
 impl Evdev {
-    /// Whether devices are listened to.
-    pub fn is_on(&self) -> bool {
-        self.on
-    }
-
-    /// Whether input can be heard, and how, or why not; the same for frames.
-    pub fn details(&self) -> [(bool, &str); 2] {
+    /// Whether devices and frames are listened to, whether that works, and how, or why not.
+    pub fn details(&self) -> [(bool, bool, &str); 2] {
+        let input = !self.devices.is_empty();
         [
-            (!self.devices.is_empty(), &self.input_detail),
-            (self.frames.is_some(), &self.frames_detail),
+            (self.on, input, &self.input_detail),
+            (self.frames_on, self.frames.is_some(), &self.frames_detail),
         ]
     }
 
-    /// Begins to listen.
-    pub fn start(&mut self, doors: &Doors, ledger: &mut Ledger, reactor: &Reactor) {
+    /// Begins or ceases to listen to devices and to frames.
+    pub fn tend(
+        &mut self,
+        input: bool,
+        frames: bool,
+        doors: &Doors,
+        ledger: &mut Ledger,
+        reactor: &Reactor,
+    ) {
+        match (input, self.on) {
+            (true, false) => self.start_input(doors, reactor),
+            (false, true) => self.stop_input(),
+            _ => {}
+        }
+        match (frames, self.frames_on) {
+            (true, false) => self.start_frames(doors, ledger),
+            (false, true) => self.stop_frames(ledger),
+            _ => {}
+        }
+    }
+
+    /// Listens no longer; nothing stays open.
+    pub fn stop(&mut self, ledger: &mut Ledger) {
+        self.stop_input();
+        self.stop_frames(ledger);
+    }
+
+    fn stop_input(&mut self) {
+        self.on = false;
+        // Closed descriptors leave the epoll set by themselves.
+        self.plugged = None;
+        self.devices.clear();
+        self.input_detail.clear();
+    }
+
+    fn stop_frames(&mut self, ledger: &mut Ledger) {
+        self.frames_on = false;
+        if let Some(frames) = self.frames.take() {
+            frames.traced.stop(ledger);
+        }
+        self.frames_detail.clear();
+    }
+
+    fn start_input(&mut self, doors: &Doors, reactor: &Reactor) {
         self.on = true;
         self.plugged = Inotify::new()
             .and_then(|queue| {
@@ -87,6 +126,10 @@ impl Evdev {
             }
         }
         self.open_devices(doors, reactor);
+    }
+
+    fn start_frames(&mut self, doors: &Doors, ledger: &mut Ledger) {
+        self.frames_on = true;
         match frames(doors, ledger) {
             Ok(frames) => {
                 self.frames_detail = format!("tracepoint {SYSTEM}:{EVENT}");
@@ -97,15 +140,6 @@ impl Evdev {
                 self.frames_detail = why;
             }
         }
-    }
-
-    /// Stops to listen; nothing stays open.
-    pub fn stop(&mut self, ledger: &mut Ledger) {
-        if let Some(frames) = self.frames.take() {
-            frames.traced.stop(ledger);
-        }
-        // Closed descriptors leave the epoll set by themselves.
-        *self = Evdev::default();
     }
 
     /// Opens what there is and is not open yet.
@@ -153,12 +187,12 @@ impl Evdev {
         };
     }
 
-    /// When something was pressed, on `CLOCK_MONOTONIC`, oldest first.
-    pub fn take_input(&mut self) -> Vec<Duration> {
-        let mut times = Vec::new();
+    /// What was done to keys and buttons, oldest first.
+    pub fn take_input(&mut self) -> Vec<Stroke> {
+        let mut strokes = Vec::new();
         self.devices.retain(|name, device| match device.take() {
             Ok(taken) => {
-                times.extend(taken);
+                strokes.extend(taken);
                 true
             }
             Err(error) => {
@@ -166,8 +200,8 @@ impl Evdev {
                 false
             }
         });
-        times.sort_unstable();
-        times
+        strokes.sort_unstable();
+        strokes
     }
 
     /// Waits for frames, or no longer.

@@ -4,6 +4,7 @@
 
 pub mod apps;
 pub mod control;
+pub mod display_servers;
 pub mod evdev;
 pub mod new_units;
 pub mod oom;
@@ -13,3 +14,4 @@ pub mod sessions;
 pub mod storage;
 pub mod top_app;
 pub mod traced;
+pub mod wake_graph;

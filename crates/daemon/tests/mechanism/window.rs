@@ -208,3 +208,85 @@ fn devices_are_left_alone_where_the_configuration_says_so() {
     }
     daemon.stop();
 }
+
+#[test]
+fn where_nobody_tells_who_is_in_front_input_is_listened_to_until_somebody_does() {
+    let (machine, a, _b) = two_apps();
+    for directory in ["dev-input", "tracing/events/sched/sched_waking"] {
+        std::fs::create_dir_all(machine.path(directory)).unwrap();
+    }
+    let tracefs = machine.path("tracing");
+    let mut daemon = machine.start_with(|options| options.roots.tracefs = Some(tracefs));
+    let states = |daemon: &mut Running| {
+        let status = daemon.status();
+        let all = status.sources.into_iter().chain(status.window.sources);
+        let state = |name: &str| {
+            let found = all.clone().find(|source| source.name == name);
+            found
+                .map(|source| (source.state, source.detail))
+                .expect(name)
+        };
+        [state("wake-graph"), state("evdev"), state("display frames")]
+    };
+    // Devices are asked for, if in vain: there is none. What they show is of no use yet.
+    let listening = |daemon: &mut Running| {
+        let [(guess, why), (input, lack), (frames, _)] = states(daemon);
+        assert!(why.contains("no input is heard"), "{why}");
+        assert!(lack.contains("no device with keys"), "{lack}");
+        assert_eq!(
+            [guess, input, frames],
+            [State::Unavailable, State::Unavailable, State::Idle]
+        );
+    };
+    listening(&mut daemon);
+
+    // An agent that sees that nothing has the focus tells, too.
+    let mut agent = daemon.connect();
+    let none = r#"{"op":"focus","target":"none","hold":true,"source":"sway"}"#;
+    message(daemon.ask_over(&mut agent, none));
+    let [(guess, why), (input, _), _] = states(&mut daemon);
+    assert_eq!((guess, input), (State::Idle, State::Idle));
+    assert!(why.contains("somebody tells"), "{why}");
+    drop(agent);
+    for _ in 0..50 {
+        if states(&mut daemon)[0].0 == State::Unavailable {
+            break;
+        }
+    }
+    listening(&mut daemon);
+
+    daemon.focus(a.pid);
+    let [(guess, _), (input, _), _] = states(&mut daemon);
+    assert_eq!(guess, State::Idle);
+    assert_eq!(input, State::Unavailable, "asked for its response windows");
+    daemon.focus_none();
+    listening(&mut daemon);
+
+    machine.write("limelight.toml", "[sources]\nwake_graph = false\n");
+    daemon.daemon.reload();
+    let [(guess, why), (input, _), _] = states(&mut daemon);
+    assert_eq!((guess, input), (State::Off, State::Idle));
+    assert!(why.contains("[sources] wake_graph"), "{why}");
+    machine.write("limelight.toml", "[sources]\nevdev = \"off\"\n");
+    daemon.daemon.reload();
+    let [(guess, why), (input, _), _] = states(&mut daemon);
+    assert_eq!((guess, input), (State::Off, State::Off));
+    assert!(why.contains("[sources] evdev"), "{why}");
+    daemon.stop();
+}
+
+#[test]
+fn without_the_tracepoint_nothing_is_guessed_and_no_device_is_opened() {
+    let (machine, _a, _b) = two_apps();
+    let mut daemon = machine.start();
+    let status = daemon.status();
+    let find = |sources: &[limelight_core::control::SourceStatus], name: &str| {
+        let found = sources.iter().find(|source| source.name == name);
+        found.cloned().expect(name)
+    };
+    let guess = find(&status.sources, "wake-graph");
+    assert_eq!(guess.state, State::Unavailable);
+    assert!(guess.detail.contains("mountinfo"), "{guess:?}");
+    assert_eq!(find(&status.window.sources, "evdev").state, State::Idle);
+    daemon.stop();
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `/proc/net/unix`: local sockets that have a name and somebody who listens.
+
+use crate::error::Result;
+use crate::proc::Proc;
+
+/// A socket at which somebody listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listening {
+    /// Its number, by which descriptors name it (`socket:[4242]`).
+    pub inode: u64,
+    /// Its path; one that is no file begins with `@`. Whoever made it chose it.
+    pub name: String,
+}
+
+/// `__SO_ACCEPTCON` of `include/linux/net.h`, in the column `Flags`.
+const LISTENS: u32 = 1 << 16;
+
+/// Parses the file.
+///
+/// ```text
+/// Num       RefCount Protocol Flags    Type St Inode Path
+/// 0000000000000000: 00000002 00000000 00010000 0001 01 16033 /run/user/1000/wayland-0
+/// ```
+pub fn parse(text: &str) -> Vec<Listening> {
+    let line = |line: &str| {
+        let mut rest = line;
+        // The name comes last and may hold blanks, the number before it is aligned to the right.
+        let mut word = || {
+            let (word, after) = rest.trim_start_matches(' ').split_once(' ')?;
+            rest = after;
+            Some(word)
+        };
+        let words = [
+            word()?,
+            word()?,
+            word()?,
+            word()?,
+            word()?,
+            word()?,
+            word()?,
+        ];
+        let flags = u32::from_str_radix(words[3], 16).ok()?;
+        let inode = words[6].parse().ok()?;
+        (flags & LISTENS != 0 && !rest.is_empty()).then(|| Listening {
+            inode,
+            name: rest.to_owned(),
+        })
+    };
+    text.lines().filter_map(line).collect()
+}
+
+impl Proc {
+    /// Sockets at which somebody listens in the machine's own network, wherever the caller is.
+    pub fn listening_sockets(&self) -> Result<Vec<Listening>> {
+        Ok(parse(&self.dir().read_text("1/net/unix")?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TEXT: &str = "\
+Num       RefCount Protocol Flags    Type St Inode Path
+0000000000000000: 00000003 00000000 00000000 0001 03  1056
+0000000000000000: 00000002 00000000 00010000 0001 01   900 /run/user/1000/wayland-0
+0000000000000000: 00000002 00000000 00010000 0001 01 16034 @/tmp/.X11-unix/X0
+0000000000000000: 00000002 00000000 00010000 0001 01 16035 /tmp/a b  c
+0000000000000000: 00000003 00000000 00000000 0001 03 16036 /run/user/1000/wayland-0
+";
+
+    #[test]
+    fn those_who_listen_are_found_by_name() {
+        let found = parse(TEXT);
+        let found: Vec<(u64, &str)> = found
+            .iter()
+            .map(|socket| (socket.inode, socket.name.as_str()))
+            .collect();
+        let expected = [
+            (900, "/run/user/1000/wayland-0"),
+            (16034, "@/tmp/.X11-unix/X0"),
+            (16035, "/tmp/a b  c"),
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_socket_of_our_own_is_found() {
+        use std::os::fd::AsRawFd;
+        use std::os::unix::net::UnixListener;
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let own = format!("/proc/self/fd/{}", listener.as_raw_fd());
+        let target = std::fs::read_link(own).unwrap();
+        // The test may run beside, not in, the network of process 1.
+        let text = std::fs::read_to_string("/proc/self/net/unix").unwrap();
+        let found = parse(&text);
+        let found = found
+            .iter()
+            .find(|socket| socket.name == path.to_str().unwrap());
+        let inode = found.unwrap().inode;
+        assert_eq!(target.to_str().unwrap(), format!("socket:[{inode}]"));
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in any::<String>()) {
+            parse(&text);
+        }
+    }
+}
