@@ -11,8 +11,8 @@ use crate::{
     android, boost, boost_rules, cache_model, cgroup, chaos, class_rules, cold_start,
     daemon_killed, focus_move, gallery, gallery_real, kill_latency, leak, machine, overhead,
     package, premap, premap_rules, prezero, prezero_engines, prezero_rules, process,
-    readahead_rules, reading, rotation, self_hog, soak, startup, storm, swap_soak, window_cost,
-    window_oracle, window_sources, windows,
+    readahead_rules, reading, rotation, self_hog, soak, startup, storm, swap_soak, wakes,
+    window_cost, window_oracle, window_sources, windows,
 };
 
 /// What every scenario gets.
@@ -91,6 +91,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::RotationReal(work) => rotation::run_real(stage, &work),
         Work::WindowRules => windows::rules(stage),
         Work::WindowSources => window_sources::run(stage),
+        Work::Wakes => wakes::run(stage),
         Work::WindowOracle(work) => window_oracle::run(stage, &work),
         Work::WindowCost => window_cost::run(stage),
     }

@@ -192,14 +192,15 @@ fn session_logs() -> String {
         .join("\n")
 }
 
-fn log_path(program: &str) -> String {
+pub(crate) fn log_path(program: &str) -> String {
     format!("/run/{program}.log")
 }
 
 /// A program of the root file system, in it.
 pub(crate) fn start(cgroup: Option<&Cgroup>, program: &str, arguments: &[&str]) -> Result<Process> {
     let root = std::ffi::CString::new(ROOTFS)?;
-    let log = File::create(log_path(program))?;
+    let name = Path::new(program).file_name().unwrap_or(program.as_ref());
+    let log = File::create(log_path(&name.to_string_lossy()))?;
     let mut command = Command::new(program);
     command
         .args(arguments)

@@ -87,11 +87,19 @@ impl Keyboard {
 
     /// Presses and releases a key.
     pub fn tap(&mut self, key: u16) -> Result<()> {
-        for value in [1, 0] {
-            self.write(EV_KEY, key, value)?;
-            self.write(EV_SYN, 0, 0)?;
-        }
-        Ok(())
+        self.hold(key, Duration::ZERO)
+    }
+
+    /// Presses a key, and releases it after a while.
+    pub fn hold(&mut self, key: u16, time: Duration) -> Result<()> {
+        self.set(key, 1)?;
+        sleep(time);
+        self.set(key, 0)
+    }
+
+    fn set(&mut self, key: u16, value: i32) -> Result<()> {
+        self.write(EV_KEY, key, value)?;
+        self.write(EV_SYN, 0, 0)
     }
 
     fn write(&mut self, kind: u16, code: u16, value: i32) -> Result<()> {

@@ -71,6 +71,7 @@ pub mod swap_soak;
 pub mod sway;
 pub mod systemd;
 pub mod viewer;
+pub mod wakes;
 pub mod window_cost;
 pub mod window_oracle;
 pub mod window_sources;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! An X client that answers each key by presenting a pixmap of which nothing has changed: a frame that
-//! only the Present extension knows of, as games and players show theirs. Nothing is damaged by it.
+//! only the Present extension knows of, as games and players show theirs. Nothing is damaged by it. Or one
+//! that presents the next frame as soon as the last one was shown, as a film does.
 
 use anyhow::{bail, Context, Result};
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,9 @@ const SIZE: u16 = 200;
 pub struct Spec {
     /// The X server.
     pub display: String,
+    /// Whether it goes on by itself once it has begun.
+    #[serde(default)]
+    pub animates: bool,
 }
 
 /// What it says: at first which window it has, and then how many frames the server has shown.
@@ -68,9 +72,18 @@ pub fn run(spec: &Spec) -> Result<()> {
     while !matches!(conn.wait_for_event()?, Event::MapNotify(_)) {}
     let mut said = Said { window, shown: 0 };
     println!("{}", serde_json::to_string(&said)?);
+    if spec.animates {
+        present(&conn, window, said.shown, root.root_depth)?;
+    }
     loop {
         match conn.wait_for_event()? {
-            Event::KeyPress(_) => present(&conn, window, said.shown, root.root_depth)?,
+            Event::PresentCompleteNotify(_) if spec.animates => {
+                said.shown += 1;
+                present(&conn, window, said.shown, root.root_depth)?;
+            }
+            Event::KeyPress(_) if !spec.animates => {
+                present(&conn, window, said.shown, root.root_depth)?;
+            }
             Event::PresentCompleteNotify(_) => {
                 said.shown += 1;
                 println!("{}", serde_json::to_string(&said)?);

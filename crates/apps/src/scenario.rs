@@ -61,6 +61,11 @@ pub enum Work {
     WindowRules,
     /// The same without anybody who tells: input devices and the display's frames.
     WindowSources,
+    /// Who is in front, guessed by the wake graph, beside who has the focus in an X server with a keyboard
+    /// and no session agent. Values: `moves` of the focus and what the daemon said after each:
+    /// `right`, `wrong` (`wrong_idle`, `wrong_animation`, `wrong_manager` of them), `none`; `quiet_wakeups` of its main
+    /// thread in 5 s in which nothing was pressed while somebody drew.
+    Wakes,
     /// The daemon's response times beside those that somebody else sees.
     WindowOracle(WindowOracle),
     /// What a response window costs. Values: `daemon_us_per_window`, the daemon's processor time for

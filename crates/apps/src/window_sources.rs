@@ -168,11 +168,12 @@ pub fn run(stage: Stage) -> Result<()> {
     let again = seen.tally("opened") == 1 && seen.answers() == 1;
     check("and listens itself", again, &seen)?;
     limelight(&["focus", "--none"])?;
-    let away = wait(|| Ok(!is_open(daemon.pid(), &node)?))?;
+    let away = wait(|| Ok(!Path::new(INSTANCE).exists()))?;
+    let listens = is_open(daemon.pid(), &node)?;
     reporter.check(
-        "without a topmost app no input device is open",
-        away,
-        Seen::now()?.text(),
+        "without a topmost app no frame is traced, and input is listened to, to find out who it is",
+        away && listens,
+        format!("away {away}, listens {listens}"),
     )?;
     focus(desk.pid())?;
     daemon.stop(reporter)?;

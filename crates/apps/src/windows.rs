@@ -279,6 +279,7 @@ fn presented(user: &User, reporter: &Reporter) -> Result<()> {
     let cgroup = Cgroup::create(PRESENTER)?;
     let spec = presenter::Spec {
         display: DISPLAY.to_owned(),
+        animates: false,
     };
     let start = Start {
         cgroup: Some(&cgroup),

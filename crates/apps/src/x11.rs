@@ -22,6 +22,8 @@ use x11rb::protocol::Event;
 use x11rb::rust_connection::RustConnection;
 use x11rb::wrapper::ConnectionExt as _;
 
+use crate::machine::wait;
+
 /// How long a window must stay unchanged until its answer counts as complete.
 pub const QUIET: Duration = Duration::from_millis(150);
 /// How long an answer may take.
@@ -163,6 +165,38 @@ impl User {
     /// Activates a window as a task bar would.
     pub fn activate(&self, window: Window) -> Result<()> {
         self.ask_window_manager(ACTIVE, window, [PAGER, 0, 0, 0, 0])
+    }
+
+    /// Activates a window as a task bar would, and waits until it is active.
+    pub fn activate_and_wait(&self, window: Window) -> Result<()> {
+        self.activate(window)?;
+        let active = || Ok(self.windows(ACTIVE)?.first() == Some(&window));
+        match wait(active)? {
+            true => Ok(()),
+            false => bail!("window {window:#x} does not become active"),
+        }
+    }
+
+    /// Waits for a window of the window manager's that is none of these.
+    pub fn another_window(&self, known: &[Window]) -> Result<Window> {
+        let mut found = None;
+        wait(|| {
+            self.wake_window_manager()?;
+            let windows = self.windows(b"_NET_CLIENT_LIST")?;
+            found = windows.into_iter().find(|window| !known.contains(window));
+            Ok(found.is_some())
+        })?;
+        found.with_context(|| format!("no window but {known:x?}"))
+    }
+
+    /// Windows that a property of the root window names.
+    fn windows(&self, name: &[u8]) -> Result<Vec<Window>> {
+        let property = self.connection.intern_atom(false, name)?.reply()?.atom;
+        let value = self
+            .connection
+            .get_property(false, self.root, property, AtomEnum::WINDOW, 0, 64)?
+            .reply()?;
+        Ok(value.value32().into_iter().flatten().collect())
     }
 
     /// Sends the window manager a request in EWMH's terms.
