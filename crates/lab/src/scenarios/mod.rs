@@ -29,6 +29,7 @@ mod startup;
 mod storm;
 mod swap_soak;
 mod terms;
+mod wake_graph;
 mod windows;
 
 use crate::scenario::Scenario;
@@ -70,6 +71,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &premap::PremapTime,
         &windows::Oracle,
         &windows::Cost,
+        &wake_graph::WakeGraph,
         &prezero::Exact,
         &prezero::BACKGROUND,
         &prezero::CACHE,

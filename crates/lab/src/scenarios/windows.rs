@@ -28,17 +28,6 @@ const LOOPS: &str = "4-add-loops";
 const KMS: &str = "kms";
 const KMS_LOOPS: &str = "kms-4-add-loops";
 const TASK: &str = "windows";
-/// Variants of the promises: with a session that tells or nobody at all, and with guesses.
-const RULES: &str = "rules";
-const WAKES: &str = "wakes";
-/// An X server that has its keys from a keyboard, without a display, a window manager and an app.
-const WITH_A_KEYBOARD: [&str; 5] = [
-    "xserver-xorg-core",
-    "xserver-xorg-input-evdev",
-    "xserver-xorg-video-dummy",
-    "openbox",
-    "xterm",
-];
 /// Keys whose answers are compared.
 const KEYS: u32 = 40;
 /// How far the daemon's figure may be from the oracle's: a part of it, and microseconds that two clients
@@ -72,31 +61,22 @@ impl Scenario for Rules {
     }
 
     fn variants(&self) -> Vec<Variant> {
-        Variant::product(&[Lru::Mglru], &[SwapKind::None], &[RULES, WAKES])
+        vec![Variant::new(Lru::Mglru, SwapKind::None, "rules")]
     }
 
     fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
         vec![LIMELIGHT]
     }
 
-    fn machine(&self, variant: &Variant) -> MachineSize {
-        match variant.load.as_str() {
-            WAKES => MachineSize {
-                rootfs_packages: WITH_A_KEYBOARD.map(String::from).to_vec(),
-                ..machine()
-            },
-            _ => machine(),
-        }
+    fn machine(&self, _variant: &Variant) -> MachineSize {
+        machine()
     }
 
-    fn tasks(&self, variant: &Variant, _arm: ArmOn) -> Vec<Task> {
-        match variant.load.as_str() {
-            WAKES => vec![Task::new("wakes", Work::Wakes)],
-            _ => vec![
-                Task::new("x11", Work::WindowRules),
-                Task::new("evdev", Work::WindowSources),
-            ],
-        }
+    fn tasks(&self, _variant: &Variant, _arm: ArmOn) -> Vec<Task> {
+        vec![
+            Task::new("x11", Work::WindowRules),
+            Task::new("evdev", Work::WindowSources),
+        ]
     }
 
     fn time_limit(&self, _variant: &Variant) -> Duration {
@@ -106,15 +86,6 @@ impl Scenario for Rules {
     /// The guest's checks say everything.
     fn must_hold(&self, _aggregates: &Aggregates) -> Vec<Verdict> {
         Vec::new()
-    }
-
-    fn metrics(&self) -> Vec<Metric> {
-        let metric = |name, label| Metric::new(name, label, Better::Neutral);
-        vec![
-            metric("right", "guesses that were right"),
-            metric("wrong", "wrong ones"),
-            metric("none", "no guess"),
-        ]
     }
 }
 
