@@ -111,6 +111,7 @@ fn bare_machine(paths: &Paths, runner: &mut Runner, dir: &Path, mode: Mode) -> R
         zero_disks: Vec::new(),
         mode,
         accelerator,
+        in_turn: false,
         parameters: vec!["ignore_loglevel".into()],
         fast_strings: false,
         plugin: None,

@@ -57,6 +57,8 @@ pub struct Machine {
     pub mode: Mode,
     /// Ignored in exact mode, which is TCG.
     pub accelerator: Accelerator,
+    /// TCG executes the processors in turn, in one thread: nobody then translates code while another writes it.
+    pub in_turn: bool,
     /// Words added to the kernel's command line.
     pub parameters: Vec<String>,
     /// The processor has ERMS and FSRM.
@@ -174,7 +176,13 @@ impl Machine {
                 qemu.args(["-rtc", "base=2024-01-01,clock=vm"]);
                 qemu.args(["-seed", &self.seed.to_string()])
             }
-            (Mode::Fast, Accelerator::Tcg) => qemu.args(["-accel", "tcg,thread=multi"]),
+            (Mode::Fast, Accelerator::Tcg) => qemu.args([
+                "-accel",
+                match self.in_turn {
+                    true => "tcg,thread=single",
+                    false => "tcg,thread=multi",
+                },
+            ]),
             (Mode::Fast, Accelerator::Kvm) => qemu.args(["-accel", "kvm"]),
         };
         qemu.args(["-cpu", self.cpu(), "-smp", &self.cpus().to_string()]);
@@ -290,6 +298,7 @@ mod tests {
             zero_disks: Vec::new(),
             mode,
             accelerator,
+            in_turn: false,
             parameters: vec!["x=1".into()],
             fast_strings: false,
             plugin: None,
@@ -325,6 +334,13 @@ mod tests {
         assert!(
             tcg.contains("-accel tcg,thread=multi") && tcg.contains("-smp 2"),
             "{tcg}"
+        );
+        let mut in_turn = machine(Mode::Fast, Accelerator::Tcg);
+        in_turn.in_turn = true;
+        let in_turn = line(&in_turn);
+        assert!(
+            in_turn.contains("-accel tcg,thread=single") && in_turn.contains("-smp 2"),
+            "{in_turn}"
         );
         let kvm = line(&machine(Mode::Fast, Accelerator::Kvm));
         assert!(kvm.contains("-accel kvm -cpu host"), "{kvm}");

@@ -107,6 +107,7 @@ fn boots(paths: &Paths, kernel: &Bootable) -> Result<()> {
         zero_disks: Vec::new(),
         mode: Mode::Fast,
         accelerator: Accelerator::Kvm,
+        in_turn: false,
         parameters: Vec::new(),
         fast_strings: false,
         plugin: None,
