@@ -21,8 +21,11 @@ use crate::store::Extent;
 const SCALE: &str = "/proc/sys/vm/watermark_scale_factor";
 /// The high watermark is at a fifth of memory then.
 const FAR: &str = "1000";
-/// Percent of that which is free: more than `kswapd` wakes up for.
-const FREE_PERCENT: u64 = 80;
+/// Percent of that which is free: more than `kswapd` wakes up for, and so little that what other processes
+/// give back meanwhile does not make it enough.
+const FREE_PERCENT: u64 = 65;
+/// How far `kswapd` goes beyond the watermarks after an allocation has mixed kinds of pages: it would run.
+const BOOST: &str = "/proc/sys/vm/watermark_boost_factor";
 const NEIGHBOURS: &str = "/sys/kernel/mm/limelight/readahead/neighbours_factor";
 
 /// Runs both checks with a file of nobody else's; there is nothing to check on another kernel.
@@ -41,25 +44,34 @@ fn low_memory(file: &Extent, reporter: &Reporter) -> Result<()> {
         read(file, stream, true)?;
         Ok(vmstat("limelight_readahead_boosted")? - before)
     };
-    let usual = fs::read_to_string(SCALE).with_context(|| format!("cannot read {SCALE}"))?;
-    let scale = |text: &str| {
-        fs::write(SCALE, text).with_context(|| format!("cannot write {text} to {SCALE}"))
-    };
-
     let plenty = larger()?;
     drop_caches()?;
-    scale(FAR)?;
-    let free = high_watermark()? / 100 * FREE_PERCENT;
-    let filled = ballast((free >> 20) as u32)?;
+    let usual = [set(BOOST, "0")?, set(SCALE, FAR)?];
+    let high = high_watermark()?;
+    let filled = ballast((high / 100 * FREE_PERCENT >> 20) as u32)?;
+    let before_kib = memory_kib("MemFree")?;
     let short = larger()?;
     let left_kib = memory_kib("MemFree")?;
     drop(filled);
-    scale(usual.trim())?;
+    for (path, value) in [BOOST, SCALE].into_iter().zip(&usual) {
+        set(path, value.trim())?;
+    }
     reporter.check(
         "below the high watermark the topmost app's read-ahead is everybody's",
         plenty > 0 && short == 0,
-        format!("{short} larger requests with {left_kib} KiB free, {plenty} with plenty"),
+        format!(
+            "{short} larger requests with {before_kib} KiB free at first, {left_kib} KiB in the end \
+             and a watermark of {} KiB; {plenty} with plenty",
+            high >> 10
+        ),
     )
+}
+
+/// Sets a file to `value` and says what was in it.
+fn set(path: &str, value: &str) -> Result<String> {
+    let before = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+    fs::write(path, value).with_context(|| format!("cannot write {value} to {path}"))?;
+    Ok(before)
 }
 
 fn waste(file: &Extent, clusters: u32, reporter: &Reporter) -> Result<()> {
