@@ -61,17 +61,18 @@ impl Scopes {
         if self.is_broken {
             return false;
         }
-        let Ok((stat, members)) = look(pid) else {
+        let Ok((proc, stat, cgroup)) = look(pid) else {
             return false;
         };
         let process = ProcessId {
             pid,
             starttime: stat.start_ticks,
         };
-        if self.settled == Some(process) {
+        if self.settled == Some(process) || is_own(pid, &cgroup) {
             return false;
         }
         self.settled = Some(process);
+        let members = everybody(&proc);
         let Some(plan) = plan(pid, &stat.comm, std::process::id() as i32, &members) else {
             return false;
         };
@@ -132,10 +133,25 @@ impl Scopes {
     }
 }
 
-/// The process, and all that are in its cgroup or below it.
-fn look(pid: i32) -> limelight_sys::Result<(Stat, Vec<Member>)> {
+/// The process, and its cgroup.
+fn look(pid: i32) -> limelight_sys::Result<(Proc, Stat, String)> {
     let proc = Proc::open("/proc")?;
-    let stat = proc.process(pid)?.stat()?;
+    let process = proc.process(pid)?;
+    let (stat, cgroup) = (process.stat()?, process.cgroup()?);
+    Ok((proc, stat, cgroup.unwrap_or_default()))
+}
+
+/// Whether the name of its cgroup alone says that the app has it for itself: nobody else has to be
+/// looked at then, and the daemon hears of the focus sooner.
+fn is_own(pid: i32, cgroup: &str) -> bool {
+    let name = cgroup.rsplit('/').next().unwrap_or_default();
+    match leader(name) {
+        Some(leader) => leader == pid,
+        None => unit::is_app(name),
+    }
+}
+
+fn everybody(proc: &Proc) -> Vec<Member> {
     let member = |pid: i32| {
         let process = proc.process(pid).ok()?;
         let stat = process.stat().ok()?;
@@ -146,8 +162,8 @@ fn look(pid: i32) -> limelight_sys::Result<(Stat, Vec<Member>)> {
             cgroup: process.cgroup().ok()??,
         })
     };
-    let members = proc.pids()?.into_iter().filter_map(member).collect();
-    Ok((stat, members))
+    let pids = proc.pids().unwrap_or_default();
+    pids.into_iter().filter_map(member).collect()
 }
 
 /// Whether an app is to be moved, with what, and where to.
@@ -175,6 +191,9 @@ fn plan(pid: i32, comm: &str, own: i32, all: &[Member]) -> Option<Plan> {
     if of(own).is_some_and(|agent| is_below(agent, pid)) {
         return None;
     }
+    if is_own(pid, &app.cgroup) {
+        return None;
+    }
     let name = app.cgroup.rsplit('/').next()?;
     let beside = all.iter().filter(|other| other.cgroup == app.cgroup);
     let mut beside = beside.filter(|other| !is_below(other, pid));
@@ -182,7 +201,6 @@ fn plan(pid: i32, comm: &str, own: i32, all: &[Member]) -> Option<Plan> {
         // One of ours: a window of the same session is the same app's, one that was started from
         // its terminal is another one.
         Some(leader) => beside.any(|other| other.pid == leader && other.session != app.session),
-        None if unit::is_app(name) => false,
         None => beside.next().is_some(),
     };
     if !shares {
