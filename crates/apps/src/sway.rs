@@ -13,7 +13,7 @@ use anyhow::{bail, Context, Result};
 use serde_json::Value;
 
 use crate::handover::USER;
-use crate::process::run;
+use crate::process::{named, run};
 use crate::systemd::systemctl;
 
 /// The service in which PAM opens the session.
@@ -110,6 +110,24 @@ impl Sway {
     /// Gives a window the focus.
     pub fn focus(&mut self, window: &Window) -> Result<()> {
         self.command(&format!("[con_id={}] focus", window.id))
+    }
+
+    /// Stops the clock in sway's bar, for which Debian's configuration starts two programs a second.
+    pub fn stop_clock(&self) -> Result<()> {
+        let bar = named("swaybar")?.context("sway has no bar")?;
+        let path = format!("/proc/{bar}/task/{bar}/children");
+        let children = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        for child in children.split_ascii_whitespace() {
+            let pid = child
+                .parse()
+                .with_context(|| format!("{path} holds {child:?}"))?;
+            // SAFETY: no memory is involved; the bar waits for its children, so that the pid is theirs.
+            if unsafe { libc::kill(pid, libc::SIGSTOP) } != 0 {
+                return Err(std::io::Error::last_os_error())
+                    .with_context(|| format!("cannot stop the bar's clock (pid {pid})"));
+            }
+        }
+        Ok(())
     }
 
     /// Ends the session.

@@ -68,6 +68,7 @@ pub fn run(mut stage: Stage, work: &Package) -> Result<()> {
     person.check_agent(&stage.reporter, "installed")?;
     check_focus(&mut stage.reporter, &mut person, &apps)?;
     check_doctor(&stage.reporter)?;
+    person.rest()?;
     check_size(&mut stage.reporter, daemon)?;
 
     stage.reporter.progress("upgrading")?;

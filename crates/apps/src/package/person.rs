@@ -89,6 +89,14 @@ impl Person {
         }
     }
 
+    /// Nothing happens any more that is not Limelight's.
+    pub(super) fn rest(&self) -> Result<()> {
+        match self {
+            Person::Desktop(sway) => sway.stop_clock(),
+            Person::Root(_) => Ok(()),
+        }
+    }
+
     pub(super) fn check_agent(&self, reporter: &Reporter, when: &str) -> Result<()> {
         let (_, enabled) = run_program("/bin/systemctl", &["--global", "is-enabled", AGENT])?;
         reporter.check(
