@@ -45,6 +45,10 @@ const CROWDED_BACK: u64 = 10;
 const CROWDED_LEFT: u64 = 200;
 const CROWDED_OVER: Duration = Duration::from_secs(20);
 
+/// After so long with plenty of memory nothing waits for it any more: frozen apps run again, and the mean
+/// over [`CROWDED_OVER`] has forgotten most of what was read back.
+const OVER: Duration = Duration::from_secs(30);
+
 /// A level ends when what is left is this much above its threshold, in quarters.
 const LEAVE_QUARTERS: u64 = 5;
 
@@ -244,6 +248,12 @@ impl Shortage {
     /// Whether it may become short soon enough that the gauge must be read often.
     pub fn is_near(&self) -> bool {
         self.level != Level::Plenty || self.gauge().available < self.thresholds.swap * 2
+    }
+
+    /// Whether nothing is left of the last shortage that passes with time alone.
+    pub fn is_over(&self, at: Duration) -> bool {
+        let calm = at.saturating_sub(self.since) >= OVER;
+        self.level == Level::Plenty && calm && !self.is_crowded()
     }
 
     /// Takes a gauge in. Returns the level.

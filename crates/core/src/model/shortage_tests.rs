@@ -144,6 +144,22 @@ fn a_machine_whose_apps_do_not_fit_is_crowded_and_one_return_is_not() {
 }
 
 #[test]
+fn a_shortage_is_over_when_nothing_of_it_passes_with_time_any_more() {
+    let mut shortage = Shortage::new(thresholds());
+    shortage.observe(gauge(1000, 20 * MIB, 100 * MIB));
+    assert!(!shortage.is_over(MS(100_000)), "it is short");
+    shortage.observe(gauge(2000, 60 * MIB, 100 * MIB));
+    assert!(!shortage.is_over(MS(31_999)));
+    assert!(shortage.is_over(MS(32_000)));
+    for second in 3..60 {
+        let mut now = gauge(second * 1000, 60 * MIB, 100 * MIB);
+        now.swapped_in = second * 1000;
+        shortage.observe(now);
+    }
+    assert!(!shortage.is_over(MS(60_000)), "memory goes to and fro");
+}
+
+#[test]
 fn one_spike_kills_once() {
     let mut shortage = Shortage::new(thresholds());
     shortage.observe(gauge(0, 5 * MIB, 0));

@@ -211,7 +211,8 @@ impl Watch {
             self.look_for_deaths();
         }
         // The level may have to be left, and nobody need work for that.
-        let near = until_work(SELDOM);
+        let over = self.shared.state().shortage.is_over(at);
+        let near = until_work(if over { HARDLY } else { SELDOM });
         if level < Level::Low {
             self.before = at;
             return near;
