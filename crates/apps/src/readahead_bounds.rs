@@ -48,7 +48,7 @@ fn low_memory(file: &Extent, reporter: &Reporter) -> Result<()> {
     drop_caches()?;
     let usual = [set(BOOST, "0")?, set(SCALE, FAR)?];
     let high = high_watermark()?;
-    let filled = ballast((high / 100 * FREE_PERCENT >> 20) as u32)?;
+    let filled = ballast(((high / 100 * FREE_PERCENT) >> 20) as u32)?;
     let before_kib = memory_kib("MemFree")?;
     let short = larger()?;
     let left_kib = memory_kib("MemFree")?;
