@@ -24,7 +24,15 @@ const FILE_NAME: &str = "lock";
 /// Held while the daemon lives; the kernel drops it with the process.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for Lock {
+    /// It belongs to the open file: a process that was started a moment ago and has not executed its program yet
+    /// has a copy of the descriptor, and would keep it.
+    fn drop(&mut self) {
+        let _ = flock(&self.file, FlockOperation::NonBlockingUnlock);
+    }
 }
 
 /// Makes the runtime directory if it is not there, and takes the lock.
@@ -73,7 +81,7 @@ pub fn take(runtime: &Path) -> Result<Lock, Failure> {
         writeln!(file, "{}", std::process::id())
     };
     write().map_err(unusable)?;
-    Ok(Lock { _file: file })
+    Ok(Lock { file })
 }
 
 fn lock(file: &File) -> Result<(), Errno> {
@@ -102,6 +110,18 @@ mod tests {
         }
         drop(first);
         take(&runtime).unwrap();
+    }
+
+    #[test]
+    fn a_child_that_is_just_being_started_does_not_keep_it() {
+        let temp = tempfile::tempdir().unwrap();
+        let runtime = temp.path().join("limelight");
+        let lock = take(&runtime).unwrap();
+        // As the child has it.
+        let copy = lock.file.try_clone().unwrap();
+        drop(lock);
+        take(&runtime).unwrap();
+        drop(copy);
     }
 
     #[test]
