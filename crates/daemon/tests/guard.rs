@@ -64,6 +64,8 @@ static ALLOCATOR: Counting = Counting;
 
 const MIB: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Between the memory of one and the death of the next, where nothing is left.
+const BREATH: Duration = Duration::from_millis(40);
 
 /// A machine of 256 MiB.
 struct Machine {
@@ -197,17 +199,22 @@ fn thresholds() -> Thresholds {
     }
 }
 
-/// Waits for the next kill, by looking only: nothing here may wake the thread.
+/// Waits for the next kill, by looking only: nothing here may wake the thread. On a busy machine there
+/// may be more of them by then.
+fn next_reports(guard: &Guard) -> Vec<Report> {
+    let mut reports = Vec::new();
+    wait_for("nobody was killed", || {
+        reports = guard.reports();
+        !reports.is_empty()
+    });
+    reports
+}
+
+/// The same, where there is only one who may be killed.
 fn next_report(guard: &Guard) -> Report {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let reports = guard.reports();
-        if let Some(report) = reports.first() {
-            assert_eq!(reports.len(), 1, "one spike kills one app");
-            return *report;
-        }
-        assert!(Instant::now() < deadline, "nobody was killed");
-        std::thread::sleep(Duration::from_millis(2));
+    match next_reports(guard)[..] {
+        [report] => report,
+        ref more => panic!("{more:?}"),
     }
 }
 
@@ -247,24 +254,33 @@ fn processes_without_a_group() {
 
     COUNTS.store(true, Ordering::SeqCst);
     machine.has(4);
-    let first = next_report(&guard);
+    let mut reports = next_reports(&guard);
     // Its memory has come: enough for now.
     machine.has(100);
     wait_for("plenty again", || guard.shortage().level() == Level::Plenty);
     COUNTS.store(false, Ordering::SeqCst);
     assert_eq!(COUNTED.load(Ordering::SeqCst), 0, "the guard took memory");
 
+    // Where this thread was not given a processor in time, memory has come too late for the next one.
+    reports.extend(guard.reports());
+    assert_eq!(all[1].is_alive(), reports.len() == 1, "{reports:?}");
+    assert!(!all[0].is_alive() && all[2].is_alive());
+    machine.has(4);
+    if reports.len() == 1 {
+        reports.extend(next_reports(&guard));
+    }
+    let [first, second] = reports[..] else {
+        panic!("{reports:?}");
+    };
     assert_eq!(first.candidate.app, apps[0].key);
     assert!(first.freed.is_some() && !first.how.by_group);
     assert_eq!((first.how.processes, first.held), (1, 100 * 4096));
     assert!(first.before <= first.crossed && first.crossed <= first.killed);
     assert!(first.killed <= first.freed.unwrap());
     assert_eq!(first.gauge.available, 4 * MIB);
-    assert!(!all[0].is_alive() && all[1].is_alive() && all[2].is_alive());
-
-    machine.has(4);
-    let second = next_report(&guard);
     assert_eq!(second.candidate.app, apps[1].key);
+    let apart = second.crossed.saturating_sub(first.freed.unwrap());
+    assert!(apart >= BREATH, "one spike kills one app: {apart:?}");
     assert!(!all[1].is_alive());
     // Nobody is left who may be killed, however short memory is.
     std::thread::sleep(Duration::from_millis(100));
@@ -287,15 +303,16 @@ fn the_dead_are_waited_for() {
     guard.arm(&machine.doors, victims);
     machine.has(20);
     wait_for("short", || guard.shortage().level() == Level::Swap);
+    // The guard may see it before this thread goes on.
+    let still_alive = limelight_daemon::doors::now();
     all[0].child.kill().unwrap();
     all[0].child.wait().unwrap();
-    let died = limelight_daemon::doors::now();
     machine.has(4);
     let report = next_report(&guard);
     assert_eq!(report.candidate.app, apps[1].key);
-    let settled = report.crossed.saturating_sub(died);
+    let settled = report.crossed.saturating_sub(still_alive);
     // There is no swap: nobody waits longer than it takes to look again.
-    assert!(settled >= Duration::from_millis(40), "{settled:?}");
+    assert!(settled >= BREATH, "{settled:?}");
     assert!(!all[1].is_alive());
     // Who holds the daemon itself is never armed.
     let own = ProcessId {
