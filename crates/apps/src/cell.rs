@@ -10,7 +10,7 @@ use crate::scenario::Work;
 use crate::{
     android, boost, boost_rules, cache_model, cgroup, chaos, class_rules, cold_start,
     daemon_killed, focus_move, gallery, gallery_real, kill_latency, leak, machine, overhead,
-    package, premap, premap_rules, prezero, prezero_engines, prezero_rules, process,
+    own_tree, package, premap, premap_rules, prezero, prezero_engines, prezero_rules, process,
     readahead_rules, reading, rotation, self_hog, soak, startup, storm, swap_soak, wakes,
     window_cost, window_oracle, window_sources, windows,
 };
@@ -72,6 +72,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::BoostRules => boost_rules::run(stage),
         Work::AndroidRules => android::run(stage),
         Work::ClassRules => class_rules::run(stage),
+        Work::OwnTree(work) => own_tree::run(stage, &work),
         Work::ReadaheadRules => readahead_rules::run(stage),
         Work::Reading(work) => reading::run(stage, &work),
         Work::Heap(work) => premap::run(stage, &work),

@@ -13,6 +13,9 @@ use anyhow::{Context, Result};
 /// The mount point of cgroup v2.
 pub const ROOT: &str = "/sys/fs/cgroup";
 
+/// Says which controllers a cgroup hands down, and changes it.
+pub const SUBTREE_CONTROL: &str = "cgroup.subtree_control";
+
 /// Files whose values Limelight may touch, and must put back.
 const TUNABLES: [&str; 10] = [
     "memory.min",
@@ -24,7 +27,7 @@ const TUNABLES: [&str; 10] = [
     "cgroup.freeze",
     "cpu.weight",
     "io.weight",
-    "cgroup.subtree_control",
+    SUBTREE_CONTROL,
 ];
 
 /// A cgroup below [`ROOT`], with its ancestors created and their controllers handed down.
@@ -47,6 +50,14 @@ impl Cgroup {
                 delegate(&directory)?;
             }
         }
+        Ok(Cgroup(directory))
+    }
+
+    /// Creates `name` below [`ROOT`], and hands nothing down to it.
+    pub fn bare(name: &str) -> Result<Self> {
+        let directory = Path::new(ROOT).join(name);
+        fs::create_dir(&directory)
+            .with_context(|| format!("cannot create {}", directory.display()))?;
         Ok(Cgroup(directory))
     }
 
@@ -103,10 +114,7 @@ fn delegate(directory: &Path) -> Result<()> {
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     for controller in ["memory", "cpu", "io"] {
         if available.split_whitespace().any(|name| name == controller) {
-            write(
-                &directory.join("cgroup.subtree_control"),
-                &format!("+{controller}"),
-            )?;
+            write(&directory.join(SUBTREE_CONTROL), &format!("+{controller}"))?;
         }
     }
     Ok(())
@@ -119,6 +127,22 @@ pub fn of(pid: i32) -> Result<PathBuf> {
     let own = text.lines().find_map(|line| line.strip_prefix("0::/"));
     let own = own.with_context(|| format!("{path} holds {text:?}"))?;
     Ok(Path::new(ROOT).join(own))
+}
+
+/// Controllers that the root hands down.
+pub fn handed_down() -> Result<Vec<String>> {
+    let path = Path::new(ROOT).join(SUBTREE_CONTROL);
+    let text =
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(text.split_whitespace().map(str::to_owned).collect())
+}
+
+/// Takes a controller back that the root hands down; no other cgroup may hand it on.
+pub fn take_back(controller: &str) -> Result<()> {
+    write(
+        &Path::new(ROOT).join(SUBTREE_CONTROL),
+        &format!("-{controller}"),
+    )
 }
 
 /// Every tunable of every cgroup, and the cgroup and OOM standing of some processes, by path: what

@@ -188,13 +188,19 @@ impl Daemon {
         &self.before
     }
 
-    /// Ends it with SIGTERM and checks that everything is as it was before it started.
-    pub fn stop(mut self, reporter: &Reporter) -> Result<()> {
+    /// Ends it with SIGTERM; its exit code, and what was there before it.
+    pub fn end(mut self) -> Result<(i32, Before)> {
         self.process.signal(libc::SIGTERM)?;
         let code = self
             .process
             .wait(STOP_LIMIT)
             .with_context(|| format!("limelightd wrote:\n{}", log_tail()))?;
+        Ok((code, self.before))
+    }
+
+    /// Ends it with SIGTERM and checks that everything is as it was before it started.
+    pub fn stop(self, reporter: &Reporter) -> Result<()> {
+        let (code, before) = self.end()?;
         reporter.check(
             "limelightd ends with exit code 0 on SIGTERM",
             code == 0,
@@ -204,8 +210,7 @@ impl Daemon {
                 format!("exit code {code}; it wrote:\n{}", log_tail())
             },
         )?;
-        self.before
-            .check_restored("after limelightd stopped", reporter)?;
+        before.check_restored("after limelightd stopped", reporter)?;
         check_record_gone(reporter)
     }
 

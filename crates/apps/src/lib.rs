@@ -39,6 +39,7 @@ pub mod machine;
 pub mod memory;
 pub mod null_blk;
 pub mod overhead;
+pub mod own_tree;
 pub mod package;
 pub mod pages;
 pub mod photo;

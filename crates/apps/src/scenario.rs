@@ -77,6 +77,8 @@ pub enum Work {
     Prezero(Prezero),
     /// The pool filled by each engine in turn, and by engines that break.
     PrezeroEngines(PrezeroEngines),
+    /// Apps that share a session's cgroup where no systemd runs.
+    OwnTree(OwnTree),
     /// Debian's package: installed, used, upgraded, removed and purged.
     Package(Package),
     /// SWAP's experiment: 24 apps launched in turn.
@@ -105,6 +107,13 @@ pub enum Leaker {
     Unguarded,
     /// The app in front: people are told, and it is nobody's victim.
     Front,
+}
+
+/// Parameters of `own-tree`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OwnTree {
+    /// Whether the root hands its controllers down, as OpenRC has it; otherwise nobody has.
+    pub handed_down: bool,
 }
 
 /// Parameters of `package`.

@@ -50,6 +50,9 @@ impl Machine {
                 in_force.device_prezero.clone_from(pool);
             }
             Action::Boost(step) => match step {
+                boost::Step::HandDown { app, .. } => {
+                    assert!(snapshot.may_hand_down && Some(*app) == front);
+                }
                 boost::Step::Weigh { app, weights } => {
                     assert_eq!(Some(*app), front.or(next));
                     in_force.weighed = Some((*app, weights.clone()));

@@ -39,6 +39,8 @@ pub struct Surroundings {
     schedulers: Schedulers,
     helpers: Vec<Known>,
     autogroups: bool,
+    /// Looked at once, and only where it decides anything: the kernel's list of functions is long.
+    realtime_groups: Option<bool>,
 }
 
 impl Surroundings {
@@ -50,7 +52,11 @@ impl Surroundings {
         }
         self.looked_at = Some(now);
         self.autogroups = schedulers::autogroup(&doors.proc);
+        let realtime_groups = *self
+            .realtime_groups
+            .get_or_insert_with(|| doors.owns_tree() && schedulers::realtime_groups(&doors.proc));
         self.schedulers = Schedulers {
+            realtime_groups,
             sched_ext: schedulers::sched_ext(&doors.sys),
             slices: own_slice_ns() > 0,
             disks: schedulers::disks(&doors.sys, &doors.cgroups)

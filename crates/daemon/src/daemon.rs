@@ -126,6 +126,8 @@ pub struct Daemon {
     pub(crate) decisions: Decisions,
     /// Apps that could not be moved into a cgroup of their own.
     pub(crate) not_adoptable: BTreeSet<AppKey>,
+    /// Apps in cgroups of ours that could not be given the controllers that weights need.
+    pub(crate) not_weighable: BTreeSet<AppKey>,
     /// A program that is being started and expected in front.
     pub(crate) starting: Option<Starting>,
     /// Tells when the app in front has ended.
@@ -247,6 +249,7 @@ impl Daemon {
             pressure: Pressure::default(),
             footprint: None,
             not_adoptable: BTreeSet::new(),
+            not_weighable: BTreeSet::new(),
             starting: None,
             front_end: None,
             last: Snapshot::default(),
@@ -583,6 +586,7 @@ impl Daemon {
                 self.topmost.set_gap(self.config.settings.topmost.gap);
                 self.windows.configure(self.config.settings.window);
                 self.not_adoptable.clear();
+                self.not_weighable.clear();
                 self.surroundings.forget();
                 self.configure_swap();
                 if source {

@@ -119,6 +119,11 @@ impl Doors {
         })
     }
 
+    /// Whether no service manager has the cgroup tree, so that what is made in it is ours alone.
+    pub fn owns_tree(&self) -> bool {
+        !self.roots.systemd.exists()
+    }
+
     /// These processes and whoever descends from them, and perhaps others.
     pub fn tree_below(&self, roots: &[i32]) -> limelight_sys::Result<ProcessTree> {
         let below = self.proc.tree_below(roots);

@@ -198,6 +198,10 @@ impl Daemon {
                     Effect::NotAdopted => {
                         self.not_adoptable.extend(front.as_ref().map(|app| app.key));
                     }
+                    Effect::Weighable => again = true,
+                    Effect::NotWeighable => {
+                        self.not_weighable.extend(front.as_ref().map(|app| app.key));
+                    }
                 }
             }
             self.actuators.report_locks(Context {
@@ -275,6 +279,9 @@ impl Daemon {
         let not_adoptable = topmost
             .as_ref()
             .is_some_and(|topmost| self.not_adoptable.contains(&topmost.app.key));
+        let not_weighable = topmost
+            .as_ref()
+            .is_some_and(|topmost| self.not_weighable.contains(&topmost.app.key));
         let device = self.actuators.device.device().is_some();
         let info = self.actuators.device.info();
         let has = |mechanism| info.is_some_and(|info| info.has(mechanism));
@@ -308,6 +315,7 @@ impl Daemon {
                 .as_ref()
                 .and_then(|topmost| identify::ceiling(&self.doors, &topmost.app)),
             may_adopt: self.may_adopt() && !not_adoptable,
+            may_hand_down: self.doors.owns_tree() && !not_weighable,
             topmost,
             starting,
             boost,
@@ -332,9 +340,7 @@ impl Daemon {
         match self.config.adopt {
             Adopt::Never => false,
             Adopt::Always => true,
-            Adopt::Auto => {
-                self.actuators.device.device().is_none() && !self.doors.roots.systemd.exists()
-            }
+            Adopt::Auto => self.actuators.device.device().is_none() && self.doors.owns_tree(),
         }
     }
 }

@@ -119,7 +119,10 @@ impl WeightKnob {
         }
     }
 
-    /// The largest weight; the smallest is 1, a group that nobody touched has 100.
+    /// The weight of a group that nobody touched.
+    pub const DEFAULT: u32 = 100;
+
+    /// The largest weight; the smallest is 1.
     pub fn max(self) -> u32 {
         match self {
             WeightKnob::Cpu | WeightKnob::Io => 10_000,

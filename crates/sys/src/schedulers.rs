@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Which schedulers rule this machine: they decide which weights and priorities mean anything.
 
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+
+use rustix::fs::OFlags;
+
 use crate::cgroup::{CgroupPath, Hierarchy};
 use crate::dir::Dir;
 use crate::proc::Proc;
@@ -34,6 +39,31 @@ pub fn sched_ext(sys: &Dir) -> Option<String> {
 pub fn autogroup(proc: &Proc) -> bool {
     let text = proc.dir().read_text("sys/kernel/sched_autogroup_enabled");
     text.is_ok_and(|text| text.trim() == "1")
+}
+
+/// Whether the kernel grants realtime by group (`CONFIG_RT_GROUP_SCHED`): it then has the function that
+/// changes a group's share. No file says so on cgroup v2. Since Linux 6.15 it can be switched off at boot
+/// (`rt_group_sched=`), which is not looked at.
+pub fn realtime_groups(proc: &Proc) -> bool {
+    let Ok(symbols) = proc.dir().open_at("kallsyms", OFlags::RDONLY, "read") else {
+        return false;
+    };
+    // There are some hundred thousand; a line at a time, for the memory that it takes.
+    let mut symbols = BufReader::new(File::from(symbols));
+    let mut line = Vec::new();
+    while symbols
+        .read_until(b'\n', &mut line)
+        .is_ok_and(|length| length > 0)
+    {
+        if line
+            .trim_ascii_end()
+            .ends_with(b" sched_group_set_rt_runtime")
+        {
+            return true;
+        }
+        line.clear();
+    }
+    false
 }
 
 /// All real disks, below a sysfs root and with the cost model of the hierarchy's root. Those that
@@ -105,6 +135,20 @@ mod tests {
         write(temp.path(), "kernel/sched_ext/state", "enabled\n");
         write(temp.path(), "kernel/sched_ext/root/ops", "lavd_1.0.5\n");
         assert_eq!(sched_ext(&sys).as_deref(), Some("lavd_1.0.5"));
+    }
+
+    #[test]
+    fn a_kernel_that_grants_realtime_by_group_has_a_function_for_it() {
+        let temp = tempfile::tempdir().unwrap();
+        let proc = Proc::open(temp.path().to_str().unwrap()).unwrap();
+        assert!(!realtime_groups(&proc));
+        let others =
+            "0000000000000000 T schedule\n0000000000000000 T __pfx_sched_group_set_rt_runtime\n";
+        write(temp.path(), "kallsyms", others);
+        assert!(!realtime_groups(&proc));
+        let all = format!("{others}0000000000000000 T sched_group_set_rt_runtime\n");
+        write(temp.path(), "kallsyms", &all);
+        assert!(realtime_groups(&proc));
     }
 
     #[test]

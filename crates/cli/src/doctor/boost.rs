@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Which knobs of `boost` act here: the policy's own judgement on what this machine has.
 
-use std::path::Path;
-
 use limelight_core::control::Status;
 use limelight_core::model::boost::{Disk, Schedulers, View};
 use limelight_core::model::Home;
@@ -15,18 +13,18 @@ use limelight_sys::sched::Cpu;
 use limelight_sys::schedulers;
 
 use super::cgroups::{AppCgroup, NO_APP};
-use super::Findings;
+use super::{Findings, Machine};
 
 /// One line for each knob.
 pub fn examine(
     proc: &Proc,
-    sys: &Path,
+    machine: &Machine,
     app: &AppCgroup,
     daemon: Option<&Status>,
     findings: &mut Findings,
 ) {
     // What is missing here has a line of its own already.
-    let (Ok(hierarchy), Ok(sys)) = (Hierarchy::find(proc), Dir::open(sys)) else {
+    let (Ok(hierarchy), Ok(sys)) = (Hierarchy::find(proc), Dir::open(&machine.sys)) else {
         return;
     };
     let disks: Vec<Disk> = schedulers::disks(&sys, &hierarchy)
@@ -42,6 +40,19 @@ pub fn examine(
         false => WeightKnob::Bfq,
     };
     schedulers_line(&sys, proc, &disks, findings);
+    // Elsewhere a service manager decides which controllers there are.
+    let owns_tree = !machine.root.join("run/systemd/system").exists();
+    let realtime_groups = owns_tree && schedulers::realtime_groups(proc);
+    if realtime_groups {
+        findings.inert(
+            "cpu controller handed down",
+            "the kernel grants realtime by group (CONFIG_RT_GROUP_SCHED): with that controller no \
+             program in a cgroup could become realtime, a sound server for one, so limelightd \
+             leaves it where it is, and threads get nice values",
+            "build the kernel without CONFIG_RT_GROUP_SCHED; or boot Linux 6.15 or later with \
+             rt_group_sched=0, and hand it down: echo +cpu > /sys/fs/cgroup/cgroup.subtree_control",
+        );
+    }
     // While no app is in front, one with a cgroup of its own is meant.
     let nobody = app.as_ref().is_ok_and(|(whose, _)| whose == NO_APP);
     let path = app.as_ref().ok().map(|(_, path)| path);
@@ -57,6 +68,7 @@ pub fn examine(
             sched_ext: schedulers::sched_ext(&sys),
             slices: Cpu::of(0).is_ok_and(|own| own.slice_ns() > 0),
             disks,
+            realtime_groups,
         },
         autogrouped: schedulers::autogroup(proc)
             && !path.is_some_and(|path| hierarchy.groups_for_cpu(path)),

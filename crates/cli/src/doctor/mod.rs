@@ -106,7 +106,7 @@ pub fn examine(machine: &Machine) -> Report {
             memory::reclaim(&machine.sys, &mut findings);
             memory::shared_pages(proc, &mut findings);
             memory::pressure(proc, &mut findings);
-            boost::examine(proc, &machine.sys, &app, status, findings.part("boost"));
+            boost::examine(proc, machine, &app, status, findings.part("boost"));
             swap::areas(proc, &machine.sys, findings.part("swap"));
             swap::steps(proc, &app, &mut findings);
             swap::apps(machine, &mut findings);

@@ -431,3 +431,23 @@ fn each_knob_of_boost_says_whether_it_acts() {
     assert_eq!(fake.finding("boost nice").state, Verdict::Acts);
     assert_eq!(fake.finding("boost autogroup").state, Verdict::Note);
 }
+
+#[test]
+fn a_kernel_that_grants_realtime_by_group_is_named_where_the_tree_is_ours() {
+    let fake = Fake::sound();
+    let named = || {
+        let mut all = fake.examine(7).into_iter();
+        all.find(|finding| finding.check == "cpu controller handed down")
+    };
+    assert!(named().is_none());
+    fake.write(
+        "proc/kallsyms",
+        "0000000000000000 T sched_group_set_rt_runtime\n",
+    );
+    let found = named().unwrap();
+    assert_eq!(found.state, Verdict::Inert);
+    assert!(found.cure.unwrap().contains("rt_group_sched=0"));
+    // systemd has handed it down, or not.
+    fs::create_dir_all(fake.path("run/systemd/system")).unwrap();
+    assert!(named().is_none());
+}

@@ -24,6 +24,9 @@ pub struct Schedulers {
     pub slices: bool,
     /// All real disks.
     pub disks: Vec<Disk>,
+    /// Realtime is granted by group (`CONFIG_RT_GROUP_SCHED`), and cgroup v2 has no file for it: in a cgroup with
+    /// the cpu controller no thread can become a realtime one (kernel, admin-guide/cgroup-v2.rst, "CPU").
+    pub realtime_groups: bool,
 }
 
 /// The threads of one process.

@@ -175,6 +175,9 @@ pub struct Snapshot {
     pub device_members: u32,
     /// An app without a cgroup of its own may be moved into one.
     pub may_adopt: bool,
+    /// No service manager has the cgroup tree, so that for an app that was moved into one of ours the controllers may
+    /// be handed down that its weights need.
+    pub may_hand_down: bool,
     /// The app in front.
     pub topmost: Option<Measured>,
     /// A program that is being started and was in front soon after an earlier start. Never the app

@@ -14,6 +14,13 @@
 //!    at once. It gives no time, only an earlier turn.
 //! 4. `io.weight` and I/O priorities, where some disk's scheduler looks at them.
 //!
+//! # Where the tree is ours
+//!
+//! Without a service manager nobody hands the cpu controller to an app's cgroup, nor did whoever booted the machine
+//! have apps with cgroups of their own in mind. For an app that `protect` has moved into a cgroup of ours the controllers are
+//! handed down from the root, but not cpu where realtime is granted by group: a sound server in another cgroup would
+//! lose it.
+//!
 //! # Those who are about to be in front
 //!
 //! A person who starts an app waits for it before it has a window. A program that was in front soon
@@ -144,6 +151,13 @@ impl Tuning {
 /// One step of `boost`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
+    /// Hand these controllers down to the app's cgroup, which is one of ours.
+    HandDown {
+        /// The app.
+        app: AppKey,
+        /// `cpu`, `io`.
+        controllers: Vec<&'static str>,
+    },
     /// Give these cgroups their weights, and put every other one back.
     Weigh {
         /// The app.
@@ -332,6 +346,27 @@ fn levels(path: &str) -> Vec<&str> {
         .collect()
 }
 
+/// What the app in front lacks in a tree of ours.
+fn hand_down(snapshot: &Snapshot) -> Option<Step> {
+    let topmost = snapshot.topmost.as_ref()?;
+    let ours = topmost.app.own_home().is_some_and(|home| home.adopted);
+    if !ours || !snapshot.may_hand_down {
+        return None;
+    }
+    let view = &snapshot.boost;
+    let mut controllers = Vec::new();
+    if view.without_cpu.is_some() && knobs::may_weigh(view) {
+        controllers.push("cpu");
+    }
+    if view.without_io.is_some() && io_file(view).is_some() {
+        controllers.push("io");
+    }
+    (!controllers.is_empty()).then_some(Step::HandDown {
+        app: topmost.app.key,
+        controllers,
+    })
+}
+
 /// What has to be taken back first.
 pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     let in_force = &snapshot.in_force;
@@ -376,7 +411,7 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
         groups,
     } = target(snapshot, topmost);
     let in_force = &snapshot.in_force;
-    let mut steps = Vec::new();
+    let mut steps: Vec<Step> = hand_down(snapshot).into_iter().collect();
     let weighed =
         matches!(&in_force.weighed, Some((key, known)) if *key == app && *known == weights);
     if !weighed && !weights.is_empty() {

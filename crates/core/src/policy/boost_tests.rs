@@ -112,6 +112,73 @@ fn where_a_weight_is_inert_threads_get_nice_values() {
 }
 
 #[test]
+fn in_a_tree_of_ours_the_app_s_cgroup_gets_the_controllers_that_weights_need() {
+    let bfq = Disk {
+        name: "vda".to_owned(),
+        scheduler: "bfq".to_owned(),
+        cost: false,
+    };
+    let handed = |change: fn(&mut Snapshot)| {
+        let mut snapshot = snapshot(Some(Home {
+            adopted: true,
+            ..home("/limelight.slice/app-1-7.scope", true)
+        }));
+        snapshot.may_hand_down = true;
+        snapshot.boost.without_cpu = Some("/limelight.slice".to_owned());
+        snapshot.boost.without_io = Some("/limelight.slice".to_owned());
+        snapshot.boost.schedulers.disks = vec![bfq.clone()];
+        change(&mut snapshot);
+        grant(&Event::Topmost, &snapshot)
+            .into_iter()
+            .find_map(|step| match step {
+                Step::HandDown { controllers, .. } => Some(controllers),
+                _ => None,
+            })
+    };
+    assert_eq!(handed(|_| ()), Some(vec!["cpu", "io"]));
+    // Where weights would not act, nothing is handed down for them.
+    let idle = |snapshot: &mut Snapshot| snapshot.boost.schedulers.disks.clear();
+    assert_eq!(handed(idle), Some(vec!["cpu"]));
+    let ext = |snapshot: &mut Snapshot| snapshot.boost.schedulers.sched_ext = Some("x".into());
+    assert_eq!(handed(ext), Some(vec!["io"]));
+    // A sound server elsewhere would lose its realtime.
+    let groups = |snapshot: &mut Snapshot| snapshot.boost.schedulers.realtime_groups = true;
+    assert_eq!(handed(groups), Some(vec!["io"]));
+    let done = |snapshot: &mut Snapshot| {
+        snapshot.boost.without_cpu = None;
+        snapshot.boost.without_io = None;
+    };
+    assert_eq!(handed(done), None);
+    // A service manager's tree, one that refused, and an app that was there before.
+    assert_eq!(handed(|snapshot| snapshot.may_hand_down = false), None);
+    let found = |snapshot: &mut Snapshot| {
+        let app = &mut snapshot.topmost.as_mut().unwrap().app;
+        app.home.as_mut().unwrap().adopted = false;
+    };
+    assert_eq!(handed(found), None);
+    assert_eq!(
+        handed(|snapshot| snapshot.settings.boost.enabled = false),
+        None
+    );
+}
+
+#[test]
+fn where_realtime_is_granted_by_group_the_app_is_told_why_it_has_no_weight() {
+    let mut snapshot = snapshot(Some(Home {
+        adopted: true,
+        ..home("/limelight.slice/app-1-7.scope", true)
+    }));
+    snapshot.may_hand_down = true;
+    snapshot.boost.without_cpu = Some("/limelight.slice".to_owned());
+    snapshot.boost.schedulers.realtime_groups = true;
+    let steps = grant(&Event::Topmost, &snapshot);
+    assert_eq!(tuning(&steps).unwrap().0.nice_points, 20);
+    let notes = notes(&snapshot);
+    let told = |note: &String| note.contains("CONFIG_RT_GROUP_SCHED");
+    assert!(notes.iter().any(told), "{notes:?}");
+}
+
+#[test]
 fn a_session_that_is_a_group_is_lowered_as_one() {
     let group = |number| Autogroup {
         number,
@@ -353,6 +420,7 @@ fn carry_out(event: &Event, snapshot: &mut Snapshot) {
                 in_force.regrouped = Some((app, groups));
             }
             Step::Ungroup { .. } => in_force.regrouped = None,
+            Step::HandDown { .. } => panic!("nobody lacks a controller here"),
         }
     }
 }
@@ -385,7 +453,8 @@ prop_compose! {
                     name: "sda".to_owned(),
                     scheduler: "bfq".to_owned(),
                     cost: false,
-                }).into_iter().collect(),
+            }).into_iter().collect(),
+                ..Schedulers::default()
             },
             without_cpu: (!cpu).then(|| "/a".to_owned()),
             without_io: None,

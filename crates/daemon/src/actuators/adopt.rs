@@ -10,6 +10,7 @@ use limelight_sys::cgroup::{Cgroup, CgroupPath};
 
 use super::cgroup_memory::place;
 use super::changes::Reach;
+use super::controllers::MEMORY;
 use super::{Actuators, Context, Effect};
 use crate::restore::{Entry, Move};
 use crate::undo::{undo, Undone};
@@ -118,7 +119,7 @@ impl Actuators {
         };
         let scope = self.make_cgroup(path, entry(Vec::new()), context)?;
         drop(slice);
-        if let Err(why) = self.hand_down(&scope_path, context) {
+        if let Err(why) = self.hand_down(&scope_path, MEMORY, context) {
             undo(
                 &mut self.ledger,
                 doors,

@@ -13,6 +13,7 @@ use limelight_core::policy::protect::GRAIN;
 use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob};
 
 use super::changes::Reach;
+use super::controllers::MEMORY;
 use super::{Actuators, Context, Effect};
 use crate::doors::Doors;
 use crate::restore::{Entry, Ledger, Place};
@@ -165,66 +166,7 @@ pub fn protected_by_others(doors: &Doors, ledger: &Ledger, knob: Knob) -> u64 {
         .sum()
 }
 
-/// The cgroups from the root to the leaf's parent that do not hand the memory controller down.
-fn without_controller(doors: &Doors, path: &CgroupPath) -> limelight_sys::Result<Vec<Cgroup>> {
-    let mut missing = Vec::new();
-    let mut ancestors = vec![CgroupPath::root()];
-    ancestors.extend(path.chain());
-    ancestors.pop();
-    for path in ancestors {
-        let cgroup = doors.cgroups.open(&path)?;
-        if !cgroup
-            .subtree_control()?
-            .iter()
-            .any(|name| name == "memory")
-        {
-            missing.push(cgroup);
-        }
-    }
-    Ok(missing)
-}
-
 impl Actuators {
-    /// Hands the memory controller down to this cgroup. `Ok`: whether it had not been there; `Err`:
-    /// why it cannot be.
-    pub(super) fn hand_down(
-        &mut self,
-        path: &CgroupPath,
-        context: Context<'_>,
-    ) -> Result<bool, String> {
-        let missing = without_controller(context.doors, path).map_err(|error| error.to_string())?;
-        let fresh = !missing.is_empty();
-        for cgroup in missing {
-            let entry = Entry::Controller {
-                cgroup: place(&cgroup),
-                controller: "memory".to_owned(),
-            };
-            self.ledger
-                .intend([entry.clone()])
-                .map_err(|error| error.to_string())?;
-            if let Err(error) = cgroup.set_subtree_controller("memory", true) {
-                self.ledger.forget(&entry);
-                return Err(format!(
-                    "the memory controller cannot be handed to the children of {}: {error}",
-                    cgroup.path()
-                ));
-            }
-            self.changes.note(
-                Reach::Machine,
-                Change {
-                    knob: context.doors.cgroup_file(cgroup.path().as_str(), "cgroup.subtree_control"),
-                    from: "without memory".to_owned(),
-                    to: "+memory".to_owned(),
-                    rule: "protect: the app's cgroup needs the memory controller; what was charged before stays with the ancestor".to_owned(),
-                    at_ms: context.now.as_millis() as u64,
-                    outcome: Outcome::Applied,
-                    undone_by: "limelightd stopping".to_owned(),
-                },
-            );
-        }
-        Ok(fresh)
-    }
-
     pub(super) fn reserve(
         &mut self,
         reserve: Reserved,
@@ -247,7 +189,7 @@ impl Actuators {
         };
         let bytes = Limit::Bytes(reserve.bytes);
         let handed_down = match CgroupPath::parse(&home.path) {
-            Some(path) => self.hand_down(&path, context),
+            Some(path) => self.hand_down(&path, MEMORY, context),
             None => Err(format!("{} is no cgroup path", home.path)),
         };
         let effect = match handed_down {

@@ -9,6 +9,7 @@ pub mod boost_threads;
 pub mod boost_weights;
 pub mod cgroup_memory;
 pub mod changes;
+pub mod controllers;
 pub mod device;
 pub mod oom_score_adj;
 pub mod owed;
@@ -103,6 +104,10 @@ pub enum Effect {
     Measurable,
     /// The app cannot be given a cgroup of its own; do not try again.
     NotAdopted,
+    /// The app's cgroups have weights from now on.
+    Weighable,
+    /// They cannot be given weights; do not try again.
+    NotWeighable,
 }
 
 impl Actuators {
@@ -150,6 +155,9 @@ impl Actuators {
                 Step::Unlock { .. } => self.unlock(),
             },
             Action::Boost(step) => match step {
+                boost::Step::HandDown { controllers, .. } => {
+                    return self.hand_weights_down(controllers, context)
+                }
                 boost::Step::Weigh { app, weights } => self.weigh(*app, weights, context),
                 boost::Step::Unweigh { app } => self.unweigh(*app, context),
                 boost::Step::Tune {
@@ -212,7 +220,9 @@ impl Actuators {
                     groups,
                     ..
                 } => self.plan_regroup(*nice_points, groups, context),
-                boost::Step::Unweigh { .. }
+                // Nobody is adopted in a dry run either.
+                boost::Step::HandDown { .. }
+                | boost::Step::Unweigh { .. }
                 | boost::Step::Untune { .. }
                 | boost::Step::Ungroup { .. } => {}
             },

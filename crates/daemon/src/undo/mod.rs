@@ -10,6 +10,7 @@ use limelight_sys::process::Process;
 use limelight_sys::tree::ProcessTree;
 use tracing::{debug, error, info};
 
+use crate::actuators::controllers::MEMORY;
 use crate::doors::Doors;
 use crate::restore::{Entry, Ledger, Place};
 
@@ -278,7 +279,11 @@ fn undo_controller(
         return Ok(Undone::Restored);
     }
     // Taking the controller away would discard what others have set below since.
-    if let Some(found) = limits_below(&cgroup)? {
+    let found = match controller {
+        MEMORY => limits_below(&cgroup)?,
+        _ => weights_below(&cgroup, controller)?,
+    };
+    if let Some(found) = found {
         return Ok(Undone::Theirs { found });
     }
     match cgroup.set_subtree_controller(controller, false) {
@@ -308,6 +313,35 @@ fn limits_below(cgroup: &Cgroup) -> limelight_sys::Result<Option<String>> {
             if found != default {
                 return Ok(Some(format!("{} {} = {found}", child.path(), knob.file())));
             }
+        }
+    }
+    Ok(None)
+}
+
+/// A weight or a limit of the processor's or the disks' time that somebody set in a child, in words.
+fn weights_below(cgroup: &Cgroup, controller: &str) -> limelight_sys::Result<Option<String>> {
+    let (weights, bandwidth): (&[WeightKnob], _) = match controller {
+        "cpu" => (&[WeightKnob::Cpu], "cpu.max"),
+        _ => (&[WeightKnob::Io, WeightKnob::Bfq], "io.max"),
+    };
+    for child in cgroup.children()? {
+        for knob in weights {
+            let found = match child.weight(*knob) {
+                Err(error) if error.is_exhausted() => return Err(error),
+                found => found.unwrap_or(WeightKnob::DEFAULT),
+            };
+            if found != WeightKnob::DEFAULT {
+                return Ok(Some(format!("{} {} = {found}", child.path(), knob.file())));
+            }
+        }
+        let found = match child.dir().read_text(bandwidth) {
+            Err(error) if error.is_exhausted() => return Err(error),
+            found => found.unwrap_or_default(),
+        };
+        let first = found.split_ascii_whitespace().next().unwrap_or_default();
+        if !matches!(first, "" | "max") {
+            let found = found.trim();
+            return Ok(Some(format!("{} {bandwidth} = {found}", child.path())));
         }
     }
     Ok(None)

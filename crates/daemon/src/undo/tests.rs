@@ -182,6 +182,40 @@ fn a_controller_stays_where_somebody_relies_on_it() {
 }
 
 #[test]
+fn what_weights_needed_stays_where_somebody_has_set_one() {
+    let mut fixture = Fixture::new();
+    let parent = fixture.cgroup("/a");
+    fixture.cgroup("/a/b");
+    for (controller, file, untouched, theirs) in [
+        ("cpu", "cpu.weight", "100", "300"),
+        ("cpu", "cpu.max", "max 100000", "50000 100000"),
+        ("io", "io.weight", "default 100", "default 50"),
+        ("io", "io.bfq.weight", "default 100", "default 1000"),
+        ("io", "io.max", "", "8:0 rbps=1048576 wbps=max"),
+    ] {
+        let entry = Entry::Controller {
+            cgroup: parent.clone(),
+            controller: controller.into(),
+        };
+        let (control, file) = (
+            "cgroup/a/cgroup.subtree_control",
+            format!("cgroup/a/b/{file}"),
+        );
+        fixture.write(control, controller);
+        fixture.write(&file, theirs);
+        let undone = fixture.undo([entry.clone()]);
+        assert!(
+            matches!(undone.as_slice(), [Undone::Theirs { found }] if found.contains(theirs.trim_start_matches("default "))),
+            "{file}: {undone:?}"
+        );
+        assert_eq!(fixture.read(control), controller);
+        fixture.write(&file, untouched);
+        assert_eq!(fixture.undo([entry]), [Undone::Restored], "{file}");
+        assert_eq!(fixture.read(control), format!("-{controller}"));
+    }
+}
+
+#[test]
 fn scores_go_back_to_processes_and_to_those_who_inherited_them() {
     let mut fixture = Fixture::new();
     fixture.process(10, 1, -500);

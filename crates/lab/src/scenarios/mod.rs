@@ -15,6 +15,7 @@ mod gallery_synthetic;
 mod kill_latency;
 mod leak;
 mod overhead;
+mod own_tree;
 mod package;
 mod premap;
 mod prezero;
@@ -50,6 +51,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &restore::Restore,
         &boost::Rules,
         &classes::Rules,
+        &own_tree::OwnTree,
         &cache_model::CacheModel,
         &prezero_engines::Prezero,
         &windows::Rules,

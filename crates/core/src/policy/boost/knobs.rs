@@ -76,6 +76,11 @@ fn own(home: Option<&Home>) -> Result<&Home, String> {
     }
 }
 
+/// Whether the cpu controller may be handed down for the sake of weights.
+pub(super) fn may_weigh(view: &View) -> bool {
+    view.schedulers.sched_ext.is_none() && !view.schedulers.realtime_groups
+}
+
 fn cpu_weight(view: &View, home: Option<&Home>) -> Standing {
     if let Some(name) = &view.schedulers.sched_ext {
         return Standing::Inert(format!(
@@ -84,8 +89,16 @@ fn cpu_weight(view: &View, home: Option<&Home>) -> Standing {
     }
     match (own(home), &view.without_cpu) {
         (Err(why), _) => Standing::Inert(why),
-        (Ok(_), Some(cgroup)) => {
-            Standing::Inert(format!("the cpu controller is not enabled for {cgroup}"))
+        (Ok(home), Some(cgroup)) => {
+            let why = match home.adopted && view.schedulers.realtime_groups {
+                true => {
+                    ", and with it no program there could become realtime (CONFIG_RT_GROUP_SCHED)"
+                }
+                false => "",
+            };
+            Standing::Inert(format!(
+                "the cpu controller is not enabled for {cgroup}{why}"
+            ))
         }
         (Ok(_), None) => Standing::Live,
     }

@@ -8,6 +8,7 @@ use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob};
 
 use super::{change, own_group, place};
 use crate::actuators::changes::Reach;
+use crate::actuators::controllers::MEMORY;
 use crate::actuators::{Actuators, Context};
 use crate::restore::Entry;
 use crate::undo::{open_place, undo, Undone};
@@ -29,7 +30,7 @@ impl Actuators {
         // What cannot be done is not tried again at each look.
         self.in_force.swapping.exempt.push(app);
         let handed_down = match CgroupPath::parse(&home.path) {
-            Some(path) => self.hand_down(&path, context).map(|_| ()),
+            Some(path) => self.hand_down(&path, MEMORY, context).map(|_| ()),
             None => Err(format!("{} is no cgroup path", home.path)),
         };
         let knob = context.doors.cgroup_file(&home.path, SWAP_MAX);
