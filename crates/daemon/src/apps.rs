@@ -106,7 +106,8 @@ impl Daemon {
             return;
         }
         // Before anybody is forgotten.
-        self.note_oom_kills(pressure::oom_kills(&pressure::counters(&self.doors)));
+        let counters = pressure::counters(&self.doors);
+        self.note_oom_kills(pressure::oom_kills(&counters));
         // What was made a moment ago may hold nobody yet.
         let made = self.new_units.take();
         if made.any {
@@ -128,6 +129,7 @@ impl Daemon {
                 return;
             }
         };
+        self.household.swapped_out = counters.get("pswpout").unwrap_or(0);
         self.new_units.follow(&self.doors, self.app_source.nests());
         self.wait_for_units();
         let gone = self.apps.observe(found, at);

@@ -46,6 +46,8 @@ pub struct Household {
     settled: bool,
     previous: Option<(AppKey, Duration)>,
     next_look: Option<Duration>,
+    /// Pages that had gone to swap since boot when the apps were looked at last.
+    pub swapped_out: u64,
 }
 
 impl Household {
@@ -285,7 +287,7 @@ impl Daemon {
     /// What was planned decides how far reclaim can go.
     pub(crate) fn tell_guard(&self) {
         if let Some(guard) = &self.actuators.guard {
-            guard.set_swappable(swap::swappable(&self.last));
+            guard.set_swappable(swap::swappable(&self.last), self.household.swapped_out);
         }
     }
 

@@ -183,6 +183,8 @@ struct Death {
 pub struct Shortage {
     thresholds: Thresholds,
     swappable: u64,
+    /// `pswpout` when that was so.
+    swappable_at: u64,
     level: Level,
     since: Duration,
     rates: Rates,
@@ -207,10 +209,11 @@ impl Shortage {
         self.thresholds = thresholds;
     }
 
-    /// So many bytes of apps that are not in front may go to swap: what is kept out of it, and what
-    /// is there already, is nothing that reclaim could take.
-    pub fn set_swappable(&mut self, bytes: u64) {
+    /// So many bytes of apps that are not in front might still go to swap when so many pages had gone there since
+    /// boot (`pswpout`): what is kept out of it, and what is there already, is nothing that reclaim could take.
+    pub fn set_swappable(&mut self, bytes: u64, swapped_out: u64) {
         self.swappable = bytes;
+        self.swappable_at = swapped_out;
     }
 
     /// The thresholds in force.
@@ -359,7 +362,11 @@ impl Shortage {
         let soon = self.rates.falling / 1000 * u64::try_from(AHEAD.as_millis()).unwrap_or(0);
         let low = below(kill, Level::Low);
         // There is something to reclaim and swap for it, and nobody waits long for that.
-        let room = now.swap_free.min(self.swappable);
+        let gone_since = now.swapped_out.saturating_sub(self.swappable_at);
+        let swappable = self
+            .swappable
+            .saturating_sub(gone_since.saturating_mul(PAGE));
+        let room = now.swap_free.min(swappable);
         let keeps_up = room >= kill * ROOM && self.rates.stalled < STALLED;
         let gone = now.available < kill * 2 && now.left() <= soon;
 

@@ -49,11 +49,21 @@ fn levels_follow_what_is_left() {
         Level::Kill,
         "swap is free, but nobody may go there"
     );
-    shortage.set_swappable(100 * MIB);
+    shortage.set_swappable(100 * MIB, 0);
     assert_eq!(
         shortage.observe(gauge(2500, 5 * MIB, 100 * MIB)),
         Level::Low
     );
+    let mut spent = gauge(2600, 5 * MIB, 100 * MIB);
+    spent.swapped_out = 80 * MIB / 4096;
+    assert_eq!(
+        shortage.observe(spent),
+        Level::Kill,
+        "most of what could go is there by now"
+    );
+    shortage.set_swappable(100 * MIB, spent.swapped_out);
+    spent.at = MS(2700);
+    assert_eq!(shortage.observe(spent), Level::Low);
     let mut waits = gauge(3000, 5 * MIB, 100 * MIB);
     waits.full = MS(300);
     assert_eq!(shortage.observe(waits), Level::Kill);
@@ -189,7 +199,7 @@ fn with_nothing_left_the_next_one_follows_as_soon_as_the_memory_was_free() {
     assert!(!shortage.may_kill(MS(40)));
     assert!(shortage.may_kill(MS(60)));
     // With swap left it settles first.
-    shortage.set_swappable(100 * MIB);
+    shortage.set_swappable(100 * MIB, 0);
     let mut some = gauge(60, MIB, 100 * MIB);
     assert_eq!(shortage.observe(some), Level::Low);
     assert!(!shortage.may_kill(MS(60)));

@@ -335,8 +335,9 @@ impl Guard {
     }
 
     /// So many bytes of apps may go to swap.
-    pub fn set_swappable(&self, bytes: u64) {
-        self.shared.state().shortage.set_swappable(bytes);
+    pub fn set_swappable(&self, bytes: u64, swapped_out: u64) {
+        let mut state = self.shared.state();
+        state.shortage.set_swappable(bytes, swapped_out);
     }
 
     /// How short memory is.

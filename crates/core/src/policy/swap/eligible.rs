@@ -19,8 +19,8 @@ use crate::model::snapshot::Snapshot;
 /// Why a disposable app is kept out of swap.
 pub const DISPOSABLE: &str = "disposable apps are never swapped";
 
-/// Most that is kept in memory because storage bears no more, as a part of it: more would leave
-/// reclaim nothing.
+/// Most that is kept in memory because storage bears no more, as a part of what swap itself leaves of it: more
+/// would leave reclaim nothing.
 const KEPT_PART: u64 = 2;
 
 /// Most that working sets keep, likewise.
@@ -39,6 +39,7 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
     let level = snapshot.shortage.level();
     let total = snapshot.shortage.thresholds().total;
     let bearable = snapshot.storage.bearable(total, settings.write_budget);
+    let most = left_by_swap(snapshot) / KEPT_PART;
     let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.key);
     let own = |known: &&Known| known.found.app.own_home().is_some();
     let disposable = |known: &Known| known.found.class.class == Class::Disposable;
@@ -59,7 +60,7 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
         promised = promised.saturating_add(known.found.memory.allocated());
         // With little left, whoever goes to swap lives.
         let stays = promised > bearable && level < Level::Kill && front != Some(known.key());
-        let room = kept.saturating_add(known.found.memory.allocated()) <= total / KEPT_PART;
+        let room = kept.saturating_add(known.found.memory.allocated()) <= most;
         (stays && room).then(|| {
             kept = kept.saturating_add(known.found.memory.allocated());
             let rule = format!(
@@ -69,6 +70,13 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
             (known, rule)
         })
     })
+}
+
+/// Memory that swap itself does not take, in bytes: what is kept out of a zram that has most of memory would
+/// be all that is left, and reclaim would find nobody.
+fn left_by_swap(snapshot: &Snapshot) -> u64 {
+    let total = snapshot.shortage.thresholds().total;
+    total.saturating_sub(snapshot.storage.compressed.taken)
 }
 
 /// Apps whose working sets stay in memory.
@@ -91,7 +99,7 @@ fn retained(snapshot: &Snapshot) -> BTreeSet<AppKey> {
     let dear = |known: &&Known| known.found.class.class > Class::Disposable;
     let mut apps: Vec<&Known> = snapshot.apps.iter().filter(dear).filter(slim).collect();
     apps.sort_by_key(|known| Reverse((known.found.class.class, was(known), known.used())));
-    let most = shortage.thresholds().total / RETAINED_PART;
+    let most = left_by_swap(snapshot) / RETAINED_PART;
     let mut sum = 0u64;
     let fits = |known: &&Known| {
         let with = sum.saturating_add(known.found.memory.anonymous);

@@ -364,6 +364,9 @@ fn whoever_has_only_a_working_set_left_keeps_it_as_far_as_there_is_room() {
     assert_eq!(exempt(&machine), [1, 3].map(key).into(), "always the same");
     let front = with_topmost(machine.clone(), 3);
     assert_eq!(exempt(&front), [1, 3].map(key).into());
+    let mut crammed = machine.clone();
+    crammed.storage.compressed.taken = 160 * MIB;
+    assert_eq!(exempt(&crammed), [1].map(key).into(), "zram has the rest");
     let grown = machine.apps.iter_mut().find(|known| known.key() == key(1));
     grown.unwrap().found.memory.anonymous = 64 * MIB;
     assert_eq!(exempt(&machine), [0, 3].map(key).into(), "it has grown");
