@@ -90,8 +90,8 @@ pub struct Launcher<C: Cast> {
     daemon: Option<Line>,
     /// The process of the daemon.
     daemon_pid: Option<i32>,
-    /// What the daemon was told and has not answered yet.
-    told: Option<String>,
+    /// What the daemon was told of which process, and has not answered yet.
+    told: Option<(String, i32)>,
 }
 
 impl<C: Cast> Launcher<C> {
@@ -289,21 +289,26 @@ impl<C: Cast> Launcher<C> {
             let request =
                 format!(r#"{{"op":"focus","target":{{"pid":{pid}}},"source":"launcher"}}"#);
             daemon.send(&request)?;
-            self.told = Some(request);
+            self.told = Some((request, pid));
         }
         Ok(())
     }
 
     /// Takes the daemon's answer to the last claim. It refuses one for an app that has died meanwhile.
     fn hear_daemon(&mut self) -> Result<()> {
-        let (Some(daemon), Some(told)) = (&mut self.daemon, self.told.take()) else {
+        let (Some(daemon), Some((told, pid))) = (&mut self.daemon, self.told.take()) else {
             return Ok(());
         };
         let answer = daemon.hear(&told);
-        let front = self.order.last().copied();
-        if answer.is_err() && front.is_some_and(|index| self.lives[index].is_some()) {
+        let Some(&front) = self.order.last() else {
             return answer;
+        };
+        // The user may have started it anew meanwhile.
+        let same = |life: &mut Life<C::Actor>| C::process(&mut life.actor).pid() == pid;
+        let lives = self.lives[front].as_mut().is_some_and(same);
+        match answer {
+            Err(error) if lives && !self.died(front) => Err(error),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
