@@ -2,7 +2,6 @@
 //! The daemon: sources, model, policy and actuators around one epoll loop.
 
 use std::collections::BTreeSet;
-use std::os::fd::AsFd;
 use std::time::Duration;
 
 use limelight_core::model::apps::Apps;
@@ -13,11 +12,10 @@ use limelight_core::model::{AppKey, Snapshot};
 use limelight_core::policy::Event;
 use limelight_sys::controllers::Lack;
 use limelight_sys::memory_lock::lock_memory;
-use limelight_sys::sched::Cpu;
 use limelight_sys::signal::Signals;
 use rustix::event::epoll::EventFlags;
 use rustix::process::Signal;
-use tracing::{debug, error, info, warn};
+use tracing::{error, info, warn};
 
 use crate::actuators::device::DeviceDoor;
 use crate::actuators::{Actuators, Context};
@@ -34,6 +32,7 @@ use crate::history::History;
 use crate::household::Household;
 use crate::lock::{self, Lock};
 use crate::notify::Service;
+use crate::own;
 use crate::prezero::Zeroing;
 use crate::reactor::{Reactor, Ready, Token};
 use crate::readahead::Readahead;
@@ -49,6 +48,7 @@ use crate::sources::wake_graph::WakeGraphSource;
 use crate::starting::Starting;
 use crate::swap_report::Rivals;
 use crate::undo::undo_all;
+use crate::watched::{NO_OPENS, NO_WAITS};
 use crate::windows::ResponseWindows;
 
 /// Failed waits in a row after which the daemon gives up.
@@ -62,19 +62,6 @@ const HOUSEKEEPING: Duration = Duration::from_secs(5);
 /// app gets meanwhile have what it has itself, and a shortage of memory is told.
 const QUIET_TICKS: u32 = 4;
 const PATIENCE: [u32; 4] = [1, 4, 32, 256];
-
-/// The daemon's own `oom_score_adj`.
-const OWN_SCORE: i16 = -900;
-
-/// Nice value and slice of the daemon's own threads: what they do takes milliseconds, and somebody
-/// waits for it. Beside an app with a slice of its own, a longer one would make them wait for the
-/// next tick.
-const OWN_NICE: i32 = -20;
-const OWN_SLICE_NS: u64 = 100_000;
-
-/// What is lost when a queue cannot be waited for.
-const NO_OPENS: &str = "what is opened cannot be waited for, starts are not recorded";
-const NO_WAITS: &str = "the app's waits cannot be waited for, neighbours are not read";
 
 /// How the daemon is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,7 +125,7 @@ pub struct Daemon {
     pub(crate) next_tick: Duration,
     /// Ticks in a row that led to nothing.
     pub(crate) quiet_ticks: u32,
-    service: Service,
+    pub(crate) service: Service,
     stopping: bool,
     _lock: Lock,
 }
@@ -172,7 +159,7 @@ impl Daemon {
         // Blocked before anything is changed: a stop in the middle of the start is a stop after it.
         let signals = Signals::block(&[Signal::TERM, Signal::INT, Signal::HUP])
             .map_err(|error| Failure::Broken(error.to_string()))?;
-        raise_descriptor_limit();
+        own::raise_descriptor_limit();
         let doors = Doors::open(options.roots.clone())?;
         let now = now();
         let mut ledger = Ledger::open(&options.roots.runtime, doors.boot_id());
@@ -270,82 +257,6 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Waits for the sources; one that cannot be waited for is done without, not a reason to fail.
-    fn watch_sources(&mut self) {
-        if let Some(trigger) = self.pressure_source.trigger() {
-            let added = self.reactor.add(trigger, Token::Pressure, EventFlags::PRI);
-            if let Err(error) = added {
-                warn!("the PSI trigger cannot be waited for, pressure is polled: {error}");
-                self.pressure_source.drop_trigger();
-            }
-        }
-        self.watch_oom_score_adj();
-        self.watch_top_app();
-        self.watch_readahead();
-        let once = EventFlags::IN | EventFlags::ONESHOT;
-        let units = self.new_units.queue();
-        if let Some(Err(error)) = units.map(|queue| self.reactor.add(queue, Token::Units, once)) {
-            warn!("new apps are seen at the next look only: {error}");
-        }
-        let sessions = self.sessions.queue();
-        let sessions =
-            sessions.map(|queue| self.reactor.add(queue, Token::Sessions, EventFlags::IN));
-        if let Some(Err(error)) = sessions {
-            warn!("a switch to another session is seen with its next claim only: {error}");
-        }
-    }
-
-    fn watch_readahead(&mut self) {
-        let execs = self.readahead.execs();
-        let execs = execs.map(|queue| self.reactor.add(queue, Token::Execs, EventFlags::IN));
-        let once = EventFlags::IN | EventFlags::ONESHOT;
-        let opens = self.readahead.opens();
-        let opens = opens.map(|queue| self.reactor.add(queue, Token::Opens, once));
-        let answers = self.readahead.answers();
-        let answers = answers.map(|all| self.reactor.add(all, Token::Readers, EventFlags::IN));
-        for added in execs.into_iter().chain(opens).chain(answers) {
-            if let Err(error) = added {
-                warn!("{NO_OPENS}: {error}");
-            }
-        }
-        let mounts = self.readahead.mounts();
-        let mounts = mounts.map(|mounts| self.reactor.add(mounts, Token::Mounts, EventFlags::PRI));
-        if let Some(Err(error)) = mounts {
-            warn!("what is mounted from now on is not watched: {error}");
-        }
-        let waits = self.readahead.waits();
-        let waits = waits.map(|queue| self.reactor.add(queue, Token::Waits, once));
-        if let Some(Err(error)) = waits {
-            warn!("{NO_WAITS}: {error}");
-        }
-    }
-
-    /// Once more: these queues are waited for until their first event only.
-    pub(crate) fn wait_again(&self, queue: Option<impl AsFd>, token: Token, lost: &str) {
-        let once = EventFlags::IN | EventFlags::ONESHOT;
-        if let Some(Err(error)) = queue.map(|queue| self.reactor.modify(queue, token, once)) {
-            warn!("{lost}: {error}");
-        }
-    }
-
-    fn watch_oom_score_adj(&mut self) {
-        if let Some(instance) = self.oom_score_adj.instance() {
-            if let Err(error) = self.reactor.add(instance, Token::Trace, EventFlags::IN) {
-                warn!("the oom_score_adj tracepoint cannot be waited for and is given up: {error}");
-                self.oom_score_adj.stop(&mut self.actuators.ledger);
-            }
-        }
-    }
-
-    fn watch_top_app(&mut self) {
-        let group = self.top_app.group();
-        let added = group.map(|group| self.reactor.add(group, Token::TopApp, EventFlags::IN));
-        if let Some(Err(error)) = added {
-            warn!("the cpuset of the app in front cannot be waited for: {error}");
-        }
-        self.look_at_top_app();
-    }
-
     /// Runs until SIGTERM or SIGINT, and puts everything back.
     pub fn run(mut self) -> Result<(), Failure> {
         self.enter_service();
@@ -371,7 +282,7 @@ impl Daemon {
     /// Says that it is ready, after a first look at the machine.
     fn enter_service(&mut self) {
         if !self.options.dry_run {
-            self.shield_self();
+            own::shield(&self.doors);
         }
         self.refresh(Event::Tick);
         self.service.ready();
@@ -398,22 +309,6 @@ impl Daemon {
         self.pass_time();
         self.tell_deeds();
         waited.map(|_| ())
-    }
-
-    /// Without the daemon nobody would put anything back, so the OOM killer takes it late. Dies
-    /// with it, so it is not recorded.
-    fn shield_self(&self) {
-        let own = i32::try_from(std::process::id()).unwrap_or_default();
-        let shielded = self
-            .doors
-            .process(own)
-            .and_then(|(_, process)| process.set_oom_score_adj(OWN_SCORE));
-        if let Err(error) = shielded {
-            debug!("limelightd's own oom_score_adj stays: {error}");
-        }
-        // Whom it makes quick must not keep it from making the next one quick.
-        come_first();
-        wait_for_no_write();
     }
 
     /// How long nothing is due.
@@ -563,81 +458,6 @@ impl Daemon {
         self.service.pass_time(at);
     }
 
-    /// Reads the configuration again; a wrong one leaves the one in force.
-    pub fn reload(&mut self) {
-        self.service.reloading();
-        match config::load(&self.options.config) {
-            Ok(fresh) => {
-                if fresh.device != self.config.device {
-                    warn!("[kernel] device takes effect when limelightd is started anew");
-                }
-                let readahead = fresh.settings.readahead != self.config.settings.readahead
-                    || fresh.cold_start_directory != self.config.cold_start_directory;
-                let source = (fresh.oom_score_adj, fresh.scan_interval)
-                    != (self.config.oom_score_adj, self.config.scan_interval);
-                let top_app = fresh.top_app != self.config.top_app;
-                self.config = Config {
-                    device: self.config.device,
-                    ..fresh
-                };
-                if !self.options.dry_run {
-                    self.history.keep_in(Some(self.config.state_directory()));
-                }
-                self.topmost.set_gap(self.config.settings.topmost.gap);
-                self.windows.configure(self.config.settings.window);
-                self.not_adoptable.clear();
-                self.not_weighable.clear();
-                self.surroundings.forget();
-                self.configure_swap();
-                if source {
-                    self.restart_oom_score_adj();
-                }
-                if top_app {
-                    // Its queue leaves the epoll set with it.
-                    self.top_app = TopApp::start(&self.doors, self.config.top_app);
-                    self.watch_top_app();
-                }
-                if readahead {
-                    self.restart_readahead();
-                }
-                self.refresh(Event::Settings);
-                self.tell_agents();
-                info!("configuration reloaded");
-            }
-            Err(errors) => {
-                error!("the configuration in force is kept, the new one is wrong:\n{errors}")
-            }
-        }
-        self.service.ready();
-    }
-
-    /// What was seen of starts that are going on is lost; they will happen again.
-    fn restart_readahead(&mut self) {
-        self.readahead = Readahead::start(
-            &self.doors,
-            &self.config.settings.readahead,
-            &self.config.cold_start_directory,
-            self.options.dry_run,
-            now(),
-        );
-        self.watch_readahead();
-    }
-
-    fn restart_oom_score_adj(&mut self) {
-        if let Some(instance) = self.oom_score_adj.instance() {
-            self.reactor.remove(instance);
-        }
-        self.oom_score_adj.stop(&mut self.actuators.ledger);
-        self.oom_score_adj = OomScoreAdj::start(
-            &self.doors,
-            &mut self.actuators.ledger,
-            self.config.oom_score_adj,
-            self.config.scan_interval,
-            now(),
-        );
-        self.watch_oom_score_adj();
-    }
-
     /// Puts everything back.
     pub fn stop(mut self) {
         self.service.stopping();
@@ -656,42 +476,6 @@ impl Daemon {
         self.actuators.ledger.close();
         self.control.close();
         info!("stopped");
-    }
-}
-
-/// Has the calling thread run as soon as there is something to do.
-pub(crate) fn come_first() {
-    let first = Cpu::of(0).and_then(|own| own.set(0, OWN_NICE, OWN_SLICE_NS));
-    if let Err(error) = first {
-        warn!("{error}: beside a busy machine limelightd may be late");
-    }
-}
-
-/// Has the kernel never keep the calling thread waiting until others' pages are written, when it
-/// needs memory for what the thread asks for: the thread is there to end such a shortage. See
-/// PR_SET_IO_FLUSHER in `prctl(2)`; takes CAP_SYS_RESOURCE.
-pub(crate) fn wait_for_no_write() {
-    if let Err(errno) = rustix::process::configure_io_flusher_behavior(true) {
-        debug!("while memory is short limelightd may have to wait for writes: {errno}");
-    }
-}
-
-/// Has the calling thread run as everybody does.
-pub(crate) fn stand_back() {
-    // It can give up what it was given.
-    let _ = Cpu::of(0).and_then(|own| own.set(0, 0, 0));
-}
-
-/// An app may have thousands of processes, and the device takes a descriptor of each.
-fn raise_descriptor_limit() {
-    use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        maximum: limit.maximum,
-    };
-    if let Err(errno) = setrlimit(Resource::Nofile, raised) {
-        debug!("the limit of open files stays: {errno}");
     }
 }
 

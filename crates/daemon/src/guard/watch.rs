@@ -14,8 +14,8 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use super::alarm::Alarm;
 use super::target::{nap, Target};
 use super::{Report, Shared, State, STACK, WINDOW};
-use crate::daemon::{come_first, wait_for_no_write};
 use crate::doors::now;
+use crate::own::{come_first, wait_for_no_write};
 
 /// How often the gauge is read by the clock, at the most and at the least.
 const OFTEN: Duration = Duration::from_millis(10);

@@ -18,7 +18,7 @@ use tracing::{debug, warn};
 use super::disk::Disks;
 use super::replay::{self, Recording, Replay};
 use crate::answers::Reply;
-use crate::daemon::{come_first, stand_back};
+use crate::own::{come_first, stand_back};
 
 /// Jobs that may wait.
 const JOBS: usize = 64;

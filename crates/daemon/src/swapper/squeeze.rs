@@ -24,8 +24,8 @@ use super::footprint::{lock, Footprints};
 use super::ranges::{both, without};
 use super::{failure, Done, Squeeze};
 use crate::answers::Reply;
-use crate::daemon::stand_back;
 use crate::doors::{now, same_process};
+use crate::own::stand_back;
 
 /// Bytes that are asked for at once: between two requests the group may have ended, or somebody may
 /// wait for the disk.
