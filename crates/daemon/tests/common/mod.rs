@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -230,6 +231,13 @@ impl Client {
         stream.set_nonblocking(true).unwrap();
         let answers = BufReader::new(stream.try_clone().unwrap());
         Client { stream, answers }
+    }
+}
+
+impl Drop for Client {
+    /// A process that another test has just started may have a copy of the descriptor for a moment.
+    fn drop(&mut self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
 
