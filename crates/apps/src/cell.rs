@@ -11,8 +11,8 @@ use crate::{
     android, boost, boost_rules, cache_model, cgroup, chaos, class_rules, cold_start,
     daemon_killed, focus_move, gallery, gallery_real, kill_latency, leak, machine, overhead,
     own_tree, package, premap, premap_rules, prezero, prezero_engines, prezero_rules, process,
-    readahead_rules, reading, rotation, self_hog, soak, startup, storm, swap_soak, wakes,
-    window_cost, window_oracle, window_sources, windows,
+    processors, readahead_rules, reading, rotation, self_hog, soak, startup, storm, swap_soak,
+    wakes, window_cost, window_oracle, window_sources, windows,
 };
 
 /// What every scenario gets.
@@ -88,6 +88,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::SwapSoak(work) => swap_soak::run(stage, &work),
         Work::CacheModel(pattern) => cache_model::run(stage, pattern),
         Work::Package(work) => package::run(stage, &work),
+        Work::Processors { sleep } => processors::run(stage, sleep),
         Work::Rotation(work) => rotation::run(stage, &work),
         Work::RotationReal(work) => rotation::run_real(stage, &work),
         Work::WindowRules => windows::rules(stage),

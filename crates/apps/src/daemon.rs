@@ -240,6 +240,26 @@ pub fn cpu_by_thread(pid: i32) -> Result<BTreeMap<String, u64>> {
     Ok(times)
 }
 
+/// How often each thread of a process has gone to sleep so far, by number, with its name.
+pub fn wakeups(pid: i32) -> Result<BTreeMap<String, (String, u64)>> {
+    let tasks = format!("/proc/{pid}/task");
+    let mut all = BTreeMap::new();
+    for task in fs::read_dir(&tasks).with_context(|| format!("cannot read {tasks}"))? {
+        let path = task?.path().join("status");
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let field = |name: &str| {
+            let value = text.lines().find_map(|line| line.strip_prefix(name));
+            value.map(|value| value.trim().to_owned())
+        };
+        let count = field("voluntary_ctxt_switches:").and_then(|count| count.parse().ok());
+        let count = count.with_context(|| format!("{} does not count", path.display()))?;
+        let thread = field("Pid:").unwrap_or_default();
+        all.insert(thread, (field("Name:").unwrap_or_default(), count));
+    }
+    Ok(all)
+}
+
 /// Gives the focus to an app.
 pub fn focus(pid: i32) -> Result<()> {
     limelight(&["focus", &pid.to_string()])

@@ -52,6 +52,7 @@ pub mod prezero;
 pub mod prezero_engines;
 pub mod prezero_rules;
 pub mod process;
+pub mod processors;
 pub mod random;
 pub mod readahead_bounds;
 pub mod readahead_rules;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, Context, Result};
 
 use crate::flash;
+use crate::init::SLEPT;
 use crate::memory::{Mapping, MIB, PAGE};
 use crate::null_blk::NullBlk;
 use crate::plan::{Data, Machine, Swap};
@@ -21,6 +22,11 @@ use crate::store::Store;
 
 /// Long enough for anything that happens at all.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+const RTC: &str = "/sys/class/rtc/rtc0/wakealarm";
+const POWER: &str = "/sys/power/state";
+/// How deep the machine sleeps. Lighter sleep has no alarm clock on the lab's.
+const DEPTH: &str = "/sys/power/mem_sleep";
 
 /// Where the data disk is mounted.
 const DATA: &str = "/data";
@@ -219,6 +225,14 @@ pub fn wait(mut holds: impl FnMut() -> Result<bool>) -> Result<bool> {
         }
         sleep(Duration::from_millis(50));
     }
+}
+
+/// Has the machine sleep for two seconds.
+pub fn suspend() -> Result<()> {
+    fs::write(RTC, "+2").with_context(|| format!("cannot write {RTC}"))?;
+    fs::write(DEPTH, "deep").with_context(|| format!("cannot write {DEPTH}"))?;
+    fs::write(POWER, "mem").with_context(|| format!("cannot write {POWER}"))?;
+    fs::write(SLEPT, "").with_context(|| format!("cannot write {SLEPT}"))
 }
 
 /// Whether MGLRU is in charge now.

@@ -81,6 +81,11 @@ pub enum Work {
     OwnTree(OwnTree),
     /// Debian's package: installed, used, upgraded, removed and purged.
     Package(Package),
+    /// Processors are taken out of service and come back, and work on each of them is noticed.
+    Processors {
+        /// Whether the machine sleeps as well.
+        sleep: bool,
+    },
     /// SWAP's experiment: 24 apps launched in turn.
     Rotation(Rotation),
     /// The same with real programs on an X server, where systemd is PID 1.

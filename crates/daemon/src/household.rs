@@ -218,14 +218,15 @@ impl Daemon {
 
     /// The guard has something to say, or a squeeze or a return is done.
     pub(crate) fn attend_to_memory(&mut self) {
-        if let Some(guard) = &mut self.actuators.guard {
-            guard.renew_alarm(&self.doors);
-        }
         self.actuators.take_done();
         for (bytes, took) in self.actuators.take_returns() {
             self.household.storage.read_back(bytes, took);
         }
         self.actuators.take_kills();
+        // What it tells from now on is told anew.
+        if let Some(guard) = &mut self.actuators.guard {
+            guard.renew_alarm(&self.doors);
+        }
         for said in &self.actuators.said {
             if let Said::Did {
                 app,

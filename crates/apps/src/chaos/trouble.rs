@@ -13,8 +13,7 @@ use limelight_sys::device::DEVICE_PATH;
 
 use super::world::{soon, World, NO_FOCUS, RUN, STATE};
 use crate::daemon::{Line, LIMELIGHTD, LOG};
-use crate::init::SLEPT;
-use crate::machine::remount;
+use crate::machine::{remount, suspend};
 use crate::process::run;
 
 /// Two directories that are filled, and what fills them.
@@ -27,10 +26,6 @@ const LINES_MAX: usize = 40;
 const NO_PERMISSION: i32 = 13;
 /// A jump of the clock, in seconds.
 const JUMP: i64 = 400 * 24 * 3600;
-const RTC: &str = "/sys/class/rtc/rtc0/wakealarm";
-const POWER: &str = "/sys/power/state";
-/// How deep it sleeps. Lighter sleep has no alarm clock on the lab's machine.
-const DEPTH: &str = "/sys/power/mem_sleep";
 
 /// A trouble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,12 +187,7 @@ impl Trouble {
                 sleep(MOMENT);
                 signal(world, libc::SIGCONT)?;
             }
-            Trouble::Suspended => {
-                fs::write(RTC, "+2").with_context(|| format!("cannot write {RTC}"))?;
-                fs::write(DEPTH, "deep").with_context(|| format!("cannot write {DEPTH}"))?;
-                fs::write(POWER, "mem").with_context(|| format!("cannot write {POWER}"))?;
-                fs::write(SLEPT, "")?;
-            }
+            Trouble::Suspended => suspend()?,
         }
         Ok(State::Nothing)
     }

@@ -5,7 +5,6 @@
 mod before;
 mod person;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::thread::sleep;
@@ -15,6 +14,7 @@ use anyhow::{bail, Context, Result};
 use serde_json::Value;
 
 use crate::cell::Stage;
+use crate::daemon::wakeups;
 use crate::followed::{self, Moved};
 use crate::machine;
 use crate::plan::PACKAGES;
@@ -270,26 +270,6 @@ fn check_size(reporter: &mut Reporter, daemon: i32) -> Result<()> {
         )?;
     }
     Ok(())
-}
-
-/// How often each thread of a process has gone to sleep so far, by number, with its name.
-fn wakeups(pid: i32) -> Result<BTreeMap<String, (String, u64)>> {
-    let tasks = format!("/proc/{pid}/task");
-    let mut all = BTreeMap::new();
-    for task in fs::read_dir(&tasks).with_context(|| format!("cannot read {tasks}"))? {
-        let path = task?.path().join("status");
-        let text =
-            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let field = |name: &str| {
-            let value = text.lines().find_map(|line| line.strip_prefix(name));
-            value.map(|value| value.trim().to_owned())
-        };
-        let count = field("voluntary_ctxt_switches:").and_then(|count| count.parse().ok());
-        let count = count.with_context(|| format!("{} does not count", path.display()))?;
-        let thread = field("Pid:").unwrap_or_default();
-        all.insert(thread, (field("Name:").unwrap_or_default(), count));
-    }
-    Ok(all)
 }
 
 /// A process's resident memory, in KiB, without what it maps shared: that is files of the app in front, which the daemon

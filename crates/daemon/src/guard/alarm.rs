@@ -9,9 +9,11 @@
 //! on one of them it has reached what it takes to take all that is left. Where nobody runs that is
 //! never.
 //!
-//! A count belongs to a processor in service and ends silently with that: whatever changes who is
-//! in service (`cpuhp:cpuhp_enter`, also before and after a suspend) is seen on one of those that were, and
-//! the alarm has to be made anew.
+//! A count belongs to a processor in service and ends silently with that. Each step of a change of who is in
+//! service, also before and after a suspend, is seen on one of those that were when it is done
+//! (`cpuhp:cpuhp_exit`), and the alarm has to be made anew. When it begins (`cpuhp:cpuhp_enter`) is too soon: nothing
+//! more is told on an old processor between that and the moment at which the new one is in service (`bringup_cpu()` in
+//! kernel/cpu.c), so that an alarm made between would leave it out for good.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -33,8 +35,23 @@ const TICKLESS: &str = "devices/system/cpu/nohz_full";
 /// How long a task may have run before that is counted: a tick of the slowest clock that Linux has.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Processors may come and go while they are opened.
-const TRIES: u32 = 4;
+/// Why there is none.
+#[derive(Debug)]
+pub struct Missing {
+    /// For people.
+    pub why: String,
+    /// It is being decided who is in service: a little later there may be one.
+    pub passing: bool,
+}
+
+impl Missing {
+    fn for_good(why: impl ToString) -> Missing {
+        Missing {
+            why: why.to_string(),
+            passing: false,
+        }
+    }
+}
 
 /// The counts of all processors.
 #[derive(Debug)]
@@ -47,32 +64,40 @@ pub struct Alarm {
 }
 
 impl Alarm {
-    /// One that is not set. Why there is none, else.
-    pub fn open(doors: &Doors) -> Result<Alarm, String> {
-        let text = |error: Error| error.to_string();
-        let sys = Dir::open(&doors.roots.sys).map_err(text)?;
+    /// One that is not set.
+    ///
+    /// # Errors
+    ///
+    /// [`Missing::passing`] too while a processor comes or goes: it is in service before events can be counted on
+    /// it, and still is when they cannot any more (`CPUHP_AP_PERF_ONLINE`).
+    pub fn open(doors: &Doors) -> Result<Alarm, Missing> {
+        let sys = Dir::open(&doors.roots.sys).map_err(Missing::for_good)?;
         let tickless = sys.read_text(TICKLESS).unwrap_or_default();
         if !list::parse(&tickless).is_empty() {
-            return Err(format!("processors {} run without a tick", tickless.trim()));
+            let why = format!("processors {} run without a tick", tickless.trim());
+            return Err(Missing::for_good(why));
         }
-        let tracefs = Dir::open(doors.tracefs()?).map_err(text)?;
-        let find = |system, event| Tracepoint::find(&tracefs, system, event).map_err(text);
+        let tracefs = doors.tracefs().map_err(Missing::for_good)?;
+        let tracefs = Dir::open(tracefs).map_err(Missing::for_good)?;
+        let find =
+            |system, event| Tracepoint::find(&tracefs, system, event).map_err(Missing::for_good);
         let points = (
             find("sched", "sched_stat_runtime")?,
-            find("cpuhp", "cpuhp_enter")?,
+            find("cpuhp", "cpuhp_exit")?,
         );
-        let mut last = String::new();
-        for _ in 0..TRIES {
-            let online = || sys.read_text(ONLINE).map_err(text);
-            let before = online()?;
-            match Alarm::on(&list::parse(&before), &points) {
-                Ok(alarm) if online()? == before => return Ok(alarm),
-                Ok(_) => last = "processors come and go".to_owned(),
-                Err(error) if error.is_gone() => last = error.to_string(),
-                Err(error) => return Err(error.to_string()),
-            }
+        let online = || sys.read_text(ONLINE).map_err(Missing::for_good);
+        let before = online()?;
+        match Alarm::on(&list::parse(&before), &points) {
+            Ok(alarm) if online()? == before => Ok(alarm),
+            Ok(_) => Err(Missing {
+                why: "processors come and go".to_owned(),
+                passing: true,
+            }),
+            Err(error) => Err(Missing {
+                why: error.to_string(),
+                passing: error.is_gone(),
+            }),
         }
-        Err(last)
     }
 
     fn on(processors: &[u32], points: &(Tracepoint, Tracepoint)) -> limelight_sys::Result<Alarm> {
@@ -201,7 +226,7 @@ mod tests {
         });
         let mut alarm = match Alarm::open(&doors.unwrap()) {
             Ok(alarm) => alarm,
-            Err(why) => return eprintln!("SKIPPED: {why}"),
+            Err(missing) => return eprintln!("SKIPPED: {}", missing.why),
         };
         let rings = |alarm: &Alarm| {
             use rustix::event::{poll, PollFd, PollFlags, Timespec};

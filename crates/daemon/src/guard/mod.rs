@@ -125,6 +125,8 @@ struct State {
 struct Alarms {
     fresh: Option<Alarm>,
     spent: Option<Alarm>,
+    /// There is none for the moment, and the loop is to try again.
+    again: bool,
 }
 
 /// Who may be killed, in order. The three go side by side.
@@ -199,7 +201,7 @@ impl Guard {
     pub fn start(doors: &Doors, thresholds: Thresholds) -> Result<Guard, String> {
         let files = GaugeFiles::open(&doors.proc).map_err(|error| error.to_string())?;
         let trigger = Trigger::arm(doors.proc.dir(), PRESSURE, StallKind::Some, STALL, WINDOW);
-        let (alarm, by_work) = open_alarm(doors);
+        let (alarm, by_work, again) = open_alarm(doors);
         let by_stall = match &trigger {
             Ok(trigger) => format!(
                 "any stall on memory within {} ms",
@@ -218,6 +220,7 @@ impl Guard {
                 alarms: Alarms {
                     fresh: alarm,
                     spent: None,
+                    again,
                 },
                 stop: false,
             }),
@@ -255,17 +258,27 @@ impl Guard {
     }
 
     /// Opens another alarm when the processors in service have changed. To be called when the
-    /// descriptor is readable.
+    /// descriptor is readable, after [`Guard::reports`], which has it tell anew: what is said in between is lost otherwise.
     pub fn renew_alarm(&mut self, doors: &Doors) {
-        let spent = self.shared.state().alarms.spent.take();
-        if spent.is_none() {
+        let (spent, again) = {
+            let alarms = &mut self.shared.state().alarms;
+            (alarms.spent.take(), std::mem::take(&mut alarms.again))
+        };
+        if spent.is_none() && !again {
             return;
         }
-        let (alarm, by_work) = open_alarm(doors);
+        let (alarm, by_work, again) = open_alarm(doors);
         self.by_work = by_work;
-        info!("guard: other processors are in service; {}", self.detail());
-        self.shared.state().alarms.fresh = alarm;
-        self.shared.wake_thread();
+        {
+            let alarms = &mut self.shared.state().alarms;
+            alarms.fresh = alarm;
+            alarms.again = again;
+        }
+        // It asks again at its next look.
+        if !again {
+            info!("guard: other processors are in service; {}", self.detail());
+            self.shared.wake_thread();
+        }
     }
 
     /// Arms these, first one first, and nobody else. Those of whom nothing is left, who hold this
@@ -358,16 +371,16 @@ impl Guard {
     }
 }
 
-/// An alarm, if there can be one, and how the guard is woken by work then, for people.
-fn open_alarm(doors: &Doors) -> (Option<Alarm>, String) {
+/// An alarm, if there can be one; how the guard is woken by work then, for people; and whether to try again.
+fn open_alarm(doors: &Doors) -> (Option<Alarm>, String, bool) {
     match Alarm::open(doors) {
         Ok(alarm) => {
             let how = "whoever runs for as long as it takes to take what memory is left";
-            (Some(alarm), how.to_owned())
+            (Some(alarm), how.to_owned(), false)
         }
-        Err(why) => {
-            let how = format!("the clock, up to a hundred times a second where most memory is free, for who runs cannot be watched ({why})");
-            (None, how)
+        Err(missing) => {
+            let how = format!("the clock, up to a hundred times a second where most memory is free, for who runs cannot be watched ({})", missing.why);
+            (None, how, missing.passing)
         }
     }
 }

@@ -108,6 +108,9 @@ impl Watch {
                     // Whatever is closed is closed by the loop, not here.
                     state.alarms.spent = self.alarm.replace(fresh);
                 }
+                if state.alarms.again {
+                    self.shared.tell_loop();
+                }
             }
             pause = self.turn();
         }

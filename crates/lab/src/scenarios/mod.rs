@@ -21,6 +21,7 @@ mod premap;
 mod prezero;
 mod prezero_engines;
 mod prezero_rules;
+mod processors;
 mod protect;
 mod readahead;
 mod restore;
@@ -60,6 +61,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &package::PLAIN,
         &soak::ShortSoak,
         &chaos::SHORT,
+        &processors::SHORT,
         &gallery_synthetic::FAST,
         &gallery_synthetic::THINKING,
         &gallery_synthetic::EXACT,
@@ -86,6 +88,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &soak::Soak,
         &chaos::SESSION,
         &chaos::SLEEP,
+        &processors::SLEEP,
         &chaos::LONG,
         &swap_soak::SwapSoak,
     ]

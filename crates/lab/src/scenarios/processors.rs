@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! A processor goes out of service and comes back, again and again: work on it wakes limelightd's guard all the same.
+
+use std::time::Duration;
+
+use limelight_apps::scenario::Work;
+
+use super::terms::{LIMELIGHT, ON_DEBIAN};
+use crate::results::Aggregates;
+use crate::scenario::{ArmOn, Kind, Lru, MachineSize, Scenario, SwapKind, Task, Variant, Verdict};
+
+/// See the module.
+pub struct Processors {
+    /// Whether the machine sleeps as well.
+    sleep: bool,
+}
+
+/// In every test run.
+pub const SHORT: Processors = Processors { sleep: false };
+
+/// The machine sleeps at the end, which an emulator may not survive: on demand.
+pub const SLEEP: Processors = Processors { sleep: true };
+
+impl Scenario for Processors {
+    fn name(&self) -> &'static str {
+        match self.sleep {
+            true => "processors-sleep",
+            false => "processors",
+        }
+    }
+
+    fn about(&self) -> &'static str {
+        match self.sleep {
+            true => "processors on a machine that sleeps, too",
+            false => "a processor comes and goes, and whoever works on it wakes the guard",
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self.sleep {
+            true => Kind::Soak,
+            false => Kind::Test,
+        }
+    }
+
+    fn variants(&self) -> Vec<Variant> {
+        vec![Variant::new(Lru::Mglru, SwapKind::None, "none")]
+    }
+
+    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
+        match self.sleep {
+            // Ours is built without sleep.
+            true => vec![ON_DEBIAN],
+            false => vec![ON_DEBIAN, LIMELIGHT],
+        }
+    }
+
+    fn machine(&self, _variant: &Variant) -> MachineSize {
+        MachineSize::default()
+    }
+
+    fn tasks(&self, _variant: &Variant, _arm: ArmOn) -> Vec<Task> {
+        vec![Task::new("guard", Work::Processors { sleep: self.sleep })]
+    }
+
+    fn time_limit(&self, _variant: &Variant) -> Duration {
+        Duration::from_secs(300)
+    }
+
+    /// The guest's checks say everything.
+    fn must_hold(&self, _aggregates: &Aggregates) -> Vec<Verdict> {
+        Vec::new()
+    }
+}
