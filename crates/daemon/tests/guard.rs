@@ -187,6 +187,7 @@ fn candidate(app: &App, class: Class, held: u64) -> Candidate {
         class,
         leaks: false,
         in_use: false,
+        starts_until: Duration::ZERO,
         held,
     }
 }

@@ -302,7 +302,7 @@ impl Watch {
         }
         let total = state.shortage.thresholds().total;
         let armed = &mut state.armed;
-        let place = pick(&armed.candidates, &armed.held, level, total)?;
+        let place = pick(&armed.candidates, &armed.held, level, total, gauge.at)?;
         let (candidate, target) = armed.remove(place);
         state.shortage.killed(gauge.at, target.held().anonymous);
         Some((candidate, target, gauge))

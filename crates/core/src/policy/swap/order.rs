@@ -13,6 +13,9 @@ use crate::model::snapshot::Snapshot;
 /// An app that was in front may be wanted again at once: it is spared for this long.
 pub const PREVIOUS_FOR: Duration = Duration::from_secs(10);
 
+/// An app starts for so long: it grows then, and whoever launched it waits for it.
+const STARTS: Duration = Duration::from_secs(10);
+
 /// Growth since the order was made, in parts of the machine's memory, that makes an app the one to
 /// kill whatever its place.
 const BURST_PART: u64 = 20;
@@ -67,6 +70,8 @@ pub struct Candidate {
     pub leaks: bool,
     /// It is in use although it is not in front.
     pub in_use: bool,
+    /// Until when it starts, since boot.
+    pub starts_until: Duration,
     /// What it had allocated when the order was made, in bytes: files that it reads are no leak.
     pub held: u64,
 }
@@ -117,6 +122,7 @@ pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
                 class,
                 leaks,
                 in_use,
+                starts_until: known.found.started.saturating_add(STARTS),
                 held: known.found.memory.allocated(),
             };
             (rank, candidate)
@@ -127,15 +133,26 @@ pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
 }
 
 /// Which of `candidates` is killed now, given what each has allocated now (`held_now`, in bytes, by place)
-/// on a machine with `total` bytes. Allocates nothing.
-pub fn pick(candidates: &[Candidate], held_now: &[u64], level: Level, total: u64) -> Option<usize> {
+/// on a machine with `total` bytes, `at` that time since boot. While reclaim keeps up, whoever starts may grow.
+/// Allocates nothing.
+pub fn pick(
+    candidates: &[Candidate],
+    held_now: &[u64],
+    level: Level,
+    total: u64,
+    at: Duration,
+) -> Option<usize> {
     if level < Level::Low {
         return None;
     }
+    let starts = |candidate: &Candidate| level == Level::Low && at < candidate.starts_until;
     let grown = candidates
         .iter()
         .zip(held_now)
-        .map(|(candidate, now)| now.saturating_sub(candidate.held));
+        .map(|(candidate, now)| match starts(candidate) {
+            true => 0,
+            false => now.saturating_sub(candidate.held),
+        });
     let burst = grown
         .enumerate()
         .filter(|(_, grown)| *grown > total / BURST_PART)
@@ -145,7 +162,7 @@ pub fn pick(candidates: &[Candidate], held_now: &[u64], level: Level, total: u64
     }
     let may = |candidate: &Candidate| match level {
         Level::Exhausted => true,
-        Level::Low => candidate.leaks,
+        Level::Low => candidate.leaks && !starts(candidate),
         _ => candidate.leaks || (candidate.class == Class::Disposable && !candidate.in_use),
     };
     candidates.iter().position(may)

@@ -15,6 +15,8 @@ use crate::model::snapshot::Measured;
 use crate::model::storage::{Area, Medium, Storage};
 
 const MIB: u64 = 1 << 20;
+/// Whoever starts has started by then.
+const LATER: Duration = Duration::MAX;
 const S: fn(u64) -> Duration = Duration::from_secs;
 
 fn key(number: u64) -> AppKey {
@@ -178,9 +180,12 @@ fn what_is_in_use_goes_last_of_its_class() {
     let all = candidates(&snapshot(&apps, 5, 100));
     assert_eq!([all[0].app, all[1].app], [1, 0].map(key));
     let held: Vec<u64> = all.iter().map(|one| one.held).collect();
-    assert_eq!(pick(&all[1..], &held[1..], Level::Kill, 256 * MIB), None);
     assert_eq!(
-        pick(&all[1..], &held[1..], Level::Exhausted, 256 * MIB),
+        pick(&all[1..], &held[1..], Level::Kill, 256 * MIB, LATER),
+        None
+    );
+    assert_eq!(
+        pick(&all[1..], &held[1..], Level::Exhausted, 256 * MIB, LATER),
         Some(0)
     );
 }
@@ -202,9 +207,22 @@ fn whoever_bursts_since_then_goes_first() {
     let apps = [one(Class::Disposable, 1), one(Class::Normal, 2)];
     let all = candidates(&snapshot(&apps, 5, 100));
     let held = [20 * MIB, 60 * MIB];
-    assert_eq!(pick(&all, &held, Level::Kill, 256 * MIB), Some(1));
-    assert_eq!(pick(&all, &held, Level::Low, 256 * MIB), Some(1));
-    assert_eq!(pick(&all, &held, Level::Swap, 256 * MIB), None);
+    assert_eq!(pick(&all, &held, Level::Kill, 256 * MIB, LATER), Some(1));
+    assert_eq!(pick(&all, &held, Level::Low, 256 * MIB, LATER), Some(1));
+    assert_eq!(pick(&all, &held, Level::Swap, 256 * MIB, LATER), None);
+}
+
+#[test]
+fn whoever_starts_may_grow_while_reclaim_keeps_up() {
+    let apps = [one(Class::Disposable, 1), one(Class::Normal, 2)];
+    let mut all = candidates(&snapshot(&apps, 5, 100));
+    all[1].starts_until = S(20);
+    all[1].leaks = true;
+    let held = [0, 60 * MIB];
+    let picked = |level, at| pick(&all, &held, level, 256 * MIB, at);
+    assert_eq!(picked(Level::Low, S(19)), None);
+    assert_eq!(picked(Level::Low, S(20)), Some(1));
+    assert_eq!(picked(Level::Crowded, S(19)), Some(1));
 }
 
 #[test]
@@ -503,8 +521,8 @@ proptest! {
             }
         }
         let held: Vec<u64> = all.iter().zip(&bursts).map(|(one, mib)| one.held + mib * MIB).collect();
-        let picked = pick(&all, &held, level, 256 * MIB);
-        prop_assert_eq!(picked, pick(&candidates(&machine), &held, level, 256 * MIB));
+        let picked = pick(&all, &held, level, 256 * MIB, LATER);
+        prop_assert_eq!(picked, pick(&candidates(&machine), &held, level, 256 * MIB, LATER));
         if level < Level::Low {
             prop_assert_eq!(picked, None);
         }
