@@ -71,8 +71,10 @@ impl Scopes {
         if self.settled == Some(process) || is_own(pid, &cgroup) {
             return false;
         }
+        let Ok(members) = everybody(&proc) else {
+            return false;
+        };
         self.settled = Some(process);
-        let members = everybody(&proc);
         let Some(plan) = plan(pid, &stat.comm, std::process::id() as i32, &members) else {
             return false;
         };
@@ -151,7 +153,7 @@ fn is_own(pid: i32, cgroup: &str) -> bool {
     }
 }
 
-fn everybody(proc: &Proc) -> Vec<Member> {
+fn everybody(proc: &Proc) -> limelight_sys::Result<Vec<Member>> {
     let member = |pid: i32| {
         let process = proc.process(pid).ok()?;
         let stat = process.stat().ok()?;
@@ -162,8 +164,7 @@ fn everybody(proc: &Proc) -> Vec<Member> {
             cgroup: process.cgroup().ok()??,
         })
     };
-    let pids = proc.pids().unwrap_or_default();
-    pids.into_iter().filter_map(member).collect()
+    Ok(proc.pids()?.into_iter().filter_map(member).collect())
 }
 
 /// Whether an app is to be moved, with what, and where to.
