@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::boost::{sleeper, standing};
 use crate::cell::Stage;
 use crate::cgroup::Cgroup;
-use crate::daemon::{self, Daemon, LOG};
+use crate::daemon::{self, main_wakeups, Daemon, LOG};
 use crate::machine::{wait, CPUSET};
 use crate::process::Process;
 
@@ -127,9 +127,9 @@ pub fn run(stage: Stage) -> Result<()> {
         format!("{found:?}"),
     )?;
 
-    let before = wake_ups(daemon.pid())?;
+    let before = main_wakeups(daemon.pid())?;
     sleep(REST);
-    let times = wake_ups(daemon.pid())? - before;
+    let times = main_wakeups(daemon.pid())? - before;
     reporter.check(
         format!("while nothing happens it runs at most {WAKE_UPS_MAX} times in {REST:?}"),
         times <= WAKE_UPS_MAX,
@@ -211,15 +211,4 @@ pub fn run(stage: Stage) -> Result<()> {
         }
     }
     stage.reporter.finish()
-}
-
-/// How often a process's main thread has waited for something.
-fn wake_ups(pid: i32) -> Result<u64> {
-    let path = format!("/proc/{pid}/status");
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-    let count = line.and_then(|count| count.trim().parse().ok());
-    count.with_context(|| format!("{path} has no voluntary_ctxt_switches"))
 }

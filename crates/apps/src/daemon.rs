@@ -214,11 +214,30 @@ impl Daemon {
         check_record_gone(reporter)
     }
 
+    /// Sends it a signal.
+    pub fn signal(&self, signal: i32) -> Result<()> {
+        self.process.signal(signal)
+    }
+
     /// Kills it outright; returns what was there before it.
     pub fn kill(mut self) -> Result<Before> {
         self.process.signal(libc::SIGKILL)?;
         self.process.wait(STOP_LIMIT)?;
         Ok(self.before)
+    }
+
+    /// Kills it outright and starts a successor, which is checked to remove its trace instance.
+    pub fn succeed(self, instance: &Path, reporter: &Reporter) -> Result<Daemon> {
+        let before = self.kill()?;
+        let left = instance.exists();
+        let daemon = Daemon::start_after(before)?;
+        let gone = !instance.exists();
+        reporter.check(
+            "a successor removes the trace instance that a killed daemon left",
+            left && gone,
+            format!("left {left}, gone {gone}"),
+        )?;
+        Ok(daemon)
     }
 }
 
@@ -258,6 +277,13 @@ pub fn wakeups(pid: i32) -> Result<BTreeMap<String, (String, u64)>> {
         all.insert(thread, (field("Name:").unwrap_or_default(), count));
     }
     Ok(all)
+}
+
+/// How often a process's main thread has gone to sleep so far.
+pub fn main_wakeups(pid: i32) -> Result<u64> {
+    let main = wakeups(pid)?.remove(&pid.to_string());
+    main.map(|(_, count)| count)
+        .with_context(|| format!("process {pid} has no main thread any more"))
 }
 
 /// Gives the focus to an app.

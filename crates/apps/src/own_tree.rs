@@ -17,7 +17,7 @@ use crate::cgroup::{self, Cgroup};
 use crate::daemon::{self, focus, limelight, write_config, Before, Daemon};
 use crate::followed::nice;
 use crate::plan::Arm;
-use crate::process::{run as run_program, Process, Start};
+use crate::process::{run as run_program, send, Process, Start};
 use crate::record::Reporter;
 use crate::scenario::OwnTree;
 
@@ -73,8 +73,8 @@ impl App {
 
 impl Drop for App {
     fn drop(&mut self) {
-        // SAFETY: it lives for as long as nobody kills it, and its parent has not been waited for yet.
-        unsafe { libc::kill(self.helper, libc::SIGKILL) };
+        // It lives for as long as nobody kills it, and its parent has not been waited for yet.
+        let _ = send(self.helper, libc::SIGKILL);
     }
 }
 

@@ -191,12 +191,8 @@ impl Process {
 
     /// Sends a signal.
     pub fn signal(&self, signal: i32) -> Result<()> {
-        // SAFETY: the child has not been waited for, so the pid is its own.
-        if unsafe { libc::kill(self.pid(), signal) } != 0 {
-            return Err(std::io::Error::last_os_error())
-                .with_context(|| format!("cannot signal {} (pid {})", self.name, self.pid()));
-        }
-        Ok(())
+        // The child has not been waited for, so the pid is its own.
+        send(self.pid(), signal).with_context(|| format!("cannot signal {}", self.name))
     }
 
     /// Lets it run before everything of the ordinary scheduling class.
@@ -270,6 +266,17 @@ impl Conversation {
     pub fn ask<T: DeserializeOwned>(&mut self, command: &str) -> Result<T> {
         self.say(command)?;
         self.hear()
+    }
+}
+
+/// Sends a signal to a process that somebody has yet to wait for.
+pub fn send(pid: i32, signal: i32) -> Result<()> {
+    // SAFETY: no memory is involved.
+    match unsafe { libc::kill(pid, signal) } {
+        0 => Ok(()),
+        _ => {
+            Err(std::io::Error::last_os_error()).with_context(|| format!("cannot signal pid {pid}"))
+        }
     }
 }
 

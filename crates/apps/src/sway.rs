@@ -13,7 +13,7 @@ use anyhow::{bail, Context, Result};
 use serde_json::Value;
 
 use crate::handover::USER;
-use crate::process::{named, run};
+use crate::process::{named, run, send};
 use crate::systemd::systemctl;
 
 /// The service in which PAM opens the session.
@@ -121,11 +121,7 @@ impl Sway {
             let pid = child
                 .parse()
                 .with_context(|| format!("{path} holds {child:?}"))?;
-            // SAFETY: no memory is involved; the bar waits for its children, so that the pid is theirs.
-            if unsafe { libc::kill(pid, libc::SIGSTOP) } != 0 {
-                return Err(std::io::Error::last_os_error())
-                    .with_context(|| format!("cannot stop the bar's clock (pid {pid})"));
-            }
+            send(pid, libc::SIGSTOP).context("cannot stop the clock in sway's bar")?;
         }
         Ok(())
     }

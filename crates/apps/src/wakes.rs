@@ -15,7 +15,7 @@ use x11rb::protocol::xproto::Window;
 
 use crate::cell::Stage;
 use crate::cgroup::Cgroup;
-use crate::daemon::{focus, json, limelight, Daemon};
+use crate::daemon::{focus, json, limelight, main_wakeups, Daemon};
 use crate::gallery_real::{log_path, start, DISPLAY};
 use crate::keyboard::Keyboard;
 use crate::machine::{mount, wait, ROOTFS};
@@ -180,9 +180,9 @@ pub fn run(mut stage: Stage) -> Result<()> {
     let reporter = &mut stage.reporter;
 
     sleep(QUIET);
-    let before = wakeups(daemon.pid())?;
+    let before = main_wakeups(daemon.pid())?;
     sleep(QUIET);
-    reporter.value("quiet_wakeups", wakeups(daemon.pid())? - before);
+    reporter.value("quiet_wakeups", main_wakeups(daemon.pid())? - before);
     let seen = Front::now()?;
     reporter.check(
         "while nothing is pressed nobody is guessed and nothing is traced",
@@ -257,15 +257,7 @@ pub fn run(mut stage: Stage) -> Result<()> {
         format!("{again:?}"),
     )?;
 
-    let before = daemon.kill()?;
-    let left = Path::new(INSTANCE).exists();
-    let daemon = Daemon::start_after(before)?;
-    let gone = !Path::new(INSTANCE).exists();
-    reporter.check(
-        "a successor removes the trace instance that a killed daemon left",
-        left && gone,
-        format!("left {left}, gone {gone}"),
-    )?;
+    let daemon = daemon.succeed(Path::new(INSTANCE), reporter)?;
     let again = session.work_with(1)?;
     reporter.check(
         "and guesses itself",
@@ -338,15 +330,4 @@ EndSection
 fn log_of(program: &str) -> String {
     let text = fs::read_to_string(log_path(program)).unwrap_or_default();
     format!("{program} wrote: {}", text.trim())
-}
-
-/// How often a daemon's main thread has been woken.
-fn wakeups(pid: i32) -> Result<u64> {
-    let path = format!("/proc/{pid}/task/{pid}/status");
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-    let count = line.and_then(|count| count.trim().parse().ok());
-    count.with_context(|| format!("{path} has no voluntary_ctxt_switches"))
 }

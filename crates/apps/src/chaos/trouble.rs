@@ -183,9 +183,9 @@ impl Trouble {
             Trouble::ClockBack => jump(-JUMP)?,
             Trouble::ClockAhead => jump(JUMP)?,
             Trouble::Stopped => {
-                signal(world, libc::SIGSTOP)?;
+                world.running()?.signal(libc::SIGSTOP)?;
                 sleep(MOMENT);
-                signal(world, libc::SIGCONT)?;
+                world.running()?.signal(libc::SIGCONT)?;
             }
             Trouble::Suspended => suspend()?,
         }
@@ -315,14 +315,5 @@ fn jump(seconds: i64) -> Result<()> {
     match done {
         true => Ok(()),
         false => Err(std::io::Error::last_os_error()).context("cannot set the clock"),
-    }
-}
-
-fn signal(world: &World, signal: i32) -> Result<()> {
-    let pid = world.running()?.pid();
-    // SAFETY: a process of ours that nobody has waited for.
-    match unsafe { libc::kill(pid, signal) } {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()).context("cannot signal limelightd"),
     }
 }
