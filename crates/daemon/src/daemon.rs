@@ -424,8 +424,11 @@ impl Daemon {
         let shift = self.topmost.tick(at);
         self.after(shift);
         let lowered: Vec<_> = self.actuators.lowered_scores().collect();
-        let fronts = self.oom_score_adj.take_scanned(&self.doors, &lowered, at);
+        let heard = self.topmost.hears_inferred();
+        let source = &mut self.oom_score_adj;
+        let fronts = source.take_scanned(&self.doors, &lowered, heard, at);
         self.infer_by_score(fronts);
+        self.retry_oom_score_adj(at);
         if self.look_at_apps_if_due(at) {
             self.refresh_swap(Event::Tick);
         }

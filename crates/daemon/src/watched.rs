@@ -2,6 +2,7 @@
 //! What the loop waits for. A source that cannot be waited for is done without, not a reason to fail.
 
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use rustix::event::epoll::EventFlags;
 use tracing::warn;
@@ -78,6 +79,16 @@ impl Daemon {
                 warn!("the oom_score_adj tracepoint cannot be waited for and is given up: {error}");
                 self.oom_score_adj.stop(&mut self.actuators.ledger);
             }
+        }
+    }
+
+    /// Without a tracepoint every process is looked at again and again.
+    pub(crate) fn retry_oom_score_adj(&mut self, at: Duration) {
+        let ledger = &mut self.actuators.ledger;
+        if self.oom_score_adj.retry(&self.doors, ledger, at) {
+            let lowered: Vec<_> = self.actuators.lowered_scores().collect();
+            self.oom_score_adj.resync(&self.doors, &lowered);
+            self.watch_oom_score_adj();
         }
     }
 

@@ -6,6 +6,9 @@
 //! (daemons and session leaders reset themselves) nor this daemon (which lowers and restores the
 //! values of the topmost app). By tracepoint the writer is known; a scan sees values only.
 //!
+//! A scan looks at every process there is, so none is made while its finds would not count: a session
+//! that says who is in front goes first.
+//!
 //! No permission is checked here: the kernel has let the writer write, so he is root or the
 //! process's owner, and the claim counts as the owner's.
 
@@ -28,11 +31,21 @@ const INSTANCE: &str = "limelight";
 /// With this many processes known, those that ended are dropped before another is added.
 const KNOWN_MAX: usize = 8192;
 
+/// How long after a tracepoint could not be used that is tried again: a trace takes memory, and that
+/// may have been short.
+const RETRY: Duration = Duration::from_secs(60);
+
 /// How transitions are seen.
 #[derive(Debug)]
 enum Way {
     Trace(Traced),
-    Scan { interval: Duration, next: Duration },
+    Scan {
+        interval: Duration,
+        /// `None` while nobody listens.
+        next: Option<Duration>,
+        /// When the tracepoint is tried again.
+        retry: Option<Duration>,
+    },
     Off,
 }
 
@@ -58,9 +71,10 @@ impl OomScoreAdj {
         interval: Duration,
         now: Duration,
     ) -> OomScoreAdj {
-        let scan = || Way::Scan {
+        let scan = |retry| Way::Scan {
             interval,
-            next: now + interval,
+            next: Some(now + interval),
+            retry,
         };
         let scan_detail = format!(
             "scan of {} every {} ms",
@@ -72,12 +86,13 @@ impl OomScoreAdj {
                 let off = "switched off by the configuration ([sources] oom_score_adj)";
                 (Way::Off, off.to_owned())
             }
-            OomScoreAdjSource::Scan => (scan(), scan_detail),
+            OomScoreAdjSource::Scan => (scan(None), scan_detail),
             OomScoreAdjSource::Auto | OomScoreAdjSource::Tracepoint => match trace(doors, ledger) {
-                Ok(traced) => (Way::Trace(traced), format!("tracepoint {SYSTEM}:{EVENT}")),
+                Ok(traced) => (Way::Trace(traced), traced_detail()),
                 Err(why) if wanted == OomScoreAdjSource::Auto => {
                     info!("oom_score_adj is scanned, the tracepoint cannot be used: {why}");
-                    (scan(), format!("{scan_detail}; no tracepoint: {why}"))
+                    let detail = format!("{scan_detail}; no tracepoint: {why}");
+                    (scan(Some(now + RETRY)), detail)
                 }
                 Err(why) => {
                     warn!("no oom_score_adj source: {why}");
@@ -115,9 +130,28 @@ impl OomScoreAdj {
     /// When the next scan is due.
     pub fn next_scan(&self) -> Option<Duration> {
         match self.way {
-            Way::Scan { next, .. } => Some(next),
+            Way::Scan { next, .. } => next,
             _ => None,
         }
+    }
+
+    /// Tries the tracepoint again when that is due. Whether there is one to wait for now.
+    pub fn retry(&mut self, doors: &Doors, ledger: &mut Ledger, now: Duration) -> bool {
+        match &mut self.way {
+            Way::Scan {
+                next: Some(_),
+                retry: Some(retry),
+                ..
+            } if *retry <= now => *retry = now + RETRY,
+            _ => return false,
+        }
+        let Ok(traced) = trace(doors, ledger) else {
+            return false;
+        };
+        info!("oom_score_adj is scanned no longer, the tracepoint can be used");
+        self.way = Way::Trace(traced);
+        self.detail = traced_detail();
+        true
     }
 
     /// Takes what the tracepoint recorded: the processes whose value became 0, oldest first.
@@ -193,16 +227,33 @@ impl OomScoreAdj {
         Some(without_us(lowered, parent, value))
     }
 
-    /// Looks at all processes when a scan is due: those whose value became 0.
+    /// Looks at all processes when a scan is due: those whose value became 0. While it is not `heard`
+    /// nothing is looked at, and what became 0 meanwhile is not told later.
     pub fn take_scanned(
         &mut self,
         doors: &Doors,
         lowered: &[Lowered],
+        heard: bool,
         now: Duration,
     ) -> Vec<ProcessId> {
-        match &mut self.way {
-            Way::Scan { interval, next } if *next <= now => *next = now + *interval,
-            _ => return Vec::new(),
+        let Way::Scan { interval, next, .. } = &mut self.way else {
+            return Vec::new();
+        };
+        let due = next.replace(now + *interval);
+        match due {
+            _ if !heard => {
+                *next = None;
+                return Vec::new();
+            }
+            None => {
+                self.resync(doors, lowered);
+                return Vec::new();
+            }
+            Some(due) if due > now => {
+                *next = Some(due);
+                return Vec::new();
+            }
+            Some(_) => {}
         }
         let before = std::mem::take(&mut self.known);
         self.resync(doors, lowered);
@@ -236,7 +287,7 @@ impl OomScoreAdj {
 
     /// Whether our own writes must be told with [`OomScoreAdj::resync`].
     pub fn sees_own_writes(&self) -> bool {
-        matches!(self.way, Way::Scan { .. })
+        self.next_scan().is_some()
     }
 
     /// Stops; the instance is removed.
@@ -254,6 +305,10 @@ fn without_us(lowered: &[Lowered], id: ProcessId, value: i16) -> i16 {
         .iter()
         .find(|(known, _, ours)| *known == id && *ours == value);
     ours.map_or(value, |(_, original, _)| *original)
+}
+
+fn traced_detail() -> String {
+    format!("tracepoint {SYSTEM}:{EVENT}")
 }
 
 fn trace(doors: &Doors, ledger: &mut Ledger) -> Result<Traced, String> {

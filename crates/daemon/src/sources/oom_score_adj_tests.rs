@@ -31,7 +31,8 @@ impl Fixture {
         let source = OomScoreAdj {
             way: Way::Scan {
                 interval: Duration::from_secs(1),
-                next: Duration::from_secs(1),
+                next: Some(Duration::from_secs(1)),
+                retry: None,
             },
             detail: String::new(),
             known: HashMap::new(),
@@ -131,7 +132,7 @@ fn a_scan_compares_with_the_last_one_when_it_is_due() {
     fixture.set(APP, 0);
     let scan = |fixture: &mut Fixture, ms| {
         let at = Duration::from_millis(ms);
-        let found = fixture.source.take_scanned(&fixture.doors, &[], at);
+        let found = fixture.source.take_scanned(&fixture.doors, &[], true, at);
         found.iter().map(|id| id.pid).collect::<Vec<_>>()
     };
     assert_eq!(scan(&mut fixture, 999), [0; 0]);
@@ -140,6 +141,54 @@ fn a_scan_compares_with_the_last_one_when_it_is_due() {
     // A newborn with 0 never had another value.
     fixture.process(CHILD, APP, 0);
     assert_eq!(scan(&mut fixture, 3000), [0; 0]);
+}
+
+#[test]
+fn nobody_is_looked_at_while_nobody_listens() {
+    let mut fixture = Fixture::new();
+    fixture.set(APP, 7);
+    fixture.source.resync(&fixture.doors, &[]);
+    let scan = |fixture: &mut Fixture, heard, s| {
+        let at = Duration::from_secs(s);
+        let found = fixture.source.take_scanned(&fixture.doors, &[], heard, at);
+        found.len()
+    };
+    fixture.set(APP, 0);
+    assert_eq!(scan(&mut fixture, false, 5), 0);
+    assert_eq!(fixture.source.next_scan(), None);
+    assert!(!fixture.source.sees_own_writes());
+    // What happened meanwhile was said by somebody else.
+    assert_eq!(scan(&mut fixture, true, 9), 0);
+    assert_eq!(fixture.source.next_scan(), Some(Duration::from_secs(10)));
+    assert_eq!(scan(&mut fixture, true, 10), 0);
+    fixture.set(APP, 7);
+    assert_eq!(scan(&mut fixture, true, 11), 0);
+    fixture.set(APP, 0);
+    assert_eq!(scan(&mut fixture, true, 12), 1);
+}
+
+#[test]
+fn a_tracepoint_that_there_was_no_memory_for_is_tried_again_while_somebody_listens() {
+    let mut fixture = Fixture::new();
+    let mut ledger = Ledger::open(&fixture.temp.path().join("run"), String::new());
+    let due = |source: &OomScoreAdj| match source.way {
+        Way::Scan { retry, .. } => retry,
+        _ => None,
+    };
+    let mut retry = |source: &mut OomScoreAdj, s| {
+        // There is no tracefs.
+        assert!(!source.retry(&fixture.doors, &mut ledger, Duration::from_secs(s)));
+    };
+    let source = &mut fixture.source;
+    retry(source, 1000);
+    assert_eq!(due(source), None, "only a scan was asked for");
+    if let Way::Scan { retry, .. } = &mut source.way {
+        *retry = Some(RETRY);
+    }
+    retry(source, 59);
+    assert_eq!(due(source), Some(RETRY));
+    retry(source, 61);
+    assert_eq!(due(source), Some(RETRY + Duration::from_secs(61)));
 }
 
 #[test]
