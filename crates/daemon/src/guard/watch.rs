@@ -37,6 +37,9 @@ const TOLD_PART: u32 = 10;
 const FILLED: Duration = Duration::from_millis(160);
 const TAKEN: u64 = 4 << 30;
 
+/// How old what paging costs may be where it only goes into rates, which are taken over a longer time.
+const PAGED: Duration = Duration::from_millis(50);
+
 /// How often is looked whether somebody who is armed has died, while memory is short.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -66,6 +69,8 @@ pub struct Watch {
     alarm: Option<Alarm>,
     /// What was left at the last gauge, in bytes.
     headroom: u64,
+    /// What paging cost, and when that was read.
+    paged: (Duration, Paging),
     /// The last gauge at which no kill was due.
     before: Duration,
     /// When it was last looked who has died.
@@ -81,6 +86,7 @@ impl Watch {
             trigger,
             alarm: None,
             headroom: 0,
+            paged: (Duration::ZERO, Paging::default()),
             before: Duration::ZERO,
             looked: Duration::ZERO,
         }
@@ -185,10 +191,11 @@ impl Watch {
         let Ok(memory) = self.files.memory() else {
             return Pause::Clock(OFTEN);
         };
-        let (near, kept, thresholds) = {
+        let (near, level, kept, thresholds) = {
             let state = self.shared.state();
-            let thresholds = state.shortage.thresholds();
-            (state.shortage.is_near(), state.kept, thresholds)
+            let shortage = &state.shortage;
+            let near = shortage.is_near();
+            (near, shortage.level(), state.kept, shortage.thresholds())
         };
         let available = memory.available.saturating_sub(kept);
         let headroom = available.saturating_sub(thresholds.kill);
@@ -208,7 +215,7 @@ impl Watch {
                 false => until_work(HARDLY),
             };
         }
-        let paging = self.files.paging().unwrap_or_default();
+        let paging = self.paging(at, level, headroom);
         let level = self.observe(memory, paging);
         if level >= Level::Swap {
             self.look_for_deaths();
@@ -232,6 +239,15 @@ impl Watch {
             level if level < Level::Kill => near,
             _ => Pause::Clock(OFTEN),
         }
+    }
+
+    /// What paging costs, read now where it may decide about a life.
+    fn paging(&mut self, at: Duration, level: Level, headroom: u64) -> Paging {
+        let (then, _) = self.paged;
+        if is_paging_read(level, headroom, at.saturating_sub(then)) {
+            self.paged = (at, self.files.paging().unwrap_or_default());
+        }
+        self.paged.1
     }
 
     /// Takes a whole gauge in.
@@ -380,6 +396,11 @@ fn remove_dead(state: &mut State, at: Duration) -> bool {
     found
 }
 
+/// Whether what paging costs is read now, given the level until now and the bytes above the kill threshold.
+fn is_paging_read(level: Level, headroom: u64, age: Duration) -> bool {
+    level >= Level::Low || headroom == 0 || age >= PAGED
+}
+
 /// How long it takes at least until so much memory is gone.
 fn taken_in(headroom: u64, total: u64) -> Duration {
     Duration::from_millis(headroom / per_ms(total))
@@ -458,6 +479,17 @@ mod tests {
             ..Memory::default()
         };
         assert!(!is_told(GIB / 4, phone), "that may be gone in 64 ms");
+    }
+
+    #[test]
+    fn nobody_s_life_hangs_on_what_paging_cost_a_moment_ago() {
+        let young = PAGED - Duration::from_millis(1);
+        assert!(!is_paging_read(Level::Swap, 1, young));
+        assert!(is_paging_read(Level::Swap, 1, PAGED));
+        assert!(is_paging_read(Level::Swap, 0, young), "low from now on");
+        for level in [Level::Low, Level::Crowded, Level::Kill, Level::Exhausted] {
+            assert!(is_paging_read(level, u64::MAX, young));
+        }
     }
 
     #[test]

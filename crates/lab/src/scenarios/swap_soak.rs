@@ -4,7 +4,8 @@
 //!
 //! Somebody who changes the app every 15 s does so 240 times an hour. Here each is in front for a
 //! second, with twelve leaks and six storms between: time passes about ten times faster, so the
-//! daemon's part of a processor is about ten times an ordinary hour's.
+//! daemon's part of a processor is about ten times an ordinary hour's. That processor carries out an
+//! instruction a nanosecond, whatever the host is (exact mode).
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use super::leak;
 use super::terms::{LIMELIGHT, ON_DEBIAN};
 use crate::results::Aggregates;
 use crate::scenario::{
-    ArmOn, Better, Kind, Lru, MachineSize, Metric, Scenario, SwapKind, Task, Variant, Verdict,
+    ArmOn, Better, Kind, Lru, MachineSize, Metric, Mode, Scenario, SwapKind, Task, Variant, Verdict,
 };
 
 /// See the module.
@@ -49,6 +50,10 @@ impl Scenario for SwapSoak {
 
     fn variants(&self) -> Vec<Variant> {
         Variant::product(&[Lru::Mglru], &[SwapKind::Disk, SwapKind::None], &[TASK])
+    }
+
+    fn mode(&self) -> Mode {
+        Mode::Exact
     }
 
     fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
