@@ -216,10 +216,15 @@ fn helper(doors: &Doors, known: &Known, owner: Option<u32>) -> Option<Helper> {
     if known.uid != 0 && Some(known.uid) != owner {
         return None;
     }
+    let alone = known.home.as_ref().is_some_and(|home| home.own);
+    let role = match known.role {
+        Role::Helper if !alone => Role::HelperAmong,
+        role => role,
+    };
     Some(Helper {
         name: known.name.clone(),
         home: known.home.clone(),
-        threads: threads(doors, known.process, known.role)?,
+        threads: threads(doors, known.process, role)?,
     })
 }
 

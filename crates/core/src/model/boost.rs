@@ -45,8 +45,10 @@ pub struct Threads {
 pub enum Role {
     /// It belongs to the app.
     App,
-    /// A program that serves it.
+    /// A program that serves it, in a cgroup of its own or a service's.
     Helper,
+    /// One that lives among other programs: a weight for its cgroup would be theirs as well.
+    HelperAmong,
     /// The kernel's thread that reclaims memory (`kswapd`). What it does not get done, the app does
     /// itself in each of its allocations. It is in no cgroup below the root: what it competes with is
     /// the app's branch as a whole.

@@ -35,7 +35,8 @@
 //! from where their cgroups part, the same nice value, and a slice that is even shorter. A helper that lives among others
 //! (an X server in `system.slice`) cannot be given the weight of the slice without giving it to the
 //! others there; at that level the app gets no more than [`BESIDE_HELPER`], which leaves the helper's
-//! slice a fifth of a processor.
+//! slice a fifth of a processor, and the helper gets a nice value, which counts among those others, whether a weight acts
+//! for the app or not.
 //!
 //! The kernel serves it as well: without `kswapd` each allocation of the app reclaims for itself. It is
 //! in no cgroup and competes with the app's whole branch, so it gets the nice value that comes to the
@@ -111,6 +112,8 @@ pub struct Weight {
 pub struct Tuning {
     /// Points by which each nice value is lowered, down to -20; 0: not at all.
     pub nice_points: u8,
+    /// The same, for helpers that live among others.
+    pub among_points: u8,
     /// The same, for the kernel's own reclaim.
     pub reclaim_points: u8,
     /// Slice in microseconds; 0: left alone.
@@ -126,13 +129,16 @@ impl Tuning {
         match (self.slice_us, role) {
             (0, _) => 0,
             (us, Role::App) => us,
-            (us, Role::Helper | Role::Reclaim) => (us / HELPER_SLICE).max(SLICE_MIN_US),
+            (us, Role::Helper | Role::HelperAmong | Role::Reclaim) => {
+                (us / HELPER_SLICE).max(SLICE_MIN_US)
+            }
         }
     }
 
     fn points(&self, role: Role) -> u8 {
         match role {
             Role::App | Role::Helper => self.nice_points,
+            Role::HelperAmong => self.among_points,
             Role::Reclaim => self.reclaim_points,
         }
     }
@@ -251,6 +257,7 @@ fn target(snapshot: &Snapshot, topmost: &Measured) -> Target {
             true => settings.nice_points,
             false => 0,
         },
+        among_points: settings.nice_points,
         reclaim_points: match (knobs.cpu_weight.is_live(), knobs.nice.is_live()) {
             (true, _) => points_of(settings.cpu_weight),
             (false, true) => settings.nice_points,

@@ -341,6 +341,36 @@ fn reclaim_weighs_what_the_app_s_branch_weighs() {
 }
 
 #[test]
+fn a_compositor_that_lives_among_others_is_first_among_them() {
+    let with = |role| {
+        let mut compositor = helper("/user.slice/u/session-2.scope", false);
+        compositor.threads.role = role;
+        let mut snapshot = snapshot(Some(home(APP, true)));
+        snapshot.boost.helpers = vec![compositor];
+        snapshot
+    };
+    let mut among = with(Role::HelperAmong);
+    let steps = grant(&Event::Topmost, &among);
+    assert!(!weights(&steps).is_empty());
+    let (given, threads) = tuning(&steps).unwrap();
+    assert_eq!(threads, 3);
+    assert_eq!(given.nice(Role::HelperAmong, 0), -20);
+    // Where a weight acts, nobody else needs a nice value.
+    assert_eq!(given.nice(Role::Helper, 0), 0);
+    assert_eq!(given.nice(Role::App, 0), 0);
+
+    // An older kernel has no slices, and one with a cgroup of its own is left alone.
+    among.boost.schedulers.slices = false;
+    assert_eq!(tuning(&grant(&Event::Topmost, &among)).unwrap().1, 1);
+    let mut alone = with(Role::Helper);
+    alone.boost.schedulers.slices = false;
+    assert_eq!(tuning(&grant(&Event::Topmost, &alone)), None);
+
+    among.settings.boost.nice_points = 0;
+    assert_eq!(tuning(&grant(&Event::Topmost, &among)), None);
+}
+
+#[test]
 fn who_serves_has_an_earlier_turn_than_the_app() {
     let with = |slice_us| Tuning {
         slice_us,

@@ -329,6 +329,7 @@ mod tests {
 
     const ALL: Tuning = Tuning {
         nice_points: 20,
+        among_points: 20,
         reclaim_points: 5,
         slice_us: 300,
         io_level: Some(0),
