@@ -88,6 +88,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::SwapSoak(work) => swap_soak::run(stage, &work),
         Work::CacheModel(pattern) => cache_model::run(stage, pattern),
         Work::Package(work) => package::run(stage, &work),
+        Work::KernelPackage => package::kernel::run(stage),
         Work::Processors { sleep } => processors::run(stage, sleep),
         Work::Rotation(work) => rotation::run(stage, &work),
         Work::RotationReal(work) => rotation::run_real(stage, &work),

@@ -81,6 +81,8 @@ pub enum Work {
     OwnTree(OwnTree),
     /// Debian's package: installed, used, upgraded, removed and purged.
     Package(Package),
+    /// The Debian package of the running kernel: installed, used by Limelight's package, and removed.
+    KernelPackage,
     /// Processors are taken out of service and come back, and work on each of them is noticed.
     Processors {
         /// Whether the machine sleeps as well.

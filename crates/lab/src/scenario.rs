@@ -34,11 +34,13 @@ pub enum Kernel {
     /// The same of Linux 6.1, the oldest that Limelight runs on: it has cgroup v1 with memory and cpuset, as
     /// Android uses it.
     Arm64Oldest,
+    /// The one in the package that `make kernel-deb` made.
+    Packaged,
 }
 
 impl Kernel {
     /// All kernels, in the order in which `limelight-lab list` shows them.
-    pub const ALL: [Kernel; 7] = [
+    pub const ALL: [Kernel; 8] = [
         Kernel::Debian,
         Kernel::Limelight,
         Kernel::Unpatched,
@@ -46,6 +48,7 @@ impl Kernel {
         Kernel::Fu540,
         Kernel::Arm64,
         Kernel::Arm64Oldest,
+        Kernel::Packaged,
     ];
 
     /// The name on the command line and under `target/lab/kernels/`.
@@ -58,6 +61,7 @@ impl Kernel {
             Kernel::Fu540 => "fu540",
             Kernel::Arm64 => "debian-arm64",
             Kernel::Arm64Oldest => "debian-arm64-6.1",
+            Kernel::Packaged => "packaged",
         }
     }
 
@@ -97,6 +101,8 @@ pub enum Kind {
     Benchmark,
     /// Run by `limelight-lab soak`, on the debug kernel.
     Soak,
+    /// Run only by its name: it needs what takes hours to make.
+    Named,
 }
 
 /// Which page replacement the guest runs.
@@ -507,7 +513,7 @@ pub trait Scenario: Sync {
     /// Repetitions when the command line does not say.
     fn repetitions(&self) -> u32 {
         match self.kind() {
-            Kind::Test | Kind::Soak => 1,
+            Kind::Test | Kind::Soak | Kind::Named => 1,
             Kind::Benchmark => 5,
         }
     }

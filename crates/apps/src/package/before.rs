@@ -13,7 +13,7 @@ use crate::followed::nice;
 use crate::record::Reporter;
 
 /// Where files must be the same again, and what there is not the package's.
-const WATCHED: [&str; 4] = ["/etc", "/usr", "/opt", "/var/lib"];
+const WATCHED: [&str; 5] = ["/boot", "/etc", "/usr", "/opt", "/var/lib"];
 const OTHERS: [&str; 4] = [
     "/var/lib/apt",
     "/var/lib/dpkg",

@@ -3,6 +3,7 @@
 //! anything being configured, is upgraded, and leaves nothing behind.
 
 mod before;
+pub mod kernel;
 mod person;
 
 use std::fs;
@@ -204,9 +205,7 @@ fn follow(person: &mut Person, app: &App) -> Result<Option<Moved>> {
 
 /// Every mechanism acts that this kernel can have, but for what this machine has no device for.
 fn check_doctor(reporter: &Reporter) -> Result<()> {
-    let (code, text) = run_program(PROGRAM, &["doctor", "--json"])?;
-    let findings: Vec<Value> = serde_json::from_str(&text)
-        .with_context(|| format!("limelight doctor --json exits with {code} and prints {text}"))?;
+    let findings = doctor()?;
     let mechanisms: Vec<(&str, &str)> = findings
         .iter()
         .filter_map(|finding| {
@@ -224,6 +223,13 @@ fn check_doctor(reporter: &Reporter) -> Result<()> {
         !mechanisms.is_empty() && idle.is_empty(),
         format!("{mechanisms:?}"),
     )
+}
+
+/// What the doctor finds.
+fn doctor() -> Result<Vec<Value>> {
+    let (code, text) = run_program(PROGRAM, &["doctor", "--json"])?;
+    serde_json::from_str(&text)
+        .with_context(|| format!("limelight doctor --json exits with {code} and prints {text}"))
 }
 
 /// What daemon and agent take, and how often they wake up while nothing happens.

@@ -34,7 +34,7 @@ pub struct Arguments {
 pub enum Command {
     /// Build or fetch a kernel; it is left under target/lab/kernels/NAME.
     Kernel {
-        /// debian, limelight, unpatched, debug or fu540.
+        /// One that `list` shows.
         #[arg(default_value = "limelight")]
         name: Kernel,
     },
@@ -234,6 +234,7 @@ fn list() {
             Kind::Test => "test",
             Kind::Benchmark => "benchmark",
             Kind::Soak => "soak",
+            Kind::Named => "by name",
         };
         println!("\n{} ({kind}): {}", scenario.name(), scenario.about());
         println!("{}", run::variant_list(scenario));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Limelight's Debian package, and one that is its successor.
+//! Limelight's Debian packages: its own, one that is the successor of that, and its kernel's.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{bail, Context, Result};
 
+use super::initramfs::package_name;
 use crate::paths::Paths;
 use crate::shell;
 
@@ -46,6 +47,21 @@ pub fn pair(paths: &Paths) -> Result<Vec<PathBuf>> {
     let mut pair = vec![package.clone()];
     pair.extend(packages(&next)?);
     Ok(pair)
+}
+
+/// The package of a kernel that `make kernel-deb` made.
+pub fn kernel(paths: &Paths) -> Result<PathBuf> {
+    let directory = paths.root.join("target/kernel-deb");
+    let mut made = packages(&directory)?;
+    made.retain(|path| package_name(path).starts_with("linux-image-"));
+    match made.as_slice() {
+        [package] => Ok(package.clone()),
+        _ => bail!(
+            "{} has {} packages linux-image-*.deb, and should have one: `make kernel-deb` makes it",
+            paths.short(&directory),
+            made.len()
+        ),
+    }
 }
 
 fn packages(directory: &Path) -> Result<Vec<PathBuf>> {

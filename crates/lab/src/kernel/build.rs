@@ -96,8 +96,8 @@ impl Recipe {
             Kernel::Debug => &["base.config", "limelight.config", "debug.config"],
             Kernel::Unpatched => &["base.config"],
             Kernel::Fu540 => &["fu540.config"],
-            Kernel::Debian | Kernel::Arm64 | Kernel::Arm64Oldest => {
-                bail!("the distribution's kernel is not built")
+            Kernel::Debian | Kernel::Arm64 | Kernel::Arm64Oldest | Kernel::Packaged => {
+                bail!("a kernel that comes as a package is not built")
             }
         };
         let ours = kernel != Kernel::Unpatched;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The distribution's packages: its kernel as it comes, and its kernel source. Neither needs root.
+//! Debian's packages: the distribution's kernel as it comes, its kernel source, and a kernel package of ours.
+//! None of them needs root.
 
 use std::cmp::Ordering;
 use std::fs;
@@ -9,6 +10,7 @@ use std::process::Command;
 use anyhow::{bail, Context, Result};
 
 use crate::cache::{Inputs, Shelf};
+use crate::image::package;
 use crate::paths::{self, Paths};
 use crate::progress::Progress;
 use crate::scenario::Kernel;
@@ -39,6 +41,22 @@ pub fn get(paths: &Paths) -> Result<PathBuf> {
         progress.finish("unpacked");
         Ok(())
     })
+}
+
+/// What `make kernel-deb` made, as a cache entry with `bzImage`, `.config` and `modules/`.
+pub fn get_packaged(paths: &Paths) -> Result<PathBuf> {
+    let package = package::kernel(paths)?;
+    let key = Inputs::new().file("package", &package)?.key();
+    Shelf::new(&paths.cache, "kernels")?.get(Kernel::Packaged.name(), &key, |dir| {
+        let unpacked = dir.join("unpacked");
+        unpack(&package, &unpacked)?;
+        take_apart(&unpacked, "bzImage", dir)?;
+        paths::remove_tree(&unpacked)
+    })
+}
+
+fn unpack(package: &Path, to: &Path) -> Result<()> {
+    shell::run(Command::new("dpkg-deb").arg("-x").arg(package).arg(to))
 }
 
 /// Moves what makes a kernel out of an unpacked package: image, configuration and modules.
@@ -170,7 +188,7 @@ impl Apt {
         )
         .context("the package cannot be fetched: does `apt-get update` work here?")?;
         let archive = only(dir, package)?;
-        shell::run(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(dir))?;
+        unpack(&archive, dir)?;
         fs::remove_file(&archive).with_context(|| format!("cannot remove {}", archive.display()))
     }
 

@@ -76,6 +76,7 @@ pub fn get(paths: &Paths, kernel: Kernel) -> Result<Bootable> {
     let dir = match kernel {
         Kernel::Debian => debian::get(paths),
         Kernel::Arm64 | Kernel::Arm64Oldest => debian::get_arm64(paths, kernel),
+        Kernel::Packaged => debian::get_packaged(paths),
         _ => build::get(paths, kernel),
     };
     let dir = dir.with_context(|| format!("kernel {kernel} cannot be had"))?;

@@ -14,6 +14,7 @@ use crate::{paths, shell};
 pub struct Modules {
     dir: PathBuf,
     files: BTreeMap<String, PathBuf>,
+    /// Under their own names and the others that they have.
     builtin: BTreeSet<String>,
 }
 
@@ -36,10 +37,12 @@ impl Modules {
             }
         }
         let list = paths::read_lossy(&dir.join("modules.builtin"))?;
-        let builtin = list
+        let mut builtin: BTreeSet<String> = list
             .lines()
             .filter_map(|line| module_name(Path::new(line)))
             .collect();
+        let info = paths::read_lossy(&dir.join("modules.builtin.modinfo"))?;
+        builtin.extend(info.split('\0').filter_map(alias));
         Ok(Modules {
             dir: dir.into(),
             files,
@@ -94,6 +97,12 @@ fn module_name(file: &Path) -> Option<String> {
     ["", ".xz", ".zst", ".gz"]
         .contains(&suffix)
         .then(|| name.replace('-', "_"))
+}
+
+/// Another name of a module that is built in: `crc32c_generic.alias=crypto-crc32c`.
+fn alias(entry: &str) -> Option<String> {
+    let (key, name) = entry.split_once('=')?;
+    key.ends_with(".alias").then(|| name.replace('-', "_"))
 }
 
 fn uncompressed(file: &Path) -> Result<Vec<u8>> {
@@ -215,8 +224,11 @@ mod tests {
         file
     }
 
-    fn tree(modules: &[(&str, &str)], builtin: &str) -> (tempfile::TempDir, Modules) {
+    /// `builtin`: the files, and what they say of themselves.
+    fn tree(modules: &[(&str, &str)], builtin: (&str, &str)) -> (tempfile::TempDir, Modules) {
         let dir = tempfile::tempdir().unwrap();
+        let (builtin, info) = builtin;
+        std::fs::write(dir.path().join("modules.builtin.modinfo"), info).unwrap();
         std::fs::create_dir(dir.path().join("kernel")).unwrap();
         std::fs::write(dir.path().join("modules.builtin"), builtin).unwrap();
         for (name, info) in modules {
@@ -246,7 +258,7 @@ mod tests {
                 ("crc32c-generic.ko", "depends=\0"),
                 ("crc32c.ko", "depends=crc32c-generic\0"),
             ],
-            "",
+            ("", ""),
         );
         assert_eq!(
             names(&modules, &["virtio-blk", "ext4", "jbd2"]),
@@ -265,7 +277,7 @@ mod tests {
     fn built_in_ones_are_left_out_and_missing_ones_are_named() {
         let (_dir, modules) = tree(
             &[("zram.ko", "depends=zsmalloc,lzo\0")],
-            "kernel/mm/zsmalloc.ko\n",
+            ("kernel/mm/zsmalloc.ko\n", ""),
         );
         let error = modules.load_order(&["zram"]).unwrap_err().to_string();
         assert!(
@@ -276,8 +288,23 @@ mod tests {
     }
 
     #[test]
+    fn one_that_is_built_in_has_other_names() {
+        let (_dir, modules) = tree(
+            &[("ext4.ko", "softdep=pre: crypto-crc32c\0")],
+            (
+                "kernel/crypto/crc32c_generic.ko\n",
+                "crc32c_generic.license=GPL\0crc32c_generic.alias=crypto-crc32c\0",
+            ),
+        );
+        assert_eq!(names(&modules, &["ext4"]), ["ext4"]);
+    }
+
+    #[test]
     fn a_circle_ends() {
-        let (_dir, modules) = tree(&[("a.ko", "depends=b\0"), ("b.ko", "depends=a\0")], "");
+        let (_dir, modules) = tree(
+            &[("a.ko", "depends=b\0"), ("b.ko", "depends=a\0")],
+            ("", ""),
+        );
         assert_eq!(names(&modules, &["a"]), ["b", "a"]);
     }
 

@@ -17,7 +17,7 @@ use crate::paths::{self, Paths};
 use crate::qemu::plugin::Report;
 use crate::qemu::{console, plugin, Accelerator, Ended, Guest, Machine};
 use crate::results::{Context, Outcome, Row};
-use crate::scenario::{Bus, MachineSize, Mode, SwapKind, Variant, ZeroDisk, Zeroes};
+use crate::scenario::{Bus, Kernel, MachineSize, Mode, SwapKind, Variant, ZeroDisk, Zeroes};
 
 /// Host time that a machine may take to boot and power off, in seconds.
 const BOOT_S: u64 = 180;
@@ -232,10 +232,13 @@ impl Job<'_> {
         for cell in &mut cells {
             cell.limit_s = cell.limit_s.saturating_mul(self.patience as u32);
         }
-        let packages = match size.packaged {
+        let mut packages = match size.packaged {
             true => package::pair(self.paths)?,
             false => Vec::new(),
         };
+        if boot.kernel == Kernel::Packaged {
+            packages.push(package::kernel(self.paths)?);
+        }
         let plan = Plan {
             machine: plan::Machine {
                 modules: modules.iter().map(initramfs::module_path).collect(),

@@ -292,7 +292,7 @@ pub fn default_jobs(kind: Kind, mode: Mode) -> usize {
         (Kind::Test, _) | (Kind::Benchmark, Mode::Exact) => std::thread::available_parallelism()
             .map_or(1, usize::from)
             .min(8),
-        (Kind::Benchmark, Mode::Fast) | (Kind::Soak, _) => 1,
+        (Kind::Benchmark, Mode::Fast) | (Kind::Soak | Kind::Named, _) => 1,
     }
 }
 

@@ -17,6 +17,7 @@ mod leak;
 mod overhead;
 mod own_tree;
 mod package;
+mod package_kernel;
 mod premap;
 mod prezero;
 mod prezero_engines;
@@ -84,6 +85,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &rotation::Rivals,
         &rotation::Real,
         &package::DESKTOP,
+        &package_kernel::PackageKernel,
         &overhead::Overhead,
         &soak::Soak,
         &chaos::SESSION,

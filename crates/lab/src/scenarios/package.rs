@@ -28,7 +28,7 @@ const TASK: &str = "life";
 /// Time from a change of focus to what follows it.
 const FOCUS_US: f64 = 100_000.0;
 /// What every Debian has.
-const BASE: [&str; 3] = ["systemd", "dbus", "libpam-systemd"];
+pub const BASE: [&str; 3] = ["systemd", "dbus", "libpam-systemd"];
 /// What a small desktop has; through the session's bus units of users are started.
 const DESKTOP_PACKAGES: [&str; 6] = [
     "dbus-user-session",

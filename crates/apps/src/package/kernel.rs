@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The package of our kernel on the machine that runs this kernel: what it installs is whole, Limelight's package
+//! finds in the kernel what it looks for, and removal leaves nothing.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{bail, Context, Result};
+
+use super::before::Before;
+use super::person::Person;
+use super::{apt, check_daemon, check_gone, doctor, follow, PACKAGE};
+use crate::cell::Stage;
+use crate::plan::PACKAGES;
+use crate::process::run as run_program;
+use crate::record::Reporter;
+
+/// What the initial file system needs to get at the root file system of this machine.
+const ROOT_MODULES: [&str; 2] = ["/virtio_blk.ko", "/ext4.ko"];
+/// A module that nothing here has needed.
+const MODULE: &str = "zram";
+const TOPMOST: &str = "/sys/kernel/mm/limelight";
+
+/// Runs the test.
+pub fn run(stage: Stage) -> Result<()> {
+    let [ours, _, kernel] = stage.machine.packages.as_slice() else {
+        bail!("the kernel package's test needs Limelight's two packages and the kernel's");
+    };
+    let name = kernel.split_once('_').map(|(name, _)| name.to_owned());
+    let name = name.with_context(|| format!("{kernel}: a package's name ends with _"))?;
+    let (ours, kernel) = (format!("{PACKAGES}/{ours}"), format!("{PACKAGES}/{kernel}"));
+    let (mut person, apps) = Person::start(false)?;
+    let before = Before::now(apps.iter().map(|app| app.pid).collect())?;
+
+    stage.reporter.progress("installing the kernel")?;
+    apt(&["install", &kernel])?;
+    let installed = Installed::of_running()?;
+    installed.check(&stage.reporter)?;
+
+    stage.reporter.progress("using it")?;
+    apt(&["install", &ours])?;
+    check_daemon(&stage.reporter, "on the packaged kernel")?;
+    check_support(&stage.reporter)?;
+    for app in &apps {
+        let moved = follow(&mut person, app)?;
+        let topmost = members()?;
+        stage.reporter.check(
+            "the app that gets the focus is protected, and the kernel has been told",
+            moved.is_some() && topmost > 0,
+            format!("{}: {moved:?}, {topmost} members", app.name),
+        )?;
+    }
+    apt(&["purge", PACKAGE])?;
+    check_gone(&stage.reporter, &before)?;
+    stage.reporter.check(
+        "without the daemon nobody is topmost for the kernel",
+        members()? == 0,
+        TOPMOST,
+    )?;
+
+    stage.reporter.progress("removing the kernel")?;
+    apt(&["remove", &name])?;
+    let left = installed.files().into_iter();
+    let left: Vec<String> = left.filter(|path| Path::new(path).exists()).collect();
+    stage.reporter.check(
+        "removal takes kernel, initial file system and modules away",
+        left.is_empty(),
+        left.join(" "),
+    )?;
+    apt(&["purge", &name])?;
+    before.check_files(&stage.reporter)?;
+    person.stop()?;
+    stage.reporter.finish()
+}
+
+/// The files of the running kernel's release.
+struct Installed {
+    release: String,
+}
+
+impl Installed {
+    fn of_running() -> Result<Installed> {
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+        Ok(Installed {
+            release: release.trim().to_owned(),
+        })
+    }
+
+    fn initial(&self) -> String {
+        format!("/boot/initrd.img-{}", self.release)
+    }
+
+    fn files(&self) -> [String; 3] {
+        let release = &self.release;
+        [
+            format!("/boot/vmlinuz-{release}"),
+            self.initial(),
+            format!("/lib/modules/{release}"),
+        ]
+    }
+
+    /// They are there, the disk's drivers are in the initial file system, and the running kernel takes a module.
+    fn check(&self, reporter: &Reporter) -> Result<()> {
+        let files = self.files();
+        let missing: Vec<&str> = files
+            .iter()
+            .filter(|path| !Path::new(path).exists())
+            .map(String::as_str)
+            .collect();
+        reporter.check(
+            "the package brings the running kernel, its modules, and has an initial file system made",
+            missing.is_empty(),
+            format!("{}; missing: {}", self.release, missing.join(" ")),
+        )?;
+        let (code, list) = run_program("/usr/bin/lsinitramfs", &[&self.initial()])?;
+        let missing: Vec<&str> = ROOT_MODULES
+            .into_iter()
+            .filter(|module| !list.lines().any(|line| line.contains(module)))
+            .collect();
+        reporter.check(
+            "its initial file system has the drivers of this machine's disk",
+            code == 0 && missing.is_empty(),
+            format!(
+                "{} files; missing: {}",
+                list.lines().count(),
+                missing.join(" ")
+            ),
+        )?;
+        let (code, text) = run_program("/sbin/modprobe", &[MODULE])?;
+        let loaded = Path::new("/sys/module").join(MODULE).exists();
+        run_program("/sbin/modprobe", &["--remove", MODULE])?;
+        reporter.check(
+            "the running kernel loads a module of the package",
+            code == 0 && loaded,
+            format!("modprobe {MODULE} exits with {code}: {text}"),
+        )
+    }
+}
+
+/// The doctor knows the kernel for ours, and the mechanisms that only it has act.
+fn check_support(reporter: &Reporter) -> Result<()> {
+    let findings = doctor()?;
+    for check in ["kernel support", "mechanism protect", "mechanism prezero"] {
+        let finding = findings.iter().find(|finding| finding["check"] == check);
+        reporter.check(
+            format!("the doctor finds that {check} acts"),
+            finding.is_some_and(|finding| finding["state"] == "acts"),
+            finding.map_or_else(|| "not looked at".to_owned(), ToString::to_string),
+        )?;
+    }
+    Ok(())
+}
+
+/// Processes of the topmost app, as the kernel counts them.
+fn members() -> Result<u64> {
+    let path = Path::new(TOPMOST).join("members");
+    let text =
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    text.trim()
+        .parse()
+        .with_context(|| path.display().to_string())
+}
