@@ -5,7 +5,7 @@
 use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::ptr;
@@ -53,12 +53,13 @@ pub fn plan() -> Result<Plan> {
 
 fn boot() -> Result<()> {
     machine::mount_kernel_file_systems()?;
-    block_sigchld();
     record::make_port_raw()?;
     let plan = plan()?;
+    // sysvinit begins with the mask that it is executed with, and so does whatever waits for its children below it.
     if plan.machine.init != Init::Lab {
         return handover::become_init(&plan);
     }
+    block_sigchld();
     carry_out(&plan, clean_up)
 }
 
@@ -112,11 +113,11 @@ fn run_cell(
 ) -> Result<()> {
     log.forget();
     let limit = Duration::from_secs(cell.limit_s.into());
-    let runner = Command::new("/proc/self/exe")
-        .arg("cell")
-        .arg(index.to_string())
-        .spawn()
-        .context("cannot start a cell's runner")?;
+    let mut command = Command::new("/proc/self/exe");
+    command.arg("cell").arg(index.to_string());
+    // SAFETY: between fork and exec it makes one system call.
+    unsafe { command.pre_exec(unblock_sigchld) };
+    let runner = command.spawn().context("cannot start a cell's runner")?;
     match wait(runner, limit)? {
         None => failed(cell, format!("abandoned after its limit of {limit:?}"))?,
         Some(status) if status.success() || status.code() == Some(REPORTED) => {}
@@ -276,11 +277,19 @@ fn sigchld() -> libc::sigset_t {
     }
 }
 
-/// Keeps SIGCHLD pending until [`await_sigchld`] takes it. Children that std starts begin with an
-/// empty mask.
+/// Keeps SIGCHLD pending until [`await_sigchld`] takes it.
 fn block_sigchld() {
     // SAFETY: the set is valid.
     unsafe { libc::sigprocmask(libc::SIG_BLOCK, &sigchld(), ptr::null_mut()) };
+}
+
+/// Children begin with our mask, and programs that wait for their own to end (OpenRC's) would wait for ever.
+fn unblock_sigchld() -> io::Result<()> {
+    // SAFETY: the set is valid.
+    match unsafe { libc::sigprocmask(libc::SIG_UNBLOCK, &sigchld(), ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 fn await_sigchld(limit: Duration) {
