@@ -4,15 +4,15 @@
 use anyhow::{bail, Context, Result};
 
 use crate::init::{plan, REPORTED};
-use crate::plan::{Arm, Record};
+use crate::plan::{Arm, Init, Record};
 use crate::record::{write, Reporter};
 use crate::scenario::Work;
 use crate::{
     android, boost, boost_rules, cache_model, cgroup, chaos, class_rules, cold_start,
-    daemon_killed, focus_move, gallery, gallery_real, kill_latency, leak, machine, overhead,
-    own_tree, package, premap, premap_rules, prezero, prezero_engines, prezero_rules, process,
-    processors, readahead_rules, reading, rotation, self_hog, soak, startup, storm, swap_soak,
-    wakes, window_cost, window_oracle, window_sources, windows,
+    daemon_killed, focus_move, gallery, gallery_real, kill_latency, leak, machine, openrc,
+    overhead, own_tree, package, premap, premap_rules, prezero, prezero_engines, prezero_rules,
+    process, processors, readahead_rules, reading, rotation, self_hog, soak, startup, storm,
+    swap_soak, wakes, window_cost, window_oracle, window_sources, windows,
 };
 
 /// What every scenario gets.
@@ -72,6 +72,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::BoostRules => boost_rules::run(stage),
         Work::AndroidRules => android::run(stage),
         Work::ClassRules => class_rules::run(stage),
+        Work::Openrc => openrc::run(stage),
         Work::OwnTree(work) => own_tree::run(stage, &work),
         Work::ReadaheadRules => readahead_rules::run(stage),
         Work::Reading(work) => reading::run(stage, &work),
@@ -118,8 +119,8 @@ fn keep_alive(machine: &crate::plan::Machine) -> Result<()> {
     if unsafe { libc::mlockall(flags) } != 0 {
         return Err(std::io::Error::last_os_error().into());
     }
-    // What Limelight finds there is what systemd makes.
-    if !machine.packages.is_empty() {
+    // What Limelight finds there is what others make.
+    if !machine.packages.is_empty() || machine.init == Init::Openrc {
         return Ok(());
     }
     // Make the controllers available before anything is started.

@@ -15,6 +15,7 @@ use anyhow::{bail, Context, Result};
 use crate::init::PLAN;
 use crate::machine::{self, ROOTFS};
 use crate::null_blk::NullBlk;
+use crate::openrc;
 use crate::plan::{Init, Plan, PACKAGES};
 use crate::systemd;
 
@@ -57,6 +58,7 @@ pub fn become_init(plan: &Plan) -> Result<()> {
     let program = match plan.machine.init {
         Init::Lab => bail!("the plan has no other init"),
         Init::Systemd => systemd::furnish(root)?,
+        Init::Openrc => openrc::furnish(root)?,
     };
     for directory in ["dev", "proc", "run", "sys"] {
         move_mount(&format!("/{directory}"), &format!("{ROOTFS}/{directory}"))?;

@@ -38,6 +38,7 @@ pub mod load;
 pub mod machine;
 pub mod memory;
 pub mod null_blk;
+pub mod openrc;
 pub mod overhead;
 pub mod own_tree;
 pub mod package;

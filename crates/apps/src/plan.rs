@@ -72,6 +72,8 @@ pub enum Init {
     Lab,
     /// The root file system's systemd.
     Systemd,
+    /// The root file system's sysvinit, which has OpenRC start everything.
+    Openrc,
 }
 
 /// A modelled flash disk inside the guest (`null_blk`), with a part for files (ext4) and one for swap.

@@ -77,6 +77,8 @@ pub enum Work {
     Prezero(Prezero),
     /// The pool filled by each engine in turn, and by engines that break.
     PrezeroEngines(PrezeroEngines),
+    /// OpenRC and elogind instead of systemd, beside a session; values and series as [`Package`]'s about the focus.
+    Openrc,
     /// Apps that share a session's cgroup where no systemd runs.
     OwnTree(OwnTree),
     /// Debian's package: installed, used, upgraded, removed and purged.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A user's session with Debian's sway, as a display manager would start it, and what a user does in it.
+//! A user's session with Debian's sway, as a display manager or a login would start it, and what a user does in it.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,19 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, Context, Result};
 use serde_json::Value;
 
-use crate::handover::USER;
-use crate::process::{named, run, send};
+use crate::handover::{NAME, USER};
+use crate::process::{named, run, send, Process, Start};
 use crate::systemd::systemctl;
 
 /// The service in which PAM opens the session.
 const SERVICE: &str = "sway.service";
+/// Where sway and what it starts write, without systemd.
+const LOG: &str = "/home/lab/sway.log";
+/// No display and no input device is needed.
+const ENVIRONMENT: &str = "XDG_SESSION_TYPE=wayland XDG_CURRENT_DESKTOP=sway LANG=C.UTF-8 \
+    WLR_BACKENDS=headless WLR_RENDERER=pixman WLR_LIBINPUT_NO_DEVICES=1";
+/// Where the user logs in.
+const TERMINAL: &str = "/dev/tty1";
 /// Everything in it takes its time on an emulated processor.
 const LIMIT: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(100);
@@ -30,6 +37,8 @@ const GET_TREE: u32 = 4;
 /// A running session.
 pub struct Sway {
     socket: UnixStream,
+    /// What opened it, where that is not a service.
+    login: Option<Process>,
 }
 
 /// A window.
@@ -44,17 +53,17 @@ pub struct Window {
 }
 
 impl Sway {
-    /// Logs the lab's user in on the first virtual terminal; no display and no input device is needed.
+    /// Logs the lab's user in on the first virtual terminal, by a service.
     pub fn start() -> Result<Sway> {
+        let (user, environment) = (format!("User={NAME}"), format!("Environment={ENVIRONMENT}"));
         let unit = [
-            "User=lab",
+            user.as_str(),
             "PAMName=login",
             "StandardInput=tty",
             "StandardOutput=journal",
             "StandardError=journal",
-            "TTYPath=/dev/tty1",
-            "Environment=XDG_SESSION_TYPE=wayland XDG_CURRENT_DESKTOP=sway LANG=C.UTF-8",
-            "Environment=WLR_BACKENDS=headless WLR_RENDERER=pixman WLR_LIBINPUT_NO_DEVICES=1",
+            &format!("TTYPath={TERMINAL}"),
+            environment.as_str(),
         ];
         let mut command = Command::new("/usr/bin/systemd-run");
         command.args(["--quiet", "--unit", SERVICE]);
@@ -72,25 +81,46 @@ impl Sway {
                 String::from_utf8_lossy(&output.stderr).trim()
             );
         }
+        Sway::connect(None)
+    }
+
+    /// Logs the lab's user in by `su`, whose PAM modules open the session.
+    pub fn start_by_su() -> Result<Sway> {
+        let mut command = Command::new("/bin/su");
+        let session = format!("exec env {ENVIRONMENT} sway >{LOG} 2>&1");
+        command.args(["-l", NAME, "-c", &session]);
+        // elogind takes no session on the console: that is no virtual terminal.
+        let terminal = File::open(TERMINAL).with_context(|| format!("cannot open {TERMINAL}"))?;
+        command.stdin(terminal);
+        Sway::connect(Some(Start::PLAIN.program(command, "su")?))
+    }
+
+    fn connect(login: Option<Process>) -> Result<Sway> {
         let deadline = Instant::now() + LIMIT;
         loop {
             if let Some(path) = socket() {
                 if let Ok(socket) = UnixStream::connect(&path) {
-                    return Ok(Sway { socket });
+                    return Ok(Sway { socket, login });
                 }
             }
             if Instant::now() > deadline {
-                bail!("sway has made no socket after {LIMIT:?}:\n{}", log()?);
+                let log = log(login.is_some())?;
+                bail!("sway has made no socket after {LIMIT:?}:\n{log}");
             }
             sleep(POLL);
         }
     }
 
-    /// Has sway start a program in a scope of its own, as a launcher does, and waits for its window.
+    /// Has sway start a program, where there is systemd in a scope of its own, as a launcher does, and waits for its
+    /// window.
     pub fn launch(&mut self, name: &str, command: &str) -> Result<Window> {
-        self.command(&format!(
-            "exec systemd-run --user --scope --quiet --slice=app.slice --unit=app-{name}-1.scope {command}"
-        ))?;
+        let scope = match self.login {
+            Some(_) => String::new(),
+            None => format!(
+                "systemd-run --user --scope --quiet --slice=app.slice --unit=app-{name}-1.scope "
+            ),
+        };
+        self.command(&format!("exec {scope}{command}"))?;
         let deadline = Instant::now() + LIMIT;
         loop {
             let windows = self.windows()?;
@@ -100,7 +130,7 @@ impl Sway {
             if Instant::now() > deadline {
                 bail!(
                     "{name} shows no window after {LIMIT:?}; there are {windows:?}:\n{}",
-                    log()?
+                    log(self.login.is_some())?
                 );
             }
             sleep(POLL);
@@ -130,7 +160,10 @@ impl Sway {
     pub fn stop(mut self) -> Result<()> {
         // It answers before it ends, or not at all.
         let _ = self.command("exit");
-        systemctl(&["stop", SERVICE])
+        match &mut self.login {
+            Some(login) => login.wait(LIMIT).map(drop),
+            None => systemctl(&["stop", SERVICE]),
+        }
     }
 
     fn command(&mut self, command: &str) -> Result<()> {
@@ -202,7 +235,10 @@ fn socket() -> Option<PathBuf> {
 }
 
 /// What the session has logged.
-fn log() -> Result<String> {
+fn log(by_su: bool) -> Result<String> {
+    if by_su {
+        return Ok(fs::read_to_string(LOG).unwrap_or_default());
+    }
     let (_, text) = run(
         "/bin/journalctl",
         &["--no-pager", "--lines=40", &format!("_UID={USER}")],

@@ -25,6 +25,7 @@ use crate::scenario::Package;
 use crate::systemd::systemctl;
 
 use before::Before;
+pub use person::APPS;
 use person::{agent, App, Person};
 
 /// Name of the package, of its service, and of what an administrator changes.

@@ -14,8 +14,8 @@ use crate::process::{named, run as run_program, Process, Start};
 use crate::record::Reporter;
 use crate::sway::{Sway, Window};
 
-/// Apps in scopes of their own: sway's name for them, and the command.
-const APPS: [(&str, &str); 3] = [
+/// Apps: sway's name for them, and the command.
+pub const APPS: [(&str, &str); 3] = [
     ("foot", "foot"),
     ("galculator", "galculator"),
     ("mousepad", "mousepad --disable-server"),

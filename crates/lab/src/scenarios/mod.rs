@@ -14,6 +14,7 @@ mod gallery_real;
 mod gallery_synthetic;
 mod kill_latency;
 mod leak;
+mod openrc;
 mod overhead;
 mod own_tree;
 mod package;
@@ -86,6 +87,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &rotation::Real,
         &package::DESKTOP,
         &package_kernel::PackageKernel,
+        &openrc::Openrc,
         &overhead::Overhead,
         &soak::Soak,
         &chaos::SESSION,

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What a guest with OpenRC is made of: Debian's sysvinit and OpenRC, and of Limelight what a package without systemd
+//! installs (packaging/alpine).
+
+use std::fs;
+use std::os::unix::fs::{symlink, PermissionsExt};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::ENABLED;
+use crate::cgroup;
+use crate::handover::{write, NAME};
+use crate::machine;
+
+/// The package's files.
+const FILES: [(&str, &str); 4] = [
+    (
+        "etc/init.d/limelightd",
+        include_str!("../../../../packaging/openrc/limelightd.initd"),
+    ),
+    (
+        "etc/conf.d/limelightd",
+        include_str!("../../../../packaging/openrc/limelightd.confd"),
+    ),
+    (
+        "etc/xdg/autostart/limelight-agent.desktop",
+        include_str!("../../../../packaging/openrc/limelight-agent.desktop"),
+    ),
+    (
+        "etc/limelight/limelight.toml",
+        include_str!("../../../../packaging/limelight.toml"),
+    ),
+];
+/// What runs the plan, once the second runlevel is reached.
+const RUNNER: &str = "lab:2:once:/bin/limelight-guest session >/dev/ttyS0 2>&1\n";
+/// sway starts what the desktop's autostart directory holds only when it is told to.
+const SWAY_CONFIG: &str = "exec dex --autostart --environment sway\n";
+
+/// Puts all of it into the root file system below `root`; the program that is PID 1.
+pub fn furnish(root: &Path) -> Result<&'static str> {
+    for (path, text) in FILES {
+        write(root, path, text)?;
+    }
+    let script = root.join(FILES[0].0);
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
+    let enabled = root.join(&ENABLED[1..]);
+    symlink("/etc/init.d/limelightd", &enabled)
+        .with_context(|| format!("cannot make {}", enabled.display()))?;
+    fs::rename(root.join("bin/limelightd"), root.join("sbin/limelightd"))
+        .context("cannot move limelightd to /sbin")?;
+
+    let path = root.join("etc/inittab");
+    let inittab =
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let kept = inittab.lines().filter(|line| !line.contains("getty"));
+    let lines: String = kept.map(|line| format!("{line}\n")).collect();
+    write(root, "etc/inittab", &(lines + RUNNER))?;
+    let path = root.join("etc/rc.conf");
+    let rc =
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    write(
+        root,
+        "etc/rc.conf",
+        &(rc + "\nrc_cgroup_mode=\"unified\"\n"),
+    )?;
+    write(
+        root,
+        &format!("home/{NAME}/.config/sway/config"),
+        SWAY_CONFIG,
+    )?;
+    // OpenRC mounts it.
+    machine::unmount(cgroup::ROOT)?;
+    Ok("/sbin/init")
+}
