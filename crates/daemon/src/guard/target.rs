@@ -22,6 +22,9 @@ use crate::identify::open_home;
 /// cgroup all the same; their memory is not taken ahead of their end.
 const MEMBERS_MAX: usize = 256;
 
+/// Room for `/proc/PID/status` up to its memory, in bytes.
+const STATUS_ROOM: usize = 4096;
+
 /// How often a process whose memory somebody else works on is asked for it again.
 const RELEASE_TRIES: u32 = 4;
 
@@ -49,6 +52,8 @@ struct Group {
 struct Member {
     pidfd: Pidfd,
     statm: StandingFile,
+    /// `/proc/PID/status`, where no cgroup counts what it has in swap.
+    status: Option<StandingFile>,
 }
 
 /// What an app holds.
@@ -56,7 +61,7 @@ struct Member {
 pub struct Held {
     /// Anonymous memory of its processes, in bytes: what comes back when they die.
     pub anonymous: u64,
-    /// In swap, in bytes; 0 where it cannot be told apart from others'.
+    /// In swap, in bytes, without what it shares where no cgroup of its own counts it.
     pub swapped: u64,
 }
 
@@ -82,10 +87,11 @@ impl Target {
     /// Opens an app. `None` when nothing of it is left.
     pub fn open(doors: &Doors, app: &App, members: &[ProcessId]) -> Option<Target> {
         let group = open_home(doors, app).and_then(|cgroup| Group::open(cgroup.dir()));
+        let counted = group.as_ref().is_some_and(|group| group.swapped.is_some());
         let mut ids = Vec::new();
         let mut open = Vec::new();
         for &id in members.iter().take(MEMBERS_MAX) {
-            if let Some(member) = Member::open(doors, id) {
+            if let Some(member) = Member::open(doors, id, counted) {
                 ids.push(id);
                 open.push(member);
             }
@@ -121,9 +127,10 @@ impl Target {
     pub fn held(&self) -> Held {
         let anonymous = self.members.iter().map(Member::anonymous).sum();
         let swapped = self.group.as_ref().and_then(|group| group.swapped.as_ref());
+        let of_members = || self.members.iter().map(Member::swapped).sum();
         Held {
             anonymous,
-            swapped: swapped.and_then(first_number).unwrap_or(0),
+            swapped: swapped.and_then(first_number).unwrap_or_else(of_members),
         }
     }
 
@@ -174,12 +181,21 @@ impl Group {
 }
 
 impl Member {
-    fn open(doors: &Doors, id: ProcessId) -> Option<Member> {
+    /// `counted`: its cgroup says what it has in swap.
+    fn open(doors: &Doors, id: ProcessId, counted: bool) -> Option<Member> {
         // The number is looked at after it was pinned.
         let pidfd = Pidfd::open(id.pid).ok()?;
         let process = doors.same_process(id)?;
         let statm = StandingFile::open(process.dir(), "statm").ok()?;
-        Some(Member { pidfd, statm })
+        let status = StandingFile::open(process.dir(), "status").ok();
+        let member = Member {
+            pidfd,
+            statm,
+            status: status.filter(|_| !counted),
+        };
+        // The kernel allocates a file's buffer when it is read for the first time.
+        member.swapped();
+        Some(member)
     }
 
     /// Bytes; 0 once it has given its memory up.
@@ -189,6 +205,16 @@ impl Member {
             return 0;
         };
         resident.saturating_sub(shared).saturating_mul(page_bytes())
+    }
+
+    /// Bytes; 0 where its cgroup counts them, and once it has given its memory up.
+    fn swapped(&self) -> u64 {
+        let mut buffer = [0; STATUS_ROOM];
+        let text = self
+            .status
+            .as_ref()
+            .and_then(|status| status.read(&mut buffer).ok());
+        text.map_or(0, swapped_in_status)
     }
 
     fn release(&self) -> bool {
@@ -213,6 +239,82 @@ pub fn nap(time: Duration) {
     let _ = rustix::thread::nanosleep(&time);
 }
 
+/// `VmSwap` of `/proc/PID/status`, in bytes.
+fn swapped_in_status(text: &[u8]) -> u64 {
+    let mut lines = keyed_lines(text);
+    let found = lines.find(|(name, _)| name == b"VmSwap");
+    found.map_or(0, |(_, kib)| kib.saturating_mul(1024))
+}
+
 fn first_number(file: &StandingFile) -> Option<u64> {
     file.numbers().ok().map(|[number]| number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doors::Roots;
+    use std::fs;
+
+    #[test]
+    fn what_no_cgroup_counts_is_counted_by_process() {
+        let temp = tempfile::tempdir().unwrap();
+        let own = std::process::id() as i32;
+        let group = temp.path().join("cgroup/app");
+        let process = temp.path().join(format!("proc/{own}"));
+        for directory in [&group, &process, &temp.path().join("sys")] {
+            fs::create_dir_all(directory).unwrap();
+        }
+        let stat = format!("{own} (x) S 1 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 70 0 0\n");
+        for (file, text) in [
+            ("stat", stat.as_str()),
+            ("statm", "9 5 3 0 0 0 0\n"),
+            (
+                "status",
+                "Name:\tx\nVmRSS:\t  20 kB\nVmSwap:\t      12 kB\nThreads:\t1\n",
+            ),
+        ] {
+            fs::write(process.join(file), text).unwrap();
+        }
+        let roots = Roots {
+            proc: temp.path().join("proc"),
+            sys: temp.path().join("sys"),
+            cgroup: Some(temp.path().join("cgroup")),
+            ..Roots::default()
+        };
+        let doors = Doors::open(roots).unwrap();
+        let id = ProcessId {
+            pid: own,
+            starttime: 70,
+        };
+        let inode = doors
+            .cgroups
+            .open(&limelight_sys::cgroup::CgroupPath::parse("/app").unwrap());
+        let inode = inode.unwrap().id().0;
+        let app = App {
+            key: AppKey::Cgroup { inode },
+            name: "x".to_owned(),
+            process: None,
+            home: Some(limelight_core::model::Home {
+                path: "/app".to_owned(),
+                inode,
+                own: true,
+                adopted: false,
+            }),
+        };
+        let held = || Target::open(&doors, &app, &[id]).unwrap().held();
+        fs::write(group.join("cgroup.events"), "populated 1\n").unwrap();
+        let anonymous = 2 * page_bytes();
+        let without = Held {
+            anonymous,
+            swapped: 12 << 10,
+        };
+        assert_eq!(held(), without);
+        fs::write(group.join("memory.swap.current"), "4096\n").unwrap();
+        let with = Held {
+            anonymous,
+            swapped: 4096,
+        };
+        assert_eq!(held(), with);
+    }
 }
