@@ -99,6 +99,10 @@ pub fn run(stage: Stage) -> Result<()> {
         .collect::<Result<_>>()?;
     make_cpuset(TOP_APP)?;
     make_cpuset(BACKGROUND)?;
+    // Where they are in the end too: that is nothing limelightd has to put back.
+    for pid in pids {
+        put(BACKGROUND, "cgroup.procs", pid)?;
+    }
     let daemon = Daemon::start(&pids)?;
 
     let log = fs::read_to_string(LOG).unwrap_or_default();
