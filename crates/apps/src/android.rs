@@ -199,6 +199,8 @@ pub fn run(stage: Stage) -> Result<()> {
         nobody,
         format!("{:?}", topmost()?),
     )?;
+    // As it was when the daemon came.
+    a.set_score(CACHED)?;
     daemon.stop(reporter)?;
     let seen = standing(a.pid(), None)?;
     reporter.check(
