@@ -10,11 +10,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::cgroup;
+use crate::process::run;
 use crate::record::Reporter;
 use crate::response::{median, quantile};
 
 /// How long it may take until it counts as not following at all; the clock decides nothing else.
 const LIMIT: Duration = Duration::from_secs(20);
+/// How often [`check_round`] moves the focus, and how long it then stays.
+const MOVES: usize = 24;
+const REST: Duration = Duration::from_secs(1);
 /// Time between two looks.
 const LOOK: Duration = Duration::from_micros(200);
 
@@ -25,8 +29,46 @@ pub struct Moved {
     boost: Duration,
 }
 
+/// Gives the app that `pid` belongs to the focus, and waits for what follows, as [`moved`] does.
+pub fn follow(pid: i32, focus: impl FnOnce() -> Result<()>) -> Result<Option<Moved>> {
+    let started = Instant::now();
+    focus()?;
+    moved(pid, started)
+}
+
+/// Moves the focus again and again between `apps`, checks that protection and boost move along, and reports the
+/// times. `program` is the command line that tells how it stands where they do not.
+pub fn check_round<App>(
+    reporter: &mut Reporter,
+    program: &str,
+    apps: &[App],
+    name: impl Fn(&App) -> &str,
+    mut follow: impl FnMut(&App) -> Result<Option<Moved>>,
+) -> Result<()> {
+    reporter.progress("moving the focus")?;
+    let (mut all, mut stuck) = (Vec::new(), None);
+    for app in apps.iter().cycle().take(MOVES) {
+        sleep(REST);
+        match follow(app)? {
+            Some(moved) => all.push(moved),
+            None => {
+                stuck = Some(name(app));
+                break;
+            }
+        }
+    }
+    let (_, status) = run(program, &["status"])?;
+    reporter.check(
+        format!("each of {MOVES} changes of focus moves protection and boost along"),
+        stuck.is_none(),
+        format!("not moved to: {stuck:?}\n{status}"),
+    )?;
+    report(&all, reporter);
+    Ok(())
+}
+
 /// Waits until the cgroup of the app that `pid` belongs to has both; `None` when it does not come to that.
-pub fn moved(pid: i32, started: Instant) -> Result<Option<Moved>> {
+fn moved(pid: i32, started: Instant) -> Result<Option<Moved>> {
     let (mut protect, mut boost) = (None, None);
     while started.elapsed() < LIMIT {
         // Where no systemd runs, an app is moved when it first comes to the front.
@@ -87,7 +129,7 @@ pub fn nice(pid: i32) -> i32 {
 }
 
 /// Reports the times of many changes of focus: median, what 19 of 20 do not exceed, and the longest.
-pub fn report(all: &[Moved], reporter: &mut Reporter) {
+fn report(all: &[Moved], reporter: &mut Reporter) {
     type Time = fn(&Moved) -> Duration;
     let both: [(&str, Time); 2] = [
         ("focus_protect", |moved| moved.protect),

@@ -6,8 +6,6 @@ mod guest;
 
 use std::fs;
 use std::path::Path;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
@@ -28,9 +26,6 @@ const RC_UPDATE: &str = "/sbin/rc-update";
 const SERVICE: &str = "limelightd";
 /// It starts with the machine.
 pub const ENABLED: &str = "/etc/runlevels/default/limelightd";
-/// How often the focus moves, and how long it then stays.
-const MOVES: usize = 24;
-const REST: Duration = Duration::from_secs(1);
 /// What the script asks the supervisor for.
 const OOM_SCORE_ADJ: &str = "-900";
 
@@ -53,7 +48,14 @@ pub fn run(mut stage: Stage) -> Result<()> {
     let before = Before::now(&pids)?;
 
     let first = start(&stage.reporter)?;
-    check_focus(&mut stage.reporter, &mut sway, &windows)?;
+    let follow_in_turn = |window: &Window| follow(&mut sway, window);
+    followed::check_round(
+        &mut stage.reporter,
+        LIMELIGHT,
+        &windows,
+        |window| &window.app,
+        follow_in_turn,
+    )?;
     check_reload(&stage.reporter, first)?;
     stage.reporter.progress("restarting")?;
     expect(&stage.reporter, "restart", true)?;
@@ -166,29 +168,6 @@ fn check_reload(reporter: &Reporter, pid: i32) -> Result<()> {
     )
 }
 
-fn check_focus(reporter: &mut Reporter, sway: &mut Sway, windows: &[Window]) -> Result<()> {
-    reporter.progress("moving the focus")?;
-    let (mut all, mut stuck) = (Vec::new(), None);
-    for window in windows.iter().cycle().take(MOVES) {
-        sleep(REST);
-        match follow(sway, window)? {
-            Some(moved) => all.push(moved),
-            None => {
-                stuck = Some(&window.app);
-                break;
-            }
-        }
-    }
-    let (_, status) = run_program(LIMELIGHT, &["status"])?;
-    reporter.check(
-        format!("each of {MOVES} changes of focus moves protection and boost along"),
-        stuck.is_none(),
-        format!("not moved to: {stuck:?}\n{status}"),
-    )?;
-    followed::report(&all, reporter);
-    Ok(())
-}
-
 fn check_one(reporter: &Reporter, sway: &mut Sway, window: &Window, when: &str) -> Result<()> {
     let moved = follow(sway, window)?;
     reporter.check(
@@ -199,7 +178,5 @@ fn check_one(reporter: &Reporter, sway: &mut Sway, window: &Window, when: &str) 
 }
 
 fn follow(sway: &mut Sway, window: &Window) -> Result<Option<Moved>> {
-    let started = Instant::now();
-    sway.focus(window)?;
-    followed::moved(window.pid, started)
+    followed::follow(window.pid, || sway.focus(window))
 }

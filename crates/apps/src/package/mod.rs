@@ -9,7 +9,7 @@ mod person;
 use std::fs;
 use std::path::Path;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
 use serde_json::Value;
@@ -36,9 +36,6 @@ const CONFIG: &str = "/etc/limelight/limelight.toml";
 const PROGRAM: &str = "/usr/bin/limelight";
 /// Mechanisms that cannot act on a machine without a display and an input device.
 const NO_DEVICE: [&str; 1] = ["windows"];
-/// How often the focus moves, and how long it then stays.
-const MOVES: usize = 24;
-const REST: Duration = Duration::from_secs(1);
 /// Most that `systemd-analyze security` may say of the daemon's unit, in tenths, as docs/packaging.md has it.
 const EXPOSURE: u32 = 30;
 /// Most resident memory, in KiB.
@@ -68,7 +65,14 @@ pub fn run(mut stage: Stage, work: &Package) -> Result<()> {
     let daemon = check_daemon(&stage.reporter, "installed")?;
     check_exposure(&stage.reporter)?;
     person.check_agent(&stage.reporter, "installed")?;
-    check_focus(&mut stage.reporter, &mut person, &apps)?;
+    let follow_in_turn = |app: &App| follow(&mut person, app);
+    followed::check_round(
+        &mut stage.reporter,
+        PROGRAM,
+        &apps,
+        |app| &app.name,
+        follow_in_turn,
+    )?;
     check_doctor(&stage.reporter)?;
     person.rest()?;
     check_size(&mut stage.reporter, daemon)?;
@@ -173,35 +177,9 @@ fn check_exposure(reporter: &Reporter) -> Result<()> {
     )
 }
 
-/// Moves the focus again and again.
-fn check_focus(reporter: &mut Reporter, person: &mut Person, apps: &[App]) -> Result<()> {
-    reporter.progress("moving the focus")?;
-    let (mut all, mut stuck) = (Vec::new(), None);
-    for app in apps.iter().cycle().take(MOVES) {
-        sleep(REST);
-        match follow(person, app)? {
-            Some(moved) => all.push(moved),
-            None => {
-                stuck = Some(&app.name);
-                break;
-            }
-        }
-    }
-    let (_, status) = run_program(PROGRAM, &["status"])?;
-    reporter.check(
-        format!("each of {MOVES} changes of focus moves protection and boost along"),
-        stuck.is_none(),
-        format!("not moved to: {stuck:?}\n{status}"),
-    )?;
-    followed::report(&all, reporter);
-    Ok(())
-}
-
 /// Gives a window the focus and waits for what follows.
 fn follow(person: &mut Person, app: &App) -> Result<Option<Moved>> {
-    let started = Instant::now();
-    person.focus(app)?;
-    followed::moved(app.pid, started)
+    followed::follow(app.pid, || person.focus(app))
 }
 
 /// Every mechanism acts that this kernel can have, but for what this machine has no device for.
