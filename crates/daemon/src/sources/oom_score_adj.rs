@@ -239,21 +239,17 @@ impl OomScoreAdj {
         let Way::Scan { interval, next, .. } = &mut self.way else {
             return Vec::new();
         };
-        let due = next.replace(now + *interval);
-        match due {
-            _ if !heard => {
-                *next = None;
-                return Vec::new();
-            }
-            None => {
-                self.resync(doors, lowered);
-                return Vec::new();
-            }
-            Some(due) if due > now => {
-                *next = Some(due);
-                return Vec::new();
-            }
-            Some(_) => {}
+        if !heard {
+            *next = None;
+            return Vec::new();
+        }
+        if next.is_some_and(|due| due > now) {
+            return Vec::new();
+        }
+        let rested = next.replace(now + *interval).is_none();
+        if rested {
+            self.resync(doors, lowered);
+            return Vec::new();
         }
         let before = std::mem::take(&mut self.known);
         self.resync(doors, lowered);
