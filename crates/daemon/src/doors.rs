@@ -48,6 +48,19 @@ pub struct Roots {
     pub runtime: PathBuf,
 }
 
+#[cfg(test)]
+impl Roots {
+    /// A system of files in `proc`, `sys` and `cgroup` below a directory.
+    pub fn below(directory: &std::path::Path) -> Roots {
+        Roots {
+            proc: directory.join("proc"),
+            sys: directory.join("sys"),
+            cgroup: Some(directory.join("cgroup")),
+            ..Roots::default()
+        }
+    }
+}
+
 impl Default for Roots {
     fn default() -> Self {
         Roots {

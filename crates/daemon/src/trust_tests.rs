@@ -38,11 +38,8 @@ fn fixture() -> Option<(tempfile::TempDir, Doors)> {
         fs::create_dir(temp.path().join(directory)).unwrap();
     }
     let roots = Roots {
-        proc: temp.path().join("proc"),
-        sys: temp.path().join("sys"),
-        cgroup: Some(temp.path().join("cgroup")),
         sessions: temp.path().join("sessions"),
-        ..Roots::default()
+        ..Roots::below(temp.path())
     };
     let doors = Doors::open(roots).unwrap();
     Some((temp, doors))

@@ -276,13 +276,7 @@ mod tests {
         ] {
             fs::write(process.join(file), text).unwrap();
         }
-        let roots = Roots {
-            proc: temp.path().join("proc"),
-            sys: temp.path().join("sys"),
-            cgroup: Some(temp.path().join("cgroup")),
-            ..Roots::default()
-        };
-        let doors = Doors::open(roots).unwrap();
+        let doors = Doors::open(Roots::below(temp.path())).unwrap();
         let id = ProcessId {
             pid: own,
             starttime: 70,

@@ -23,13 +23,10 @@ impl Fixture {
             fs::create_dir(temp.path().join(directory)).unwrap();
         }
         let roots = Roots {
-            proc: temp.path().join("proc"),
-            sys: temp.path().join("sys"),
-            cgroup: Some(temp.path().join("cgroup")),
             sessions: temp.path().join("sessions"),
             inhibit: temp.path().join("inhibit"),
             data: vec![temp.path().join("data")],
-            ..Roots::default()
+            ..Roots::below(temp.path())
         };
         let fixture = Fixture {
             doors: Doors::open(roots).unwrap(),

@@ -123,13 +123,7 @@ mod tests {
         for directory in ["proc", "sys", "cgroup/a", "cgroup/b"] {
             fs::create_dir_all(temp.path().join(directory)).unwrap();
         }
-        let roots = Roots {
-            proc: temp.path().join("proc"),
-            sys: temp.path().join("sys"),
-            cgroup: Some(temp.path().join("cgroup")),
-            ..Roots::default()
-        };
-        let doors = Doors::open(roots).unwrap();
+        let doors = Doors::open(Roots::below(temp.path())).unwrap();
         let make = |path: &str| fs::create_dir(temp.path().join("cgroup").join(path)).unwrap();
         let places = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let mut units = NewUnits::new();

@@ -155,11 +155,8 @@ mod tests {
         }
         fs::write(root.join("cgroup/cgroup.procs"), "").unwrap();
         let doors = Doors::open(Roots {
-            proc: root.join("proc"),
-            sys: root.join("sys"),
-            cgroup: Some(root.join("cgroup")),
             runtime: root.join("run"),
-            ..Roots::default()
+            ..Roots::below(root)
         })
         .unwrap();
         let names = ["app-a-1.scope", "app-b-1.scope", "app-c-1.scope"];

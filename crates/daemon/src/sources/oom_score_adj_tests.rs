@@ -21,13 +21,7 @@ impl Fixture {
         for directory in ["proc", "sys", "cgroup", "run"] {
             fs::create_dir(temp.path().join(directory)).unwrap();
         }
-        let roots = Roots {
-            proc: temp.path().join("proc"),
-            sys: temp.path().join("sys"),
-            cgroup: Some(temp.path().join("cgroup")),
-            ..Roots::default()
-        };
-        let doors = Doors::open(roots).unwrap();
+        let doors = Doors::open(Roots::below(temp.path())).unwrap();
         let source = OomScoreAdj {
             way: Way::Scan {
                 interval: Duration::from_secs(1),

@@ -26,11 +26,8 @@ impl Fixture {
             fs::create_dir(temp.path().join("top-app")).unwrap();
         }
         let roots = Roots {
-            proc: temp.path().join("proc"),
-            sys: temp.path().join("sys"),
-            cgroup: Some(temp.path().join("cgroup")),
             top_app: temp.path().join("top-app"),
-            ..Roots::default()
+            ..Roots::below(temp.path())
         };
         let doors = Doors::open(roots).unwrap();
         if has_group {

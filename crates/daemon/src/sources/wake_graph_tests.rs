@@ -24,12 +24,9 @@ impl Fixture {
         }
         fs::write(temp.path().join("proc/1/net/unix"), "").unwrap();
         let doors = Doors::open(Roots {
-            proc: temp.path().join("proc"),
-            sys: temp.path().join("sys"),
-            cgroup: Some(temp.path().join("cgroup")),
             tracefs: Some(temp.path().join("tracing")),
             sessions: temp.path().join("no-sessions"),
-            ..Roots::default()
+            ..Roots::below(temp.path())
         })
         .unwrap();
         let id = ProcessId {

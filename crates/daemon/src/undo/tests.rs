@@ -17,13 +17,7 @@ impl Fixture {
         for directory in ["proc", "sys", "cgroup", "run"] {
             fs::create_dir(temp.path().join(directory)).unwrap();
         }
-        let roots = Roots {
-            proc: temp.path().join("proc"),
-            sys: temp.path().join("sys"),
-            cgroup: Some(temp.path().join("cgroup")),
-            ..Roots::default()
-        };
-        let doors = Doors::open(roots).unwrap();
+        let doors = Doors::open(Roots::below(temp.path())).unwrap();
         let ledger = Ledger::open(&temp.path().join("run"), String::new());
         Fixture {
             temp,
