@@ -189,6 +189,7 @@ fn candidate(app: &App, class: Class, held: u64) -> Candidate {
         in_use: false,
         starts_until: Duration::ZERO,
         held,
+        least: held,
     }
 }
 

@@ -13,6 +13,11 @@ use super::class::Reasoned;
 /// within [`LEAK_WITHIN`] at the least.
 const LEAK_PART: u64 = 20;
 
+/// Growth by which an app that nobody looks at takes memory without end, in bytes, on a machine with `total` of them.
+pub fn leak(total: u64) -> u64 {
+    total / LEAK_PART
+}
+
 /// Growth is counted from the smallest that the app was in this time.
 const LEAK_WITHIN: Duration = Duration::from_secs(60);
 
@@ -90,8 +95,8 @@ pub struct Known {
     pub appeared: Duration,
     /// When it was in front last, since boot; `None`: never.
     pub last_topmost: Option<Duration>,
-    /// The least that it had allocated lately, and when.
-    low: (Duration, u64),
+    /// The least that it had allocated lately, and when; `None` from when it leaves the front to the next look.
+    low: Option<(Duration, u64)>,
     /// What it had allocated at the look before the last one.
     before: u64,
 }
@@ -101,7 +106,7 @@ impl Known {
         Known {
             appeared: found.started.min(now),
             last_topmost,
-            low: (now, found.memory.allocated()),
+            low: Some((now, found.memory.allocated())),
             before: found.memory.allocated(),
             found,
         }
@@ -121,14 +126,20 @@ impl Known {
     pub fn grown(&self) -> u64 {
         let allocated = self.found.memory.allocated();
         match allocated > self.before {
-            true => allocated.saturating_sub(self.low.1),
+            true => allocated.saturating_sub(self.least()),
             false => 0,
         }
     }
 
+    /// The least that it had allocated lately, in bytes.
+    pub fn least(&self) -> u64 {
+        let allocated = self.found.memory.allocated();
+        self.low.map_or(allocated, |(_, least)| least)
+    }
+
     /// Whether it takes memory without end, as far as can be seen, on a machine with `total` bytes.
     pub fn leaks(&self, total: u64) -> bool {
-        self.grown() > total / LEAK_PART
+        self.grown() > leak(total)
     }
 }
 
@@ -146,8 +157,8 @@ impl Apps {
         self.fronts.insert(key, now);
         if let Some(known) = self.known.get_mut(&key) {
             known.last_topmost = Some(now);
-            // What it took while the user worked with it is no leak.
-            known.low = (now, known.found.memory.allocated());
+            // What it took while the user worked with it is no leak, and the last look may be older than that.
+            known.low = None;
         }
     }
 
@@ -193,13 +204,11 @@ impl Apps {
 /// What is known of an app after another look at it.
 fn follow(known: Known, found: Found, now: Duration) -> Known {
     let allocated = found.memory.allocated();
-    let (since, least) = known.low;
-    let low = match least >= allocated || now.saturating_sub(since) > LEAK_WITHIN {
-        true => (now, allocated),
-        false => (since, least),
+    let counts = |(since, least): &(Duration, u64)| {
+        *least < allocated && now.saturating_sub(*since) <= LEAK_WITHIN
     };
     Known {
-        low,
+        low: known.low.filter(counts).or(Some((now, allocated))),
         before: known.found.memory.allocated(),
         found,
         ..known
@@ -303,6 +312,18 @@ mod tests {
         let size = 100;
         apps.observe(vec![found(1, size), found(2, size)], S(10));
         assert!(!apps.get(key(1)).unwrap().leaks(total), "it has stopped");
+    }
+
+    #[test]
+    fn what_an_app_took_in_front_since_the_last_look_is_no_leak() {
+        let mut apps = Apps::default();
+        apps.observe(vec![found(1, 10)], S(1));
+        apps.was_topmost(key(1), S(2));
+        apps.was_topmost(key(1), S(60));
+        apps.observe(vec![found(1, 200)], S(61));
+        assert!(!apps.get(key(1)).unwrap().leaks(1000 * MIB));
+        apps.observe(vec![found(1, 260)], S(62));
+        assert!(apps.get(key(1)).unwrap().leaks(1000 * MIB), "nobody looks");
     }
 
     #[test]

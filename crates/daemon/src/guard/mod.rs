@@ -82,6 +82,8 @@ pub struct Report {
     pub gauge: Gauge,
     /// What the app held then, in bytes: anonymous memory and what it had in swap.
     pub held: u64,
+    /// Bytes by which it had grown, if that is why.
+    pub burst: Option<u64>,
     /// What is charged to it less than before, in bytes.
     pub bytes: u64,
     /// How it was done.

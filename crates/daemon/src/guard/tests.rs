@@ -17,6 +17,7 @@ fn report(at: u64) -> Report {
             in_use: false,
             starts_until: Duration::ZERO,
             held: 0,
+            least: 0,
         },
         level: Level::Kill,
         before: Duration::ZERO,
@@ -25,6 +26,7 @@ fn report(at: u64) -> Report {
         freed: None,
         gauge: Gauge::default(),
         held: 0,
+        burst: None,
         bytes: 0,
         how: Killed::default(),
     }

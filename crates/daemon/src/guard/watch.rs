@@ -60,6 +60,15 @@ enum Pause {
     Work { time: Duration, most: Duration },
 }
 
+/// A kill that is due.
+#[derive(Debug)]
+struct Due {
+    candidate: Candidate,
+    target: Arc<Target>,
+    gauge: Gauge,
+    burst: Option<u64>,
+}
+
 /// The thread's own state.
 #[derive(Debug)]
 pub struct Watch {
@@ -228,7 +237,7 @@ impl Watch {
             return near;
         }
         match self.due(paging) {
-            Some((candidate, target, gauge)) => self.kill(candidate, &target, gauge),
+            Some(due) => self.kill(&due),
             None => self.before = at,
         }
         let since = self.shared.state().shortage.since();
@@ -293,7 +302,7 @@ impl Watch {
     }
 
     /// Who has to die now, if anybody has to. He is not armed any more.
-    fn due(&mut self, paging: Paging) -> Option<(Candidate, Arc<Target>, Gauge)> {
+    fn due(&mut self, paging: Paging) -> Option<Due> {
         {
             let mut state = self.shared.state();
             if !state.shortage.may_kill(now()) {
@@ -319,13 +328,25 @@ impl Watch {
         let total = state.shortage.thresholds().total;
         let armed = &mut state.armed;
         let place = pick(&armed.candidates, &armed.held, level, total, gauge.at)?;
+        let held_now = armed.held.get(place).copied();
         let (candidate, target) = armed.remove(place);
         state.shortage.killed(gauge.at, target.held().anonymous);
-        Some((candidate, target, gauge))
+        Some(Due {
+            candidate,
+            target,
+            gauge,
+            burst: held_now.and_then(|now| candidate.burst(now, total)),
+        })
     }
 
     /// Kills, waits for the memory, and says what came of it.
-    fn kill(&mut self, candidate: Candidate, target: &Target, gauge: Gauge) {
+    fn kill(&mut self, due: &Due) {
+        let Due {
+            candidate,
+            target,
+            gauge,
+            burst,
+        } = due;
         let held = target.held();
         let charged = target.charged();
         let how = target.kill();
@@ -358,14 +379,15 @@ impl Watch {
         }
         let level = state.shortage.level();
         state.reports.push(Report {
-            candidate,
+            candidate: *candidate,
             level,
             before: self.before,
             crossed: gauge.at,
             killed,
             freed,
-            gauge,
+            gauge: *gauge,
             held: held.allocated(),
+            burst: *burst,
             bytes: charged.saturating_sub(left),
             how,
         });

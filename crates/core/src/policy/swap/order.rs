@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::model::app::AppKey;
-use crate::model::apps::Known;
+use crate::model::apps::{leak, Known};
 use crate::model::class::Class;
 use crate::model::shortage::Level;
 use crate::model::snapshot::Snapshot;
@@ -16,9 +16,9 @@ pub const PREVIOUS_FOR: Duration = Duration::from_secs(10);
 /// An app starts for so long: it grows then, and whoever launched it waits for it.
 const STARTS: Duration = Duration::from_secs(10);
 
-/// Growth since the order was made, in parts of the machine's memory, that makes an app the one to
-/// kill whatever its place.
-const BURST_PART: u64 = 20;
+/// Of the growth that is a leak this part has to be newer than the order: whoever has stopped takes
+/// nothing from anybody.
+const FRESH_PART: u64 = 8;
 
 /// Why an app is not killed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +74,18 @@ pub struct Candidate {
     pub starts_until: Duration,
     /// What it had allocated when the order was made, in bytes: files that it reads are no leak.
     pub held: u64,
+    /// The least that it had allocated lately, in bytes.
+    pub least: u64,
+}
+
+impl Candidate {
+    /// Bytes by which it has grown lately if that is a leak and goes on, given what it has allocated now
+    /// (`held_now`, in bytes), on a machine with `total` bytes: as a look now would have it.
+    pub fn burst(&self, held_now: u64, total: u64) -> Option<u64> {
+        let fresh = held_now.saturating_sub(self.held);
+        let grown = held_now.saturating_sub(self.least.min(self.held));
+        (fresh > leak(total) / FRESH_PART && grown > leak(total)).then_some(grown)
+    }
 }
 
 /// Whether this app may be killed at all.
@@ -124,6 +136,7 @@ pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
                 in_use,
                 starts_until: known.found.started.saturating_add(STARTS),
                 held: known.found.memory.allocated(),
+                least: known.least(),
             };
             (rank, candidate)
         })
@@ -146,16 +159,10 @@ pub fn pick(
         return None;
     }
     let starts = |candidate: &Candidate| level == Level::Low && at < candidate.starts_until;
-    let grown = candidates
-        .iter()
-        .zip(held_now)
-        .map(|(candidate, now)| match starts(candidate) {
-            true => 0,
-            false => now.saturating_sub(candidate.held),
-        });
-    let burst = grown
-        .enumerate()
-        .filter(|(_, grown)| *grown > total / BURST_PART)
+    let bursts = candidates.iter().zip(held_now).enumerate();
+    let burst = bursts
+        .filter(|(_, (candidate, _))| !starts(candidate))
+        .filter_map(|(place, (candidate, now))| Some((place, candidate.burst(*now, total)?)))
         .max_by_key(|(place, grown)| (*grown, usize::MAX - place));
     if let Some((place, _)) = burst {
         return Some(place);

@@ -212,6 +212,32 @@ fn whoever_bursts_since_then_goes_first() {
     assert_eq!(pick(&all, &held, Level::Swap, 256 * MIB, LATER), None);
 }
 
+/// On a machine of 256 MiB a leak is 12.8 MiB: 7 until the last look and 7 after it are one.
+#[test]
+fn a_leak_is_one_however_the_looks_divide_it() {
+    let mut apps = [one(Class::Disposable, 1), one(Class::Normal, 2)];
+    apps[1].grown = 7;
+    let all = candidates(&snapshot(&apps, 5, 100));
+    let picked = |more: u64| {
+        let held = [all[0].held, all[1].held + more * MIB];
+        pick(&all, &held, Level::Kill, 256 * MIB, LATER)
+    };
+    assert!(!all[1].leaks);
+    assert_eq!(all[1].held - all[1].least, 7 * MIB);
+    assert_eq!(picked(0), Some(0), "it has stopped");
+    assert_eq!(picked(5), Some(0));
+    assert_eq!(picked(7), Some(1));
+}
+
+#[test]
+fn whoever_has_stopped_may_have_grown() {
+    let mut apps = [one(Class::Disposable, 1), one(Class::Normal, 2)];
+    apps[1].grown = 12;
+    let all = candidates(&snapshot(&apps, 5, 100));
+    let held = [all[0].held, all[1].held + MIB];
+    assert_eq!(pick(&all, &held, Level::Kill, 256 * MIB, LATER), Some(0));
+}
+
 #[test]
 fn whoever_starts_may_grow_while_reclaim_keeps_up() {
     let apps = [one(Class::Disposable, 1), one(Class::Normal, 2)];
@@ -528,7 +554,7 @@ proptest! {
         }
         if let Some(place) = picked {
             let one = all[place];
-            let burst = held[place] - one.held > 256 * MIB / 20;
+            let burst = one.burst(held[place], 256 * MIB).is_some();
             let guilty = one.leaks || burst;
             if level < Level::Exhausted {
                 prop_assert!(guilty || one.class == Class::Disposable);

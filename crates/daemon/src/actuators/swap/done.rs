@@ -10,9 +10,6 @@ use crate::actuators::Actuators;
 use crate::guard::Report;
 use crate::swapper::Done;
 
-/// Growth that is worth a word, in bytes.
-const LEAST_BURST: u64 = 8 << 20;
-
 impl Actuators {
     /// Takes in whom the guard has killed.
     pub fn take_kills(&mut self) {
@@ -135,12 +132,10 @@ impl Actuators {
 fn why_killed(report: &Report) -> String {
     let gauge = &report.gauge;
     let candidate = &report.candidate;
-    let who = match (candidate.leaks, report.held.saturating_sub(candidate.held)) {
+    let who = match (candidate.leaks, report.burst) {
         (true, _) => "it takes memory without end".to_owned(),
-        (false, grown) if grown > LEAST_BURST => {
-            format!("it grew by {} MiB just now", grown >> 20)
-        }
-        _ => format!(
+        (false, Some(grown)) => format!("it grew by {} MiB just now", grown >> 20),
+        (false, None) => format!(
             "of those that are {} it was used longest ago",
             candidate.class
         ),
