@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The package of our kernel on the machine that runs this kernel: what it installs is whole, Limelight's package
-//! finds in the kernel what it looks for, and removal leaves nothing.
+//! The package of our kernel on the machine that runs this kernel: what it installs is whole, also after an upgrade,
+//! Limelight's package finds in the kernel what it looks for, and removal leaves nothing.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{bail, Context, Result};
@@ -23,12 +24,12 @@ const TOPMOST: &str = "/sys/kernel/mm/limelight";
 
 /// Runs the test.
 pub fn run(stage: Stage) -> Result<()> {
-    let [ours, _, kernel] = stage.machine.packages.as_slice() else {
-        bail!("the kernel package's test needs Limelight's two packages and the kernel's");
+    let [ours, _, kernel, next] = stage.machine.packages.as_slice() else {
+        bail!("the kernel package's test needs Limelight's two packages and the kernel's two");
     };
     let name = kernel.split_once('_').map(|(name, _)| name.to_owned());
     let name = name.with_context(|| format!("{kernel}: a package's name ends with _"))?;
-    let (ours, kernel) = (format!("{PACKAGES}/{ours}"), format!("{PACKAGES}/{kernel}"));
+    let [ours, kernel, next] = [ours, kernel, next].map(|file| format!("{PACKAGES}/{file}"));
     let (mut person, apps) = Person::start(false)?;
     let before = Before::now(apps.iter().map(|app| app.pid).collect())?;
 
@@ -39,7 +40,24 @@ pub fn run(stage: Stage) -> Result<()> {
 
     stage.reporter.progress("using it")?;
     apt(&["install", &ours])?;
-    check_daemon(&stage.reporter, "on the packaged kernel")?;
+    let daemon = check_daemon(&stage.reporter, "on the packaged kernel")?;
+
+    stage.reporter.progress("upgrading the kernel")?;
+    let [old, made] = [version(&name)?, installed.initial_made()?];
+    apt(&["install", &next])?;
+    let [new, made_again] = [version(&name)?, installed.initial_made()?];
+    stage.reporter.check(
+        "the upgrade of the kernel is installed, and has the initial file system made again",
+        new != old && made_again != made,
+        format!("{old}, then {new}; made at {made}, then {made_again}"),
+    )?;
+    installed.check(&stage.reporter)?;
+    let after = check_daemon(&stage.reporter, "beside the upgraded kernel")?;
+    stage.reporter.check(
+        "the upgrade of the kernel leaves the daemon alone",
+        after == daemon,
+        format!("pid {daemon}, then {after}"),
+    )?;
     check_support(&stage.reporter)?;
     for app in &apps {
         let moved = follow(&mut person, app)?;
@@ -88,6 +106,13 @@ impl Installed {
 
     fn initial(&self) -> String {
         format!("/boot/initrd.img-{}", self.release)
+    }
+
+    /// When the initial file system was made, in nanoseconds.
+    fn initial_made(&self) -> Result<String> {
+        let path = self.initial();
+        let about = fs::metadata(&path).with_context(|| format!("cannot look at {path}"))?;
+        Ok(format!("{}.{:09}", about.mtime(), about.mtime_nsec()))
     }
 
     fn files(&self) -> [String; 3] {
@@ -149,6 +174,15 @@ fn check_support(reporter: &Reporter) -> Result<()> {
         )?;
     }
     Ok(())
+}
+
+/// The version of a package that is installed.
+fn version(package: &str) -> Result<String> {
+    let (code, text) = run_program("/usr/bin/dpkg-query", &["-W", "-f=${Version}", package])?;
+    match code {
+        0 => Ok(text),
+        _ => bail!("dpkg-query exits with {code}: {text}"),
+    }
 }
 
 /// Processes of the topmost app, as the kernel counts them.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Limelight's Debian packages: its own, one that is the successor of that, and its kernel's.
+//! Limelight's Debian packages, its own and its kernel's, each with a successor.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,6 +25,16 @@ pub fn pair(paths: &Paths) -> Result<Vec<PathBuf>> {
             made.len()
         );
     };
+    with_successor(package.clone(), &directory)
+}
+
+/// The package of a kernel that `make kernel-deb` made, and the same with a higher version.
+pub fn kernel_pair(paths: &Paths) -> Result<Vec<PathBuf>> {
+    with_successor(kernel(paths)?, &paths.lab.join("kernel-deb"))
+}
+
+/// A package, and the same with a higher version, which is made in `directory`.
+fn with_successor(package: PathBuf, directory: &Path) -> Result<Vec<PathBuf>> {
     let next = directory.join("next");
     if next.is_dir() {
         fs::remove_dir_all(&next).with_context(|| format!("cannot remove {}", next.display()))?;
@@ -32,7 +42,7 @@ pub fn pair(paths: &Paths) -> Result<Vec<PathBuf>> {
     let tree = next.join("tree");
     fs::create_dir_all(&next)?;
     let dpkg_deb = || Ok::<_, anyhow::Error>(Command::new(shell::need("dpkg-deb")?));
-    shell::run(dpkg_deb()?.arg("-R").arg(package).arg(&tree))?;
+    shell::run(dpkg_deb()?.arg("-R").arg(&package).arg(&tree))?;
     let control = tree.join("DEBIAN/control");
     let text = fs::read_to_string(&control)
         .with_context(|| format!("cannot read {}", control.display()))?;
@@ -44,7 +54,7 @@ pub fn pair(paths: &Paths) -> Result<Vec<PathBuf>> {
             .arg(&next),
     )?;
     fs::remove_dir_all(&tree)?;
-    let mut pair = vec![package.clone()];
+    let mut pair = vec![package];
     pair.extend(packages(&next)?);
     Ok(pair)
 }

@@ -237,7 +237,7 @@ impl Job<'_> {
             false => Vec::new(),
         };
         if boot.kernel == Kernel::Packaged {
-            packages.push(package::kernel(self.paths)?);
+            packages.extend(package::kernel_pair(self.paths)?);
         }
         let plan = Plan {
             machine: plan::Machine {
