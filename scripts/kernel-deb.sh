@@ -28,9 +28,9 @@ fail() {
 }
 
 case $step in config | package) ;; *) fail "STEP=$step: there are config and package" ;; esac
-for tool in bc bison flex patch rsync cpio dpkg-buildpackage dh; do
+for tool in bc bison flex openssl patch rsync cpio dpkg-buildpackage dh; do
     command -v "$tool" >/dev/null || fail "$tool is not there; on Debian:" \
-        "    apt-get install --no-install-recommends build-essential bc bison flex patch rsync cpio kmod debhelper libelf-dev libssl-dev"
+        "    apt-get install --no-install-recommends build-essential bc bison flex openssl patch rsync cpio kmod debhelper libelf-dev libssl-dev"
 done
 
 # Debian's configuration, from the small package of headers: the image's has it as well, beside 80 MB.
