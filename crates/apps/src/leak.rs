@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! One app takes memory without end, in the background or in front, beside others of every class.
 
+use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,10 @@ const INNOCENT: [(&str, &str, u32); 6] = [
     (DISPOSABLE, "feed", 8),
 ];
 const FRONT_MIB: u32 = 24;
+/// Empty files of a tmpfs, each about 1 KiB in caches of names and inodes that nothing can take.
+const PINNING: u32 = 16_384;
+const PINNING_IN: &str = "/tmp/pinning";
+
 const LEAKING_MIB: u32 = 8;
 
 /// Bytes that must have gone to swap before anybody is killed for an app in front.
@@ -57,7 +62,7 @@ impl Scene {
             .map(|(class, name, mib)| App::start(class, name, &spec(*mib, 0)));
         let innocent = innocent.collect::<Result<_>>()?;
         let leaking = match work.leaker {
-            Leaker::Background | Leaker::Unguarded => {
+            Leaker::Background | Leaker::Pinned | Leaker::Unguarded => {
                 let spec = spec(LEAKING_MIB, work.mib_per_s);
                 Some(App::start(NORMAL, "leak", &spec)?)
             }
@@ -106,6 +111,9 @@ pub fn run(stage: Stage, work: &Leak) -> Result<()> {
         Arm::LimelightOnDebian | Arm::Limelight => true,
         arm => bail!("leak knows no arm {arm:?}"),
     };
+    if work.leaker == Leaker::Pinned {
+        pin_caches().with_context(|| format!("cannot fill {PINNING_IN}"))?;
+    }
     let scene = Scene::start(work, u64::from(stage.repetition))?;
     let daemon = match daemon_wanted {
         true => {
@@ -123,10 +131,16 @@ pub fn run(stage: Stage, work: &Leak) -> Result<()> {
         false => None,
     };
     match work.leaker {
-        Leaker::Background => background(stage, scene, daemon, Deed::Kill),
+        Leaker::Background | Leaker::Pinned => background(stage, scene, daemon, Deed::Kill),
         Leaker::Unguarded => background(stage, scene, daemon, Deed::ForeignKill),
         Leaker::Front => front(stage, scene, daemon),
     }
+}
+
+fn pin_caches() -> std::io::Result<()> {
+    std::fs::create_dir(PINNING_IN)?;
+    (0..PINNING)
+        .try_for_each(|number| std::fs::File::create(format!("{PINNING_IN}/{number}")).map(drop))
 }
 
 /// It dies, and nobody else; `deed` says by whom.
@@ -153,6 +167,10 @@ fn background(
     reporter.value("leaker_dead", ended);
     reporter.value("innocent_dead", dead.len());
     reporter.value("leaked_us", elapsed.as_micros() as f64);
+    if Path::new(PINNING_IN).exists() {
+        std::fs::remove_dir_all(PINNING_IN)
+            .with_context(|| format!("cannot remove {PINNING_IN}"))?;
+    }
     let Some(daemon) = daemon else {
         return stage.reporter.finish();
     };

@@ -112,6 +112,8 @@ pub enum Work {
 pub enum Leaker {
     /// An app of the class normal in the background: it dies, all others live.
     Background,
+    /// The same where more of the kernel's reclaimable caches is in use than would be left when somebody has to die.
+    Pinned,
     /// The same, and the daemon may kill nobody: the kernel's OOM killer ends it, and history says whom.
     Unguarded,
     /// The app in front: people are told, and it is nobody's victim.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! How short memory is, read without allocating: `/proc/meminfo`, `/proc/vmstat` and
-//! `/proc/pressure/memory` through descriptors that stay open, into buffers that stay.
+//! How short memory is, read without allocating: `/proc/meminfo`, `/proc/sys/fs/dentry-state`, `/proc/vmstat`
+//! and `/proc/pressure/memory` through descriptors that stay open, into buffers that stay.
 
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use crate::error::Result;
 use crate::proc::Proc;
 use crate::standing::{keyed_lines, parse_number, StandingFile};
+use crate::watermarks::Watermarks;
 
 /// Room for the largest of the files, in bytes: `vmstat` has 6 KiB on Linux 6.12.
 const ROOM: usize = 32 << 10;
@@ -22,6 +23,12 @@ pub struct Memory {
     pub free: u64,
     /// `MemAvailable`.
     pub available: u64,
+    /// The part of it that no reclaim brings, as far as is known: the kernel counts slab caches of names and inodes
+    /// (`KReclaimable`) as if nobody used them (`si_mem_available()` in mm/show_mem.c), and here the share of the
+    /// names in use stands for all of them.
+    pub pinned: u64,
+    /// Less than this free, and kswapd does not keep up: the low watermarks of all zones, as they were at the start.
+    pub low: u64,
     /// `SwapTotal`.
     pub swap_total: u64,
     /// `SwapFree`.
@@ -49,9 +56,12 @@ pub struct Paging {
 #[derive(Debug)]
 pub struct GaugeFiles {
     meminfo: StandingFile,
+    /// `None` where nobody says how many names are in use.
+    dentries: Option<StandingFile>,
     vmstat: StandingFile,
     /// `None` on a kernel without PSI.
     pressure: Option<StandingFile>,
+    low: u64,
     buffer: Box<[u8]>,
 }
 
@@ -60,8 +70,10 @@ impl GaugeFiles {
     pub fn open(proc: &Proc) -> Result<GaugeFiles> {
         Ok(GaugeFiles {
             meminfo: StandingFile::open(proc.dir(), "meminfo")?,
+            dentries: StandingFile::open(proc.dir(), "sys/fs/dentry-state").ok(),
             vmstat: StandingFile::open(proc.dir(), "vmstat")?,
             pressure: StandingFile::open(proc.dir(), "pressure/memory").ok(),
+            low: Watermarks::read(proc).map_or(0, |marks| marks.low_bytes),
             // Written to, so that it is there.
             buffer: vec![1; ROOM].into_boxed_slice(),
         })
@@ -69,17 +81,25 @@ impl GaugeFiles {
 
     /// Reads how much memory there is.
     pub fn memory(&mut self) -> Result<Memory, Errno> {
-        let mut memory = Memory::default();
+        let mut memory = Memory {
+            low: self.low,
+            ..Memory::default()
+        };
+        let mut caches = 0;
         for (name, kib) in keyed_lines(self.meminfo.read(&mut self.buffer)?) {
             let value = match name {
                 b"MemTotal" => &mut memory.total,
                 b"MemFree" => &mut memory.free,
                 b"MemAvailable" => &mut memory.available,
+                b"KReclaimable" => &mut caches,
                 b"SwapTotal" => &mut memory.swap_total,
                 b"SwapFree" => &mut memory.swap_free,
                 _ => continue,
             };
             *value = kib.saturating_mul(1024);
+        }
+        if let Some(Ok([all, unused])) = self.dentries.as_ref().map(StandingFile::numbers) {
+            memory.pinned = pinned(caches, self.low, all, unused);
         }
         Ok(memory)
     }
@@ -103,6 +123,15 @@ impl GaugeFiles {
         }
         Ok(paging)
     }
+}
+
+/// How much of so many bytes of slab caches is counted as available but in use, where so many of `all` names are
+/// `unused`.
+fn pinned(caches: u64, low: u64, all: u64, unused: u64) -> u64 {
+    let in_use = u128::from(all.saturating_sub(unused));
+    let share = u128::from(caches) * in_use / u128::from(all.max(1));
+    // So much the kernel leaves out by itself.
+    u64::try_from(share).map_or(caches, |share| share.saturating_sub(low.min(caches / 2)))
 }
 
 /// The totals of `some` and of `full`.
@@ -130,8 +159,12 @@ mod tests {
         std::fs::create_dir(temp.path().join("pressure")).unwrap();
         write(
             "meminfo",
-            "MemTotal: 100 kB\nMemFree: 5 kB\nMemAvailable: 40 kB\nSwapTotal: 8 kB\nSwapFree: 7 kB\n",
+            "MemTotal: 100 kB\nMemFree: 5 kB\nMemAvailable: 40 kB\nSwapTotal: 8 kB\nSwapFree: 7 kB\n\
+             KReclaimable: 36 kB\n",
         );
+        std::fs::create_dir_all(temp.path().join("sys/fs")).unwrap();
+        write("sys/fs/dentry-state", "900\t225\t45\t0\t10\t0\n");
+        write("zoneinfo", "Node 0, zone Normal\n low 2\n");
         write(
             "vmstat",
             "nr_free_pages 1\npswpin 2\npswpout 3\nworkingset_refault_anon 9\n\
@@ -148,6 +181,9 @@ mod tests {
             total: 100 << 10,
             free: 5 << 10,
             available: 40 << 10,
+            // Three quarters of 36 KiB, of which the kernel leaves out the watermark.
+            pinned: (27 << 10) - 8192,
+            low: 8192,
             swap_total: 8 << 10,
             swap_free: 7 << 10,
         };
@@ -177,6 +213,7 @@ mod tests {
         assert_eq!(Some(memory.total), other.total_bytes);
         assert_eq!(Some(memory.swap_total), other.swap_total_bytes);
         assert!(memory.available > 0 && memory.available < memory.total);
+        assert!(memory.low > 0 && memory.pinned < memory.total);
         let before = proc.vmstat().unwrap();
         let paging = files.paging().unwrap();
         assert!(paging.refaulted >= before.get("workingset_refault_file").unwrap());
@@ -184,6 +221,12 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn no_more_is_pinned_than_there_is(caches: u64, low: u64, all: u64, unused: u64) {
+            prop_assert!(pinned(caches, low, all, unused) <= caches - low.min(caches / 2));
+            prop_assert_eq!(pinned(caches, low, all, all), 0);
+        }
+
         #[test]
         fn never_panics(text in prop::collection::vec(any::<u8>(), 0..200)) {
             stalls(&text);

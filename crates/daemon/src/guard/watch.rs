@@ -206,7 +206,7 @@ impl Watch {
             let near = shortage.is_near();
             (near, shortage.level(), state.kept, shortage.thresholds())
         };
-        let available = memory.available.saturating_sub(kept);
+        let available = left(memory, kept);
         let headroom = available.saturating_sub(thresholds.kill);
         let time = taken_in(headroom, memory.total);
         let before = std::mem::replace(&mut self.headroom, headroom);
@@ -265,7 +265,7 @@ impl Watch {
         let gauge = Gauge {
             at: now(),
             free: memory.free,
-            available: memory.available.saturating_sub(state.kept),
+            available: left(memory, state.kept),
             swap_free: memory.swap_free,
             swap_total: memory.swap_total,
             swapped_in: paging.swapped_in,
@@ -423,6 +423,16 @@ fn is_paging_read(level: Level, headroom: u64, age: Duration) -> bool {
     level >= Level::Low || headroom == 0 || age >= PAGED
 }
 
+/// Bytes that apps can still have, where so many are kept for the one in front. What is in use of the kernel's
+/// caches does not count any more where kswapd does not keep up: it would have taken it.
+fn left(memory: Memory, kept: u64) -> u64 {
+    let pinned = match memory.free < memory.low {
+        true => memory.pinned,
+        false => 0,
+    };
+    memory.available.saturating_sub(kept.saturating_add(pinned))
+}
+
 /// How long it takes at least until so much memory is gone.
 fn taken_in(headroom: u64, total: u64) -> Duration {
     Duration::from_millis(headroom / per_ms(total))
@@ -501,6 +511,21 @@ mod tests {
             ..Memory::default()
         };
         assert!(!is_told(GIB / 4, phone), "that may be gone in 64 ms");
+    }
+
+    #[test]
+    fn caches_in_use_are_nothing_that_is_left() {
+        const MIB: u64 = 1 << 20;
+        let memory = |free| Memory {
+            free,
+            available: 12 * MIB,
+            pinned: 7 * MIB,
+            low: 3 * MIB,
+            ..Memory::default()
+        };
+        assert_eq!(left(memory(2 * MIB), 0), 5 * MIB);
+        assert_eq!(left(memory(2 * MIB), 6 * MIB), 0);
+        assert_eq!(left(memory(3 * MIB), 2 * MIB), 10 * MIB, "kswapd keeps up");
     }
 
     #[test]

@@ -17,6 +17,7 @@ const LEAK: &str = "leak";
 const FAST: &str = "fast";
 const SLOW: &str = "slow";
 const FRONT: &str = "front";
+const PINNED: &str = "pinned";
 const UNGUARDED: &str = "unguarded";
 /// A slow leak, and that of the app in front: slower than swap, faster than anybody could be asked.
 const SLOW_MIB_PER_S: u32 = 24;
@@ -63,15 +64,20 @@ impl Scenario for Leak {
         machine(0)
     }
 
-    fn tasks(&self, _variant: &Variant, _arm: ArmOn) -> Vec<Task> {
+    fn tasks(&self, variant: &Variant, _arm: ArmOn) -> Vec<Task> {
         let task =
             |name, leaker, mib_per_s| Task::new(name, Work::Leak(Parameters { leaker, mib_per_s }));
-        vec![
+        let mut tasks = vec![
             task(FAST, Leaker::Background, 0),
             task(SLOW, Leaker::Background, SLOW_MIB_PER_S),
             task(FRONT, Leaker::Front, SLOW_MIB_PER_S),
             task(UNGUARDED, Leaker::Unguarded, 0),
-        ]
+        ];
+        // With swap, stalls and what is left of it tell as well.
+        if variant.swap == SwapKind::None {
+            tasks.push(task(PINNED, Leaker::Pinned, SLOW_MIB_PER_S));
+        }
+        tasks
     }
 
     fn time_limit(&self, _variant: &Variant) -> Duration {
@@ -83,7 +89,7 @@ impl Scenario for Leak {
         let mut verdicts = Vec::new();
         for variant in aggregates.variants() {
             for arm in [ON_DEBIAN, LIMELIGHT] {
-                for task in [FAST, SLOW] {
+                for task in [FAST, SLOW, PINNED] {
                     verdicts.extend(ended(aggregates, &variant, arm, task));
                 }
             }
