@@ -13,6 +13,7 @@ use limelight_sys::meminfo::MemInfo;
 use crate::cell::Stage;
 use crate::counters::Counters;
 use crate::daemon::{self, focus, history, Daemon};
+use crate::machine::{mount, unmount};
 use crate::plan::Arm;
 use crate::scenario::{Leak, Leaker};
 use crate::swap_app::{App, Spec, CLASSES, DISPOSABLE, KEEP, NORMAL};
@@ -28,8 +29,9 @@ const INNOCENT: [(&str, &str, u32); 6] = [
     (DISPOSABLE, "feed", 8),
 ];
 const FRONT_MIB: u32 = 24;
-/// Empty files of a tmpfs, each about 1 KiB in caches of names and inodes that nothing can take.
-const PINNING: u32 = 16_384;
+/// Empty files of a ramfs: each is a name and an inode, about 800 bytes in caches that count as reclaimable, and there
+/// as long as the mount is.
+const PINNING: u32 = 24_576;
 const PINNING_IN: &str = "/tmp/pinning";
 
 const LEAKING_MIB: u32 = 8;
@@ -137,10 +139,13 @@ pub fn run(stage: Stage, work: &Leak) -> Result<()> {
     }
 }
 
-fn pin_caches() -> std::io::Result<()> {
+fn pin_caches() -> Result<()> {
     std::fs::create_dir(PINNING_IN)?;
-    (0..PINNING)
-        .try_for_each(|number| std::fs::File::create(format!("{PINNING_IN}/{number}")).map(drop))
+    mount("ramfs", PINNING_IN, "ramfs", "")?;
+    for number in 0..PINNING {
+        std::fs::File::create(format!("{PINNING_IN}/{number}"))?;
+    }
+    Ok(())
 }
 
 /// It dies, and nobody else; `deed` says by whom.
@@ -168,8 +173,8 @@ fn background(
     reporter.value("innocent_dead", dead.len());
     reporter.value("leaked_us", elapsed.as_micros() as f64);
     if Path::new(PINNING_IN).exists() {
-        std::fs::remove_dir_all(PINNING_IN)
-            .with_context(|| format!("cannot remove {PINNING_IN}"))?;
+        unmount(PINNING_IN)?;
+        std::fs::remove_dir(PINNING_IN).with_context(|| format!("cannot remove {PINNING_IN}"))?;
     }
     let Some(daemon) = daemon else {
         return stage.reporter.finish();

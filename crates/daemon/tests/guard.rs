@@ -235,6 +235,7 @@ fn kills_in_order_without_taking_memory() {
     the_dead_are_waited_for();
     a_group_of_the_running_kernel();
     whoever_works_is_looked_at();
+    whoever_grew_dies_also_when_all_are_armed_again();
 }
 
 /// Two apps that live in somebody else's cgroup.
@@ -328,6 +329,37 @@ fn the_dead_are_waited_for() {
         members: &[own],
     };
     assert_eq!(guard.arm(&machine.doors, [victim]), 0);
+}
+
+/// What they hold now is looked at before one of them is chosen, also when the loop comes between.
+fn whoever_grew_dies_also_when_all_are_armed_again() {
+    for _ in 0..60 {
+        let machine = Machine::new(None);
+        let mut all = [machine.spawn(100), machine.spawn(5000)];
+        let apps = [all[0].id, all[1].id].map(|id| app(id, None));
+        let ids = all.each_ref().map(|process| [process.id]);
+        let mut guard = Guard::start(&machine.doors, thresholds()).unwrap();
+        let classes = [Class::Disposable, Class::Normal];
+        let armed = apps.iter().zip(classes).zip(&ids);
+        let armed = armed.map(|((app, class), members)| Victim {
+            candidate: candidate(app, class, MIB),
+            app,
+            members,
+        });
+        let armed: Vec<Victim> = armed.collect();
+        machine.has(4);
+        let mut reports = Vec::new();
+        wait_for("nobody was killed", || {
+            for _ in 0..200 {
+                guard.arm(&machine.doors, armed.iter().copied());
+            }
+            reports = guard.reports();
+            !reports.is_empty()
+        });
+        machine.has(100);
+        assert_eq!(reports[0].candidate.app, apps[1].key, "{reports:?}");
+        assert!(reports[0].burst.is_some() && !all[1].is_alive());
+    }
 }
 
 /// All of a real cgroup dies, a process that was not known included; its neighbour lives.

@@ -27,7 +27,8 @@ pub struct Memory {
     /// (`KReclaimable`) as if nobody used them (`si_mem_available()` in mm/show_mem.c), and here the share of the
     /// names in use stands for all of them.
     pub pinned: u64,
-    /// Less than this free, and kswapd does not keep up: the low watermarks of all zones, as they were at the start.
+    /// Less than this free, and kswapd may not keep up: the low watermarks of all zones with the most that fragmentation
+    /// adds to them, as they were at the start.
     pub low: u64,
     /// `SwapTotal`.
     pub swap_total: u64,
@@ -61,7 +62,7 @@ pub struct GaugeFiles {
     vmstat: StandingFile,
     /// `None` on a kernel without PSI.
     pressure: Option<StandingFile>,
-    low: u64,
+    marks: Watermarks,
     buffer: Box<[u8]>,
 }
 
@@ -73,7 +74,7 @@ impl GaugeFiles {
             dentries: StandingFile::open(proc.dir(), "sys/fs/dentry-state").ok(),
             vmstat: StandingFile::open(proc.dir(), "vmstat")?,
             pressure: StandingFile::open(proc.dir(), "pressure/memory").ok(),
-            low: Watermarks::read(proc).map_or(0, |marks| marks.low_bytes),
+            marks: Watermarks::read(proc).unwrap_or_default(),
             // Written to, so that it is there.
             buffer: vec![1; ROOM].into_boxed_slice(),
         })
@@ -81,8 +82,9 @@ impl GaugeFiles {
 
     /// Reads how much memory there is.
     pub fn memory(&mut self) -> Result<Memory, Errno> {
+        let low = self.marks.low_bytes;
         let mut memory = Memory {
-            low: self.low,
+            low: low.saturating_add(self.marks.most_boost_bytes),
             ..Memory::default()
         };
         let mut caches = 0;
@@ -99,7 +101,7 @@ impl GaugeFiles {
             *value = kib.saturating_mul(1024);
         }
         if let Some(Ok([all, unused])) = self.dentries.as_ref().map(StandingFile::numbers) {
-            memory.pinned = pinned(caches, self.low, all, unused);
+            memory.pinned = pinned(caches, low, all, unused);
         }
         Ok(memory)
     }
@@ -164,7 +166,9 @@ mod tests {
         );
         std::fs::create_dir_all(temp.path().join("sys/fs")).unwrap();
         write("sys/fs/dentry-state", "900\t225\t45\t0\t10\t0\n");
-        write("zoneinfo", "Node 0, zone Normal\n low 2\n");
+        write("zoneinfo", "Node 0, zone Normal\n low 2\n high 4\n");
+        std::fs::create_dir_all(temp.path().join("sys/vm")).unwrap();
+        write("sys/vm/watermark_boost_factor", "10000\n");
         write(
             "vmstat",
             "nr_free_pages 1\npswpin 2\npswpout 3\nworkingset_refault_anon 9\n\
@@ -183,7 +187,7 @@ mod tests {
             available: 40 << 10,
             // Three quarters of 36 KiB, of which the kernel leaves out the watermark.
             pinned: (27 << 10) - 8192,
-            low: 8192,
+            low: 8192 + 10_000,
             swap_total: 8 << 10,
             swap_free: 7 << 10,
         };

@@ -136,11 +136,21 @@ struct Alarms {
 struct Armed {
     candidates: Vec<Candidate>,
     targets: Vec<Arc<Target>>,
-    /// Room for what each holds now, in bytes.
+    /// What each has allocated, in bytes.
     held: Vec<u64>,
+    /// That has been looked at since they were armed: before, nobody of them has grown, and the wrong one would die.
+    measured: bool,
 }
 
 impl Armed {
+    /// Looks at what each has allocated now.
+    fn measure(&mut self) {
+        for (held, target) in self.held.iter_mut().zip(&self.targets) {
+            *held = target.held().allocated();
+        }
+        self.measured = true;
+    }
+
     fn remove(&mut self, place: usize) -> (Candidate, Arc<Target>) {
         self.held.remove(place);
         (self.candidates.remove(place), self.targets.remove(place))
@@ -295,6 +305,7 @@ impl Guard {
             candidates: Vec::with_capacity(ARMED_MAX),
             targets: Vec::with_capacity(ARMED_MAX),
             held: Vec::with_capacity(ARMED_MAX),
+            measured: false,
         };
         let mut open = BTreeMap::new();
         for victim in victims.into_iter().take(ARMED_MAX) {

@@ -303,40 +303,41 @@ impl Watch {
 
     /// Who has to die now, if anybody has to. He is not armed any more.
     fn due(&mut self, paging: Paging) -> Option<Due> {
-        {
+        loop {
+            {
+                let mut state = self.shared.state();
+                if !state.shortage.may_kill(now()) || remove_dead(&mut state, now()) {
+                    return None;
+                }
+                state.armed.measure();
+            }
+            // To look at all of them took its time: how does it stand now? What paging costs does not
+            // change so fast, and for its counters the kernel itself needs memory.
+            let memory = self.files.memory().ok()?;
+            let level = self.observe(memory, paging);
             let mut state = self.shared.state();
-            if !state.shortage.may_kill(now()) {
+            let gauge = state.shortage.gauge();
+            if !state.shortage.may_kill(gauge.at) {
                 return None;
             }
-            if remove_dead(&mut state, now()) {
-                return None;
+            // The loop armed others meanwhile, as it does when the level changes. It does not come between twice:
+            // it plans for longer than this takes.
+            if !state.armed.measured {
+                continue;
             }
+            let total = state.shortage.thresholds().total;
             let armed = &mut state.armed;
-            for (held, target) in armed.held.iter_mut().zip(&armed.targets) {
-                *held = target.held().allocated();
-            }
+            let place = pick(&armed.candidates, &armed.held, level, total, gauge.at)?;
+            let held_now = armed.held.get(place).copied();
+            let (candidate, target) = armed.remove(place);
+            state.shortage.killed(gauge.at, target.held().anonymous);
+            return Some(Due {
+                candidate,
+                target,
+                gauge,
+                burst: held_now.and_then(|now| candidate.burst(now, total)),
+            });
         }
-        // To look at all of them took its time: how does it stand now? What paging costs does not
-        // change so fast, and for its counters the kernel itself needs memory.
-        let memory = self.files.memory().ok()?;
-        let level = self.observe(memory, paging);
-        let mut state = self.shared.state();
-        let gauge = state.shortage.gauge();
-        if !state.shortage.may_kill(gauge.at) {
-            return None;
-        }
-        let total = state.shortage.thresholds().total;
-        let armed = &mut state.armed;
-        let place = pick(&armed.candidates, &armed.held, level, total, gauge.at)?;
-        let held_now = armed.held.get(place).copied();
-        let (candidate, target) = armed.remove(place);
-        state.shortage.killed(gauge.at, target.held().anonymous);
-        Some(Due {
-            candidate,
-            target,
-            gauge,
-            burst: held_now.and_then(|now| candidate.burst(now, total)),
-        })
     }
 
     /// Kills, waits for the memory, and says what came of it.
@@ -424,9 +425,10 @@ fn is_paging_read(level: Level, headroom: u64, age: Duration) -> bool {
 }
 
 /// Bytes that apps can still have, where so many are kept for the one in front. What is in use of the kernel's
-/// caches does not count any more where kswapd does not keep up: it would have taken it.
+/// caches does not count any more where kswapd may not keep up, for it would have taken it, and nothing can go to
+/// swap instead.
 fn left(memory: Memory, kept: u64) -> u64 {
-    let pinned = match memory.free < memory.low {
+    let pinned = match memory.free.max(memory.swap_free) < memory.low {
         true => memory.pinned,
         false => 0,
     };
@@ -526,6 +528,11 @@ mod tests {
         assert_eq!(left(memory(2 * MIB), 0), 5 * MIB);
         assert_eq!(left(memory(2 * MIB), 6 * MIB), 0);
         assert_eq!(left(memory(3 * MIB), 2 * MIB), 10 * MIB, "kswapd keeps up");
+        let swap = Memory {
+            swap_free: 3 * MIB,
+            ..memory(2 * MIB)
+        };
+        assert_eq!(left(swap, 0), 12 * MIB, "apps go instead");
     }
 
     #[test]

@@ -17,6 +17,7 @@ const LEAK: &str = "leak";
 const FAST: &str = "fast";
 const SLOW: &str = "slow";
 const FRONT: &str = "front";
+/// The task, and the variant whose machine has room for what is pinned.
 const PINNED: &str = "pinned";
 const UNGUARDED: &str = "unguarded";
 /// A slow leak, and that of the app in front: slower than swap, faster than anybody could be asked.
@@ -48,7 +49,11 @@ impl Scenario for Leak {
     }
 
     fn variants(&self) -> Vec<Variant> {
-        Variant::product(&[Lru::Mglru], &[SwapKind::None, SwapKind::Disk], &[LEAK])
+        let swaps = [SwapKind::None, SwapKind::Disk];
+        let mut variants = Variant::product(&[Lru::Mglru], &swaps, &[LEAK]);
+        // With swap, stalls and what is left of it tell as well.
+        variants.push(Variant::new(Lru::Mglru, SwapKind::None, PINNED));
+        variants
     }
 
     fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
@@ -60,24 +65,29 @@ impl Scenario for Leak {
         vec![STOCK]
     }
 
-    fn machine(&self, _variant: &Variant) -> MachineSize {
-        machine(0)
+    fn machine(&self, variant: &Variant) -> MachineSize {
+        match variant.load.as_str() {
+            PINNED => MachineSize {
+                memory_mib: 320,
+                free_mib: Some(190),
+                ..machine(0)
+            },
+            _ => machine(0),
+        }
     }
 
     fn tasks(&self, variant: &Variant, _arm: ArmOn) -> Vec<Task> {
         let task =
             |name, leaker, mib_per_s| Task::new(name, Work::Leak(Parameters { leaker, mib_per_s }));
-        let mut tasks = vec![
+        if variant.load == PINNED {
+            return vec![task(PINNED, Leaker::Pinned, SLOW_MIB_PER_S)];
+        }
+        vec![
             task(FAST, Leaker::Background, 0),
             task(SLOW, Leaker::Background, SLOW_MIB_PER_S),
             task(FRONT, Leaker::Front, SLOW_MIB_PER_S),
             task(UNGUARDED, Leaker::Unguarded, 0),
-        ];
-        // With swap, stalls and what is left of it tell as well.
-        if variant.swap == SwapKind::None {
-            tasks.push(task(PINNED, Leaker::Pinned, SLOW_MIB_PER_S));
-        }
-        tasks
+        ]
     }
 
     fn time_limit(&self, _variant: &Variant) -> Duration {
