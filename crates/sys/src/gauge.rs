@@ -24,7 +24,7 @@ pub struct Memory {
     /// `MemAvailable`.
     pub available: u64,
     /// The part of it that no reclaim brings, as far as is known: the kernel counts slab caches of names and inodes
-    /// (`KReclaimable`) as if nobody used them (`si_mem_available()` in mm/show_mem.c), and here the share of the
+    /// (`SReclaimable`) as if nobody used them (`si_mem_available()` in mm/show_mem.c), and here the share of the
     /// names in use stands for all of them.
     pub pinned: u64,
     /// Less than this free, and kswapd may not keep up: the low watermarks of all zones with the most that fragmentation
@@ -93,7 +93,7 @@ impl GaugeFiles {
                 b"MemTotal" => &mut memory.total,
                 b"MemFree" => &mut memory.free,
                 b"MemAvailable" => &mut memory.available,
-                b"KReclaimable" => &mut caches,
+                b"SReclaimable" => &mut caches,
                 b"SwapTotal" => &mut memory.swap_total,
                 b"SwapFree" => &mut memory.swap_free,
                 _ => continue,
@@ -162,7 +162,7 @@ mod tests {
         write(
             "meminfo",
             "MemTotal: 100 kB\nMemFree: 5 kB\nMemAvailable: 40 kB\nSwapTotal: 8 kB\nSwapFree: 7 kB\n\
-             KReclaimable: 36 kB\n",
+             SReclaimable: 36 kB\n",
         );
         std::fs::create_dir_all(temp.path().join("sys/fs")).unwrap();
         write("sys/fs/dentry-state", "900\t225\t45\t0\t10\t0\n");
