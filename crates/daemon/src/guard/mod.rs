@@ -15,6 +15,7 @@
 //! While nothing happens it sleeps: see [`alarm`].
 
 mod alarm;
+mod pause;
 mod target;
 mod watch;
 
