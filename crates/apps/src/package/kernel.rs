@@ -108,7 +108,7 @@ impl Installed {
         format!("/boot/initrd.img-{}", self.release)
     }
 
-    /// When the initial file system was made, in nanoseconds.
+    /// When the initial file system was made, to the nanosecond.
     fn initial_made(&self) -> Result<String> {
         let path = self.initial();
         let about = fs::metadata(&path).with_context(|| format!("cannot look at {path}"))?;

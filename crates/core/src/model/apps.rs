@@ -13,13 +13,13 @@ use super::class::Reasoned;
 /// within [`LEAK_WITHIN`] at the least.
 const LEAK_PART: u64 = 20;
 
+/// Growth is counted from the smallest that the app was in this time.
+const LEAK_WITHIN: Duration = Duration::from_secs(60);
+
 /// Growth by which an app that nobody looks at takes memory without end, in bytes, on a machine with `total` of them.
 pub fn leak(total: u64) -> u64 {
     total / LEAK_PART
 }
-
-/// Growth is counted from the smallest that the app was in this time.
-const LEAK_WITHIN: Duration = Duration::from_secs(60);
 
 /// Why an app that is not in front is in use all the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -95,7 +95,7 @@ pub struct Known {
     pub appeared: Duration,
     /// When it was in front last, since boot; `None`: never.
     pub last_topmost: Option<Duration>,
-    /// The least that it had allocated lately, and when; `None` from when it leaves the front to the next look.
+    /// The least that it had allocated lately, and when; `None` from when it comes to the front, or leaves it, to the next look.
     low: Option<(Duration, u64)>,
     /// What it had allocated at the look before the last one.
     before: u64,

@@ -152,9 +152,11 @@ impl Armed {
         self.measured = true;
     }
 
-    fn remove(&mut self, place: usize) -> (Candidate, Arc<Target>) {
-        self.held.remove(place);
-        (self.candidates.remove(place), self.targets.remove(place))
+    /// One of them, and what it has allocated, in bytes.
+    fn remove(&mut self, place: usize) -> (Candidate, Arc<Target>, u64) {
+        let held = self.held.remove(place);
+        let candidate = self.candidates.remove(place);
+        (candidate, self.targets.remove(place), held)
     }
 }
 

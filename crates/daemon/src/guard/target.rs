@@ -187,11 +187,14 @@ impl Member {
         let pidfd = Pidfd::open(id.pid).ok()?;
         let process = doors.same_process(id)?;
         let statm = StandingFile::open(process.dir(), "statm").ok()?;
-        let status = StandingFile::open(process.dir(), "status").ok();
+        let status = match counted {
+            true => None,
+            false => StandingFile::open(process.dir(), "status").ok(),
+        };
         let member = Member {
             pidfd,
             statm,
-            status: status.filter(|_| !counted),
+            status,
         };
         // The kernel allocates a file's buffer when it is read for the first time.
         member.swapped();

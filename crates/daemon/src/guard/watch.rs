@@ -307,14 +307,13 @@ impl Watch {
             let total = state.shortage.thresholds().total;
             let armed = &mut state.armed;
             let place = pick(&armed.candidates, &armed.held, level, total, gauge.at)?;
-            let held_now = armed.held.get(place).copied();
-            let (candidate, target) = armed.remove(place);
+            let (candidate, target, held_now) = armed.remove(place);
             state.shortage.killed(gauge.at, target.held().anonymous);
             return Some(Due {
                 candidate,
                 target,
                 gauge,
-                burst: held_now.and_then(|now| candidate.burst(now, total)),
+                burst: candidate.burst(held_now, total),
             });
         }
     }

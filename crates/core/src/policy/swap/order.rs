@@ -74,7 +74,7 @@ pub struct Candidate {
     pub starts_until: Duration,
     /// What it had allocated when the order was made, in bytes: files that it reads are no leak.
     pub held: u64,
-    /// The least that it had allocated lately, in bytes.
+    /// The least that it had allocated lately, in bytes: at most `held`.
     pub least: u64,
 }
 
@@ -83,7 +83,7 @@ impl Candidate {
     /// (`held_now`, in bytes), on a machine with `total` bytes: as a look now would have it.
     pub fn burst(&self, held_now: u64, total: u64) -> Option<u64> {
         let fresh = held_now.saturating_sub(self.held);
-        let grown = held_now.saturating_sub(self.least.min(self.held));
+        let grown = held_now.saturating_sub(self.least);
         (fresh > leak(total) / FRESH_PART && grown > leak(total)).then_some(grown)
     }
 }

@@ -554,7 +554,8 @@ proptest! {
         }
         if let Some(place) = picked {
             let one = all[place];
-            let burst = one.burst(held[place], 256 * MIB).is_some();
+            let fresh = held[place] - one.held > 256 * MIB / 20 / 8;
+            let burst = fresh && held[place] - one.least > 256 * MIB / 20;
             let guilty = one.leaks || burst;
             if level < Level::Exhausted {
                 prop_assert!(guilty || one.class == Class::Disposable);
