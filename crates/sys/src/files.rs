@@ -202,7 +202,9 @@ pub fn parse_maps(text: &str) -> Vec<MappedFile> {
         let alive = !path.ends_with(" (deleted)");
         alive.then(|| ((device, inode), PathBuf::from(format!("/{path}"))))
     };
-    let files: BTreeMap<(u64, u64), PathBuf> = text.lines().filter_map(line).collect();
+    // Not `lines()`: a path may end in a carriage return.
+    let lines = text.split_terminator('\n');
+    let files: BTreeMap<(u64, u64), PathBuf> = lines.filter_map(line).collect();
     let files = files.into_iter();
     files.map(|(key, path)| MappedFile { key, path }).collect()
 }
@@ -281,6 +283,8 @@ mod tests {
         assert_eq!(files.len(), 1);
         assert_eq!(files[0].path, PathBuf::from("/usr/bin/a b"));
         assert_eq!(files[0].key, (rustix::fs::makedev(0xfd, 1), 1234));
+        let odd = parse_maps("7f00-7f01 r-xp 0 fd:01 9 /a\r\n");
+        assert_eq!(odd[0].path, PathBuf::from("/a\r"));
     }
 
     #[test]

@@ -263,7 +263,10 @@ impl Status {
 
 /// The v2 line (`0::PATH`) of `/proc/PID/cgroup`.
 pub fn parse_cgroup(text: &str) -> Option<String> {
-    let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
+    // Not `lines()`: a name may hold anything but a newline (`cgroup_mkdir()`), and one that ends in
+    // a carriage return is another cgroup.
+    let mut lines = text.split_terminator('\n');
+    let path = lines.find_map(|line| line.strip_prefix("0::"))?;
     Some(path.strip_suffix(" (deleted)").unwrap_or(path).to_owned())
 }
 
@@ -311,6 +314,7 @@ mod tests {
             Some("/a/b.scope")
         );
         assert_eq!(parse_cgroup("0::/a (deleted)\n").as_deref(), Some("/a"));
+        assert_eq!(parse_cgroup("0::/a\r\n").as_deref(), Some("/a\r"));
         assert_eq!(parse_cgroup("4:memory:/m\n"), None);
     }
 

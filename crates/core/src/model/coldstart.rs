@@ -204,7 +204,8 @@ impl Record {
         }
         let mut program = None;
         let mut files: Vec<FileExtents> = Vec::new();
-        for (number, line) in above.lines().enumerate().skip(1) {
+        // Not `lines()`: a path may end in a carriage return.
+        for (number, line) in above.split_terminator('\n').enumerate().skip(1) {
             let flaw = Flaw::Line(number + 1);
             let (word, rest) = line.split_once(' ').ok_or(flaw.clone())?;
             match (word, number) {

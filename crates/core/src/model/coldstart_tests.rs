@@ -93,7 +93,7 @@ fn a_newer_look_adds_drops_and_unites() {
 #[test]
 fn a_record_survives_its_text() {
     let mut odd = file(2, 900 * KIB, &[(0, 4 * KIB), (500 * KIB, 8 * KIB)]);
-    odd.path = "/home/a b/c\\d\ne".to_owned();
+    odd.path = "/home/a b/c\\d\ne\r".to_owned();
     let record = record(vec![odd]);
     let text = record.encode();
     assert!(text.starts_with("limelight-coldstart 1\nprogram 2049 1 9 -5 /usr/bin/app\n"));
@@ -175,7 +175,7 @@ proptest! {
 
     #[test]
     fn any_record_survives_its_text(
-        paths in proptest::collection::vec("/[ -~\n\\\\]{0,12}", 0..6),
+        paths in proptest::collection::vec("/[ -~\r\n\\\\]{0,12}", 0..6),
         offset in 0u64..1_000_000,
     ) {
         let files = paths.iter().enumerate().map(|(at, path)| FileExtents {
