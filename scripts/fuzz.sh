@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # `make fuzz`: libFuzzer looks for texts that break what crates/fuzz promises, SECONDS_EACH (3) for
-# each target, or for each one that is named. Needs a C++ compiler and a stable Rust.
+# each target, or for each one that is named; SEED (0: another one each time) is that of its random
+# choices. Needs a C++ compiler and a stable Rust.
 #   scripts/fuzz.sh --merge [TARGET...]   takes what was found into the corpora, the smallest
 #                                         set that reaches as much
 # A text that breaks something is left in target/fuzz/failures: move it into the target's corpus,
@@ -15,6 +16,7 @@ if [ "${1:-}" = --merge ]; then
     shift
 fi
 seconds=${SECONDS_EACH:-3}
+seed=${SEED:-0}
 corpora=crates/fuzz/corpus
 targets=("$@")
 [ $# -gt 0 ] || targets=("$corpora"/*/)
@@ -40,7 +42,7 @@ program=$built/$triple/debug/limelight-fuzz
 look() {
     local name=$1 log=$work/$1.log
     mkdir -p "$found/$name" "$failures"
-    if LIMELIGHT_FUZZ=$name RUST_LOG=off "$program" -max_total_time="$seconds" -max_len=4096 -timeout=10 \
+    if LIMELIGHT_FUZZ=$name RUST_LOG=off "$program" -seed="$seed" -max_total_time="$seconds" -max_len=4096 -timeout=10 \
         -rss_limit_mb=1024 -print_final_stats=1 -artifact_prefix="$failures/$name-" \
         "$found/$name" "$corpora/$name" >"$log" 2>&1; then
         echo "test result: ok. 1 passed; 0 failed; $name," \
