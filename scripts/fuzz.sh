@@ -5,8 +5,8 @@
 # choices. Needs a C++ compiler and a stable Rust.
 #   scripts/fuzz.sh --merge [TARGET...]   takes what was found into the corpora, the smallest
 #                                         set that reaches as much
-# A text that breaks something is left in target/fuzz/failures: move it into the target's corpus,
-# and `cargo test -p limelight-fuzz` fails on it until it is mended.
+# A text that breaks something is left in target/fuzz/failures: move it into the target's corpus as
+# fault-WHAT, and `cargo test -p limelight-fuzz` fails on it until it is mended. It stays for ever.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -62,6 +62,7 @@ keep() {
     mkdir -p "$kept"
     LIMELIGHT_FUZZ=$name RUST_LOG=off "$program" -set_cover_merge=1 -use_counters=0 -max_len=4096 "$kept" "$corpora/$name" "$found/$name" \
         >"$work/$name.log" 2>&1
+    find "$corpora/$name" -name 'fault-*' -exec cp -t "$kept" {} +
     rm -rf "${corpora:?}/$name"
     mv "$kept" "$corpora/$name"
     echo "$name: $(find "$corpora/$name" -type f | wc -l) texts, $(du -sk "$corpora/$name" | cut -f1) KiB"
