@@ -11,8 +11,8 @@ use crate::{
     android, boost, boost_rules, cache_model, cgroup, chaos, class_rules, cold_start,
     daemon_killed, focus_move, gallery, gallery_real, kill_latency, leak, machine, openrc,
     overhead, own_tree, package, premap, premap_rules, prezero, prezero_engines, prezero_rules,
-    process, processors, readahead_rules, reading, rotation, self_hog, soak, startup, storm,
-    swap_soak, wakes, window_cost, window_oracle, window_sources, windows,
+    process, processors, readahead_rules, reading, rotation, self_hog, siblings, soak, startup,
+    storm, swap_soak, wakes, window_cost, window_oracle, window_sources, windows,
 };
 
 /// What every scenario gets.
@@ -72,6 +72,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::BoostRules => boost_rules::run(stage),
         Work::AndroidRules => android::run(stage),
         Work::ClassRules => class_rules::run(stage),
+        Work::Siblings => siblings::run(stage),
         Work::Openrc => openrc::run(stage),
         Work::OwnTree(work) => own_tree::run(stage, &work),
         Work::ReadaheadRules => readahead_rules::run(stage),

@@ -64,6 +64,7 @@ pub mod rotation;
 pub mod scenario;
 pub mod screen;
 pub mod self_hog;
+pub mod siblings;
 pub mod soak;
 pub mod spin;
 pub mod startup;

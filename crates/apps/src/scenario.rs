@@ -40,6 +40,8 @@ pub enum Work {
     AndroidRules,
     /// What is promised about apps and their classes, checked one by one.
     ClassRules,
+    /// What is reserved for the app in front and it does not use protects nobody else.
+    Siblings,
     /// What `readahead` promises, checked one by one.
     ReadaheadRules,
     /// EIMOS's reader in front, and one behind it.

@@ -5,9 +5,10 @@ use limelight_core::model::boost::View;
 use limelight_core::model::footprint::{Footprint, Usage};
 use limelight_core::model::pressure::{Memory, STEPS};
 use limelight_core::model::prezero::Engine;
+use limelight_core::model::shortage::{Gauge, Shortage, Thresholds};
 use limelight_core::model::snapshot::Measured;
 use limelight_core::model::{App, AppKey, Home, InForce, Lru, ProcessId, Snapshot};
-use limelight_core::policy::protect::{Step, GRAIN};
+use limelight_core::policy::protect::{follow, Step, GRAIN};
 use limelight_core::policy::{boost, plan, premap, prezero, readahead, Action, Event};
 use limelight_core::settings::Settings;
 use proptest::prelude::*;
@@ -317,6 +318,26 @@ proptest! {
         prop_assert_eq!(reserve_of(&plan(&Event::Topmost, &after)), before);
     }
 
+    /// Ancestors hold no more than the app's own reservation, enough for what it uses of it, and
+    /// what they hold stands as long as it fits.
+    #[test]
+    fn ancestors_hold_what_the_app_uses(
+        used in prop::collection::vec(0..900 * MIB, 1..8),
+        short: bool,
+    ) {
+        let mut in_force = InForce::default();
+        for used in used {
+            let mut snapshot = returned(used, short);
+            reserved_of(Event::Tick, snapshot.clone(), &mut in_force);
+            let reserved = in_force.reserved.unwrap();
+            prop_assert!(reserved.carried <= reserved.bytes);
+            prop_assert!(reserved.carried >= used.min(reserved.bytes));
+            prop_assert!(!short || reserved.carried <= used + 1000 * MIB / 32);
+            snapshot.in_force = in_force.clone();
+            prop_assert_eq!(follow(&snapshot, used), None);
+        }
+    }
+
     /// A larger app never gets less, and each step of pressure never gives more.
     #[test]
     fn reservations_are_monotonic(held in 0..900 * MIB, more in 0..100 * MIB, steps in 0..STEPS) {
@@ -473,6 +494,77 @@ fn what_the_app_gave_back_follows_slowly_and_a_smaller_budget_at_once() {
         reserve_of(&plan(&Event::Tick, &with(400, 200 * MIB))),
         400 * MIB
     );
+}
+
+/// The app came back from swap, on a machine with `memory_recursiveprot` that is short of memory or not.
+fn returned(current: u64, short: bool) -> Snapshot {
+    let usage = Usage {
+        current,
+        swapped: 100 * MIB,
+        ..Usage::default()
+    };
+    let thresholds = Thresholds::derive(1000 * MIB, 0);
+    let mut shortage = Shortage::new(thresholds);
+    shortage.observe(Gauge {
+        available: match short {
+            true => thresholds.swap - 1,
+            false => thresholds.swap * 2,
+        },
+        swap_free: 500 * MIB,
+        swap_total: 500 * MIB,
+        ..Gauge::default()
+    });
+    let mut settings = Settings::default();
+    settings.swap.enabled = false;
+    Snapshot {
+        settings,
+        recursive_protection: true,
+        shortage,
+        ..viewer(usage, 0)
+    }
+}
+
+/// What is planned for an app in front, and what is then in force.
+fn reserved_of(event: Event, mut snapshot: Snapshot, in_force: &mut InForce) -> Option<(u64, u64)> {
+    snapshot.in_force = in_force.clone();
+    let mut machine = Machine {
+        in_force: in_force.clone(),
+    };
+    let actions = plan(&event, &snapshot);
+    for action in &actions {
+        machine.apply(action, &snapshot);
+    }
+    let before = std::mem::replace(in_force, machine.in_force).reserved;
+    let after = in_force.reserved;
+    let changed = after.filter(|_| after != before);
+    changed.map(|reserved| (reserved.bytes / MIB, reserved.carried / MIB))
+}
+
+#[test]
+fn what_the_app_does_not_use_protects_nobody_else_while_memory_is_short() {
+    let mut in_force = InForce::default();
+    let mut at = |event, snapshot| reserved_of(event, snapshot, &mut in_force);
+    let short = |current| returned(current * MIB, true);
+    let spare = 1000 / 64;
+    let first = at(Event::Topmost, short(10));
+    let fits = 10 + spare + 1;
+    assert_eq!(first, Some((137, fits)), "whole grains");
+    let grown = at(Event::Tick, short(12));
+    assert_eq!(grown, Some((140, fits)), "its own reservation runs ahead");
+    let larger = at(Event::Tick, short(30)).map(|(_, carried)| carried);
+    assert_eq!(larger, Some(30 + spare + 1));
+    let all = at(Event::Tick, returned(30 * MIB, false));
+    assert!(
+        all.is_some_and(|(bytes, carried)| bytes == carried),
+        "nobody misses it"
+    );
+    let less = at(Event::Tick, short(30)).map(|(_, carried)| carried);
+    assert_eq!(less, Some(30 + spare + 1));
+    let other = Snapshot {
+        recursive_protection: false,
+        ..short(30)
+    };
+    assert!(at(Event::Tick, other).is_some_and(|(bytes, carried)| bytes == carried));
 }
 
 #[test]

@@ -27,6 +27,7 @@ use crate::decisions::Decisions;
 use crate::doors::{now, Doors, Roots};
 use crate::exit::Failure;
 use crate::expected::Expected;
+use crate::following::Following;
 use crate::front_end::FrontEnd;
 use crate::history::History;
 use crate::household::Household;
@@ -119,6 +120,7 @@ pub struct Daemon {
     pub(crate) starting: Option<Starting>,
     /// Tells when the app in front has ended.
     pub(crate) front_end: Option<FrontEnd>,
+    pub(crate) following: Following,
     /// As of the last event, for `status` and `explain`.
     pub(crate) last: Snapshot,
     pub(crate) started: Duration,
@@ -239,6 +241,7 @@ impl Daemon {
             not_weighable: BTreeSet::new(),
             starting: None,
             front_end: None,
+            following: Following::default(),
             last: Snapshot::default(),
             started: now,
             next_tick: now,
@@ -328,6 +331,7 @@ impl Daemon {
             self.windows.next_deadline(),
             self.wake_graph.next_deadline(),
             self.household.next_look(),
+            self.following.next_look(),
             self.actuators.next_attempt(),
         ];
         let next = deadlines.into_iter().flatten().min()?;
@@ -432,6 +436,11 @@ impl Daemon {
         if self.look_at_apps_if_due(at) {
             self.refresh_swap(Event::Tick);
         }
+        // Whoever is waited for may take memory.
+        if self.windows.is_open() {
+            self.begin_following(at);
+        }
+        self.follow_if_due(at);
         if self.wants_ticks() && self.next_tick <= at {
             self.check_front();
             self.look_at_top_app();

@@ -249,6 +249,7 @@ impl Daemon {
             let soon = at + self.config.settings.protect.interval;
             self.next_tick = self.next_tick.min(soon);
         }
+        self.begin_following(at);
         self.refresh_swap(Event::Pressure);
     }
 

@@ -39,6 +39,7 @@ pub mod decisions;
 pub mod doors;
 pub mod exit;
 mod expected;
+mod following;
 mod front_end;
 pub mod guard;
 mod guesses;

@@ -17,6 +17,7 @@ use crate::actuators::{Context, Effect};
 use crate::config::Adopt;
 use crate::daemon::Daemon;
 use crate::doors::now;
+use crate::following::Following;
 use crate::front_end::FrontEnd;
 use crate::identify;
 use crate::prezero;
@@ -125,6 +126,8 @@ impl Daemon {
         self.tell_kernel(now());
         self.watch_front();
         self.refresh(Event::Topmost);
+        self.following = Following::default();
+        self.begin_following(now());
         self.next_tick = now() + self.config.settings.protect.interval;
     }
 
@@ -297,6 +300,7 @@ impl Daemon {
             memory,
             lru,
             memory_controller: self.doors.has_memory_controller(),
+            recursive_protection: self.doors.cgroups.has_recursive_protection(),
             device,
             device_premap: has(Mechanism::Premap),
             device_readahead: has(Mechanism::Readahead),

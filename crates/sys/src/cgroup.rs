@@ -225,6 +225,7 @@ impl fmt::Display for CgroupPath {
 #[derive(Debug)]
 pub struct Hierarchy {
     dir: Dir,
+    recursive: bool,
 }
 
 impl Hierarchy {
@@ -232,7 +233,10 @@ impl Hierarchy {
     pub fn find(proc: &Proc) -> Result<Self> {
         let mounts = proc.mounts()?;
         match mountinfo::find(&mounts, "cgroup2") {
-            Some(mount) => Self::at(&mount.point),
+            Some(mount) => Ok(Hierarchy {
+                dir: Dir::open(&mount.point)?,
+                recursive: mount.has_option("memory_recursiveprot"),
+            }),
             None => Err(Error::Unsupported {
                 action: "find a cgroup v2 mount in",
                 path: proc.dir().path().join("self/mountinfo"),
@@ -241,11 +245,18 @@ impl Hierarchy {
         }
     }
 
-    /// Takes the hierarchy mounted here.
+    /// Takes the hierarchy mounted here; nobody asks `mountinfo` for its options.
     pub fn at(mount_point: impl Into<PathBuf>) -> Result<Self> {
         Ok(Hierarchy {
             dir: Dir::open(mount_point)?,
+            recursive: false,
         })
+    }
+
+    /// Whether what a group reserves and no child uses protects all of its children
+    /// (`memory_recursiveprot`), as it is on a machine with systemd. False where it is not known.
+    pub fn has_recursive_protection(&self) -> bool {
+        self.recursive
     }
 
     /// Where it is mounted.

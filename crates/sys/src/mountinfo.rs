@@ -18,6 +18,15 @@ pub struct Mount {
     pub source: String,
     /// Major and minor number of the device; major 0 where no single device lies below.
     pub device: (u32, u32),
+    /// Options of the file system, wherever it is mounted, with commas.
+    pub options: String,
+}
+
+impl Mount {
+    /// Whether the file system has this option.
+    pub fn has_option(&self, name: &str) -> bool {
+        self.options.split(',').any(|option| option == name)
+    }
 }
 
 /// Parses mountinfo. Lines of another form are left out.
@@ -37,6 +46,7 @@ fn parse_line(line: &str) -> Option<Mount> {
         point: unescape(left.next()?),
         kind: right.next()?.to_owned(),
         source: right.next().unwrap_or_default().to_owned(),
+        options: right.next().unwrap_or_default().to_owned(),
     })
 }
 
@@ -93,6 +103,7 @@ mod tests {
         let cgroup2 = find(&mounts, "cgroup2").unwrap();
         assert_eq!(cgroup2.point, PathBuf::from("/sys/fs/cgroup/unified"));
         assert_eq!(cgroup2.device, (0, 27));
+        assert!(cgroup2.has_option("nsdelegate") && !cgroup2.has_option("delegate"));
         assert_eq!(find(&mounts, "bpf"), None);
     }
 

@@ -63,6 +63,8 @@ pub struct Reserved {
     pub knob: Knob,
     /// In bytes.
     pub bytes: u64,
+    /// Bytes of it that the ancestors of the app's cgroup hold for it.
+    pub carried: u64,
 }
 
 /// Locks on pages that the app maps and that are charged to others.
@@ -158,6 +160,9 @@ pub struct Snapshot {
     pub lru: Lru,
     /// The memory controller can be used on this machine's cgroup v2 hierarchy.
     pub memory_controller: bool,
+    /// What a cgroup's ancestors reserve and it does not use protects its siblings
+    /// (`memory_recursiveprot`).
+    pub recursive_protection: bool,
     /// `/dev/limelight` is open and offers `protect`.
     pub device: bool,
     /// The device offers `premap` too.

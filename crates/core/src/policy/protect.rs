@@ -8,38 +8,24 @@
 //!    the front should find its pages known.
 //! 2. *A reservation*: `memory.min` or `memory.low` of the app's own cgroup, as large as what the
 //!    app works with and never above the budget. An app that grows is measured again and again;
-//!    the reservation runs ahead of it, because what is charged above it is fair game at once.
+//!    the reservation runs ahead of it, because what is charged above it is fair game at once
+//!    ([`reservation`]).
 //! 3. *A cgroup of its own* for an app that has none, where that is allowed; without one there is
 //!    no reservation.
 //! 4. *A shield*: a lower `oom_score_adj`. Memory that reclaim may not take makes its owner look
 //!    like the best victim to the OOM killer.
 //! 5. *Locks* on mapped pages that are charged to somebody else ([`shared_pages`]), where there is no
 //!    device.
-//!
-//! # Size of the reservation
-//!
-//! What the app holds ([`Usage::held`]: heap, mappings, kernel memory, and what of it is in swap)
-//! counts in full. Pages that it only read() may be a photo that is shown again or a film that is
-//! not; they count up to half of the budget, and beyond that as far as refaults prove that they
-//! were wanted. On top comes headroom for growth until the next measurement. Each step that the
-//! pressure model asks for takes a quarter away.
-//!
-//! [`Usage::held`]: crate::model::footprint::Usage::held
 
+mod reservation;
 mod shared_pages;
+
+pub use reservation::{follow, GRAIN};
 
 use super::plan::Event;
 use crate::model::app::{AppKey, ProcessId};
-use crate::model::footprint::Footprint;
 use crate::model::pressure::STEPS;
-use crate::model::snapshot::{Knob, Locking, Measured, Reserved, Snapshot};
-
-/// Reservations are multiples of this: every page size divides it, so that the kernel reads back
-/// what was written, and small changes of the app cause no write.
-pub const GRAIN: u64 = 1 << 20;
-
-/// Smallest headroom for growth until the next measurement, in bytes.
-const HEADROOM: u64 = 8 << 20;
+use crate::model::snapshot::{Locking, Measured, Reserved, Snapshot};
 
 /// One step of `protect`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -181,103 +167,12 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
             if snapshot.may_adopt {
                 steps.push(Step::Adopt { app });
             }
-        } else if let Some(step) = reserve(snapshot, app, topmost.footprint.as_ref()) {
+        } else if let Some(step) = reservation::reserve(snapshot, app, topmost.footprint.as_ref()) {
             steps.push(step);
         }
     }
     steps.extend(shared_pages::lock(snapshot, topmost));
     steps
-}
-
-fn reserve(snapshot: &Snapshot, app: AppKey, footprint: Option<&Footprint>) -> Option<Step> {
-    let knob = snapshot.lru.knob();
-    let current = snapshot
-        .in_force
-        .reserved
-        .filter(|reserved| reserved.app == app && reserved.knob == knob);
-    // Nothing is counted before the controller is handed down, which the reservation does.
-    let unmeasured = Footprint::default();
-    let size = Size::of(footprint.unwrap_or(&unmeasured), snapshot);
-    let bytes = match current {
-        // What the app gave back follows slowly, an eighth at a time, and not at all before it is
-        // worth a write: it may want it again. Budget and pressure are obeyed at once.
-        Some(reserved) if size.bytes < reserved.bytes && reserved.bytes <= size.limit => {
-            if size.bytes > reserved.bytes / 4 * 3 {
-                return None;
-            }
-            size.bytes.max(round(reserved.bytes / 8 * 7))
-        }
-        _ => size.bytes,
-    };
-    if current.map_or(0, |reserved| reserved.bytes) == bytes {
-        return None;
-    }
-    Some(Step::Reserve {
-        reserve: Reserved { app, knob, bytes },
-        rule: size.rule(knob),
-    })
-}
-
-fn round(bytes: u64) -> u64 {
-    bytes / GRAIN * GRAIN
-}
-
-/// How the size of a reservation comes about. All in bytes.
-struct Size {
-    held: u64,
-    reads: u64,
-    headroom: u64,
-    /// Budget, lowered by the steps.
-    limit: u64,
-    steps: u8,
-    bytes: u64,
-}
-
-impl Size {
-    fn of(footprint: &Footprint, snapshot: &Snapshot) -> Size {
-        let usage = &footprint.usage;
-        let budget = snapshot.budget();
-        let steps = snapshot.lowered_steps.min(STEPS);
-        let left = u64::from(STEPS - steps);
-        let held = usage.held();
-        let wanted_reads = (budget / 2).saturating_add(footprint.refaulted);
-        let reads = usage.cached_reads().min(wanted_reads);
-        let headroom = (held / 4)
-            .max(footprint.growth.saturating_mul(2))
-            .max(HEADROOM);
-        let full = held
-            .saturating_add(reads)
-            .saturating_add(headroom)
-            .min(budget);
-        let steps_of = |bytes: u64| round(bytes / u64::from(STEPS) * left);
-        Size {
-            held,
-            reads,
-            headroom,
-            limit: steps_of(budget),
-            steps,
-            bytes: steps_of(full),
-        }
-    }
-
-    fn rule(&self, knob: Knob) -> String {
-        let mib = |bytes: u64| bytes >> 20;
-        let mut rule = format!(
-            "protect: {} of the topmost app = {} MiB held + {} MiB of cached reads + {} MiB headroom, at most {} MiB",
-            knob.file(),
-            mib(self.held),
-            mib(self.reads),
-            mib(self.headroom),
-            mib(self.limit),
-        );
-        if self.steps > 0 {
-            rule.push_str(&format!(
-                "; lowered by {}/{STEPS} because the machine has nothing else left",
-                self.steps
-            ));
-        }
-        rule
-    }
 }
 
 /// What a person should know about how far protection reaches, one sentence each.

@@ -2,9 +2,9 @@
 //! `memory.min` and `memory.low`: a reservation for the app's cgroup.
 //!
 //! A cgroup's protection is capped by that of every ancestor, and an ancestor's is shared among
-//! its children in proportion to what they use of theirs. So each ancestor is raised to what the
-//! app needs plus what its siblings use of their own reservations; and the memory controller is
-//! handed down where it is missing.
+//! its children in proportion to what they use of theirs. So each ancestor is raised to what it has
+//! to carry for the app plus what its siblings use of their own reservations; and the memory
+//! controller is handed down where it is missing.
 
 use limelight_core::control::{Change, Outcome};
 use limelight_core::model::snapshot::{Knob, Reserved};
@@ -73,7 +73,7 @@ fn targets(
     if chain.last().map(|leaf| leaf.id().0) != Some(home.inode) {
         return Err(format!("{} is not the app's cgroup any more", home.path));
     }
-    let mut need = Limit::Bytes(reserve.bytes);
+    let mut need = Limit::Bytes(reserve.carried);
     let mut below: Option<u64> = None;
     let mut targets = Vec::new();
     for cgroup in chain.into_iter().rev() {
@@ -82,18 +82,21 @@ fn targets(
             Some((original, ours)) => (original, ours),
             None => (found, Vec::new()),
         };
-        if let Some(child) = below {
-            need = plus(need, siblings_use(&cgroup, child, knob).map_err(text)?);
-        }
+        let own = match below {
+            None => Limit::Bytes(reserve.bytes),
+            Some(child) => plus(need, siblings_use(&cgroup, child, knob).map_err(text)?),
+        };
+        need = match below {
+            None => need.max(original),
+            Some(_) => own.max(original),
+        };
         below = Some(cgroup.id().0);
-        let wanted = need.max(original);
-        need = wanted;
         targets.push(Target {
             cgroup,
             found,
             original,
             ours,
-            wanted,
+            wanted: own.max(original),
         });
     }
     targets.reverse();

@@ -360,6 +360,7 @@ mod tests {
             kind: kind.into(),
             source: "none".into(),
             device: (major, 1),
+            options: "rw".into(),
         };
         assert!(lies_on_disk(&mount("ext4", 8)));
         assert!(lies_on_disk(&mount("btrfs", 0)));

@@ -28,6 +28,7 @@ mod protect;
 mod readahead;
 mod restore;
 mod rotation;
+mod siblings;
 mod soak;
 mod startup;
 mod storm;
@@ -47,6 +48,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &protect::BeyondCgroups,
         &focus::Focus,
         &fallback::Fallback,
+        &siblings::Siblings,
         &premap::PremapRules,
         &prezero_rules::RULES,
         &prezero_rules::SOAK,

@@ -14,7 +14,8 @@
 use crate::model::pressure::STEPS;
 use crate::model::snapshot::{Locking, Measured, Snapshot};
 
-use super::{round, Step};
+use super::reservation::round;
+use super::Step;
 
 /// The part of the budget that may be locked.
 const SHARE: u64 = 4;

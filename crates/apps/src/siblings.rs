@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! While memory is short, what is reserved for an app that comes back from swap protects nobody
+//! else, so that there is somebody whose memory it can have.
+
+use std::fs;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+use limelight_core::model::shortage::Level;
+
+use crate::cell::Stage;
+use crate::cgroup::{Cgroup, ROOT};
+use crate::counters::Counters;
+use crate::daemon::{self, focus, Daemon};
+use crate::machine::{memory_kib, mglru};
+use crate::memory::{Mapping, MIB, PAGE};
+use crate::process::Start;
+use crate::swap_app::{App, Spec, Touched, KEEP};
+
+const APP_MIB: u32 = 32;
+const OTHER_MIB: u32 = 40;
+/// How much somebody takes then beyond what is free, and how much of that must come from the other
+/// one, which has nearly all of the memory that can go. Protected by what the app does not use of its
+/// reservation it would have little to give.
+const WANTED_MIB: usize = 24;
+const GIVEN_MIB: u64 = 8;
+/// More than the files of the guest, which lie in memory.
+const FILES_MIB: u64 = 32;
+/// What the ancestors may hold beyond what the app uses: twice the spare of a machine of this size,
+/// and what the app may have given back meanwhile.
+const BEYOND_MIB: u64 = 20;
+
+/// Memory is taken in such steps until it is short.
+const STEP: usize = 2 * MIB;
+/// Only a hang takes this long.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The ancestors follow the app within this time.
+const FOLLOWED: Duration = Duration::from_secs(2);
+
+/// Runs all checks.
+pub fn run(stage: Stage) -> Result<()> {
+    let reporter = &stage.reporter;
+    let spec = |mib| Spec {
+        mib,
+        leak_mib_per_s: 0,
+        seed: u64::from(mib),
+    };
+    // They would go instead.
+    reclaim(Path::new(ROOT), FILES_MIB)?;
+    let mut app = App::start(KEEP, "returning", &spec(APP_MIB))?;
+    // No app, so that nobody but reclaim takes its memory.
+    let beside = Cgroup::create("app.slice/beside.service")?;
+    let start = Start {
+        cgroup: Some(&beside),
+        ..Start::PLAIN
+    };
+    let mut other = start.conversation("swap-app", &spec(OTHER_MIB))?;
+    other.ask::<Touched>("touch")?;
+    reclaim(app.cgroup().path(), u64::from(APP_MIB))?;
+    let daemon = Daemon::start(&[app.pid()])?;
+    let taken = take_until_short()?;
+    let counters = Counters::now()?;
+
+    focus(app.pid())?;
+    sleep(FOLLOWED);
+    let knob = if mglru() { "memory.min" } else { "memory.low" };
+    let used = app.cgroup().number("memory.current")?;
+    let own = app.cgroup().number(knob)?;
+    reporter.check(
+        "the app's reservation covers what it has in swap",
+        own >= u64::from(APP_MIB) * MIB as u64,
+        format!("{} MiB", own / MIB as u64),
+    )?;
+    let slice = fs::read_to_string(Path::new(ROOT).join("app.slice").join(knob))?;
+    let carried: u64 = slice.trim().parse().context("no number of bytes")?;
+    reporter.check(
+        "while memory is short, its slice holds what the app uses and a little more",
+        carried >= used && carried <= used + BEYOND_MIB * MIB as u64,
+        format!("{carried} bytes, of which it uses {used}"),
+    )?;
+    let before = beside.number("memory.current")?;
+    // Not memory.reclaim: only kswapd finds out who is protected under MGLRU (kswapd_age_node()).
+    let free = memory_kib("MemFree")? as usize;
+    let wanted = take((free << 10) / PAGE * PAGE + WANTED_MIB * MIB)?;
+    let given = before.saturating_sub(beside.number("memory.current")?);
+    reporter.check(
+        "reclaim takes from who is not in front",
+        given >= GIVEN_MIB * MIB as u64,
+        format!("{given} of {before} bytes of its sibling"),
+    )?;
+    let dead = !app.alive() || !other.process.alive();
+    let mut values = stage.reporter.values.clone();
+    counters.report(&mut values)?;
+    reporter.check(
+        "nobody dies",
+        !dead && values["oom_kills"] == 0.0,
+        format!("{} OOM kills", values["oom_kills"]),
+    )?;
+    drop((taken, wanted));
+    daemon.stop(&stage.reporter)?;
+    drop((app, other));
+    stage.reporter.finish()
+}
+
+/// Has the kernel take so many MiB from a cgroup, or as many as it finds.
+fn reclaim(cgroup: &Path, mib: u64) -> Result<()> {
+    let path = cgroup.join("memory.reclaim");
+    match fs::write(&path, format!("{mib}M")) {
+        Err(error) if error.raw_os_error() != Some(libc::EAGAIN) => {
+            Err(error).with_context(|| format!("cannot write to {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Memory that nobody can have back.
+fn take(bytes: usize) -> Result<Mapping> {
+    let mapping = Mapping::anonymous(bytes)?;
+    mapping.lock()?;
+    Ok(mapping)
+}
+
+/// Takes such memory until the daemon finds it short.
+fn take_until_short() -> Result<Vec<Mapping>> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut taken = Vec::new();
+    while Instant::now() < deadline {
+        let (_, status) = daemon::json(&["status"])?;
+        let level: Option<Level> = serde_json::from_value(status["memory"]["level"].clone())?;
+        if level.context("nobody watches memory")? > Level::Plenty {
+            return Ok(taken);
+        }
+        taken.push(take(STEP)?);
+    }
+    bail!(
+        "{} MiB were taken, and memory is not short: {}",
+        taken.len() * STEP / MIB,
+        daemon::log_tail()
+    )
+}

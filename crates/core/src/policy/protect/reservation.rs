@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! How large the reservation is.
+//!
+//! What the app holds ([`Usage::held`]: heap, mappings, kernel memory, and what of it is in swap)
+//! counts in full. Pages that it only read() may be a photo that is shown again or a film that is
+//! not; they count up to half of the budget, and beyond that as far as refaults prove that they
+//! were wanted. On top comes headroom for growth until the next measurement. Each step that the
+//! pressure model asks for takes a quarter away.
+//!
+//! # What the ancestors hold
+//!
+//! A reservation acts as far as every ancestor has one. Where the cgroup file system is mounted with
+//! `memory_recursiveprot`, as systemd mounts it, what an ancestor has and no child uses protects the
+//! app's siblings (`effective_protection()` in mm/page_counter.c). Of an app that comes back from
+//! swap that is most of its reservation, at the very moment at which the siblings must give: their
+//! last pages would be as hard as its own, and the OOM killer takes somebody. So when memory is
+//! short the ancestors hold what the app uses and a little more, and follow it.
+//!
+//! [`Usage::held`]: crate::model::footprint::Usage::held
+
+use super::Step;
+use crate::model::app::AppKey;
+use crate::model::footprint::Footprint;
+use crate::model::pressure::STEPS;
+use crate::model::shortage::Level;
+use crate::model::snapshot::{Knob, Reserved, Snapshot};
+
+/// Reservations are multiples of this: every page size divides it, so that the kernel reads back
+/// what was written, and small changes of the app cause no write.
+pub const GRAIN: u64 = 1 << 20;
+
+/// Smallest headroom for growth until the next measurement, in bytes.
+const HEADROOM: u64 = 8 << 20;
+
+/// What ancestors hold beyond what the app uses, as a part of memory. What is charged above it is
+/// fair game, and a large machine's apps grow faster.
+const SPARE_PART: u64 = 64;
+
+/// The reservation for the app, if it is not what is in force.
+pub fn reserve(snapshot: &Snapshot, app: AppKey, footprint: Option<&Footprint>) -> Option<Step> {
+    let knob = snapshot.lru.knob();
+    let current = snapshot
+        .in_force
+        .reserved
+        .filter(|reserved| reserved.app == app && reserved.knob == knob);
+    // Nothing is counted before the controller is handed down, which the reservation does.
+    let unmeasured = Footprint::default();
+    let footprint = footprint.unwrap_or(&unmeasured);
+    let size = Size::of(footprint, snapshot);
+    let bytes = match current {
+        // What the app gave back follows slowly, an eighth at a time, and not at all before it is
+        // worth a write: it may want it again. Budget and pressure are obeyed at once.
+        Some(reserved) if size.bytes < reserved.bytes && reserved.bytes <= size.limit => {
+            match size.bytes > reserved.bytes / 4 * 3 {
+                true => reserved.bytes,
+                false => size.bytes.max(round(reserved.bytes / 8 * 7)),
+            }
+        }
+        _ => size.bytes,
+    };
+    let used = footprint.usage.current;
+    let reserve = Reserved {
+        app,
+        knob,
+        bytes,
+        carried: carried(snapshot, bytes, used, current),
+    };
+    let none = Reserved {
+        bytes: 0,
+        carried: 0,
+        ..reserve
+    };
+    let rule = size.rule(knob);
+    (current.unwrap_or(none) != reserve).then_some(Step::Reserve { reserve, rule })
+}
+
+/// The same reservation with what the ancestors hold of it, now that the app uses `used` bytes; `None`
+/// as long as what they hold fits.
+pub fn follow(snapshot: &Snapshot, used: u64) -> Option<Step> {
+    let current = snapshot.in_force.reserved?;
+    let topmost = snapshot.topmost.as_ref()?;
+    let carried = carried(snapshot, current.bytes, used, Some(current));
+    let size = Size::of(topmost.footprint.as_ref()?, snapshot);
+    (carried != current.carried).then(|| Step::Reserve {
+        reserve: Reserved { carried, ..current },
+        rule: size.rule(current.knob),
+    })
+}
+
+/// What the ancestors hold of a reservation of so many bytes for an app that uses so many.
+fn carried(snapshot: &Snapshot, bytes: u64, used: u64, current: Option<Reserved>) -> u64 {
+    if !is_tight(snapshot) {
+        return bytes;
+    }
+    let spare = spare(snapshot);
+    let fits = |carried: u64| {
+        let least = used.saturating_add(spare / 2).min(bytes);
+        let most = used.saturating_add(spare * 2).min(bytes);
+        (least..=most).contains(&carried)
+    };
+    let current = current.map(|reserved| reserved.carried);
+    current.filter(|carried| fits(*carried)).unwrap_or_else(|| {
+        let wanted = used.saturating_add(spare);
+        wanted.next_multiple_of(GRAIN).min(bytes)
+    })
+}
+
+/// Whether what nobody uses of the ancestors' reservations would be missed.
+fn is_tight(snapshot: &Snapshot) -> bool {
+    snapshot.recursive_protection && snapshot.shortage.level() > Level::Plenty
+}
+
+fn spare(snapshot: &Snapshot) -> u64 {
+    (snapshot.shortage.thresholds().total / SPARE_PART).max(HEADROOM)
+}
+
+/// Whole grains.
+pub fn round(bytes: u64) -> u64 {
+    bytes / GRAIN * GRAIN
+}
+
+/// How the size of a reservation comes about. All in bytes.
+struct Size {
+    held: u64,
+    reads: u64,
+    headroom: u64,
+    /// Budget, lowered by the steps.
+    limit: u64,
+    steps: u8,
+    bytes: u64,
+}
+
+impl Size {
+    fn of(footprint: &Footprint, snapshot: &Snapshot) -> Size {
+        let usage = &footprint.usage;
+        let budget = snapshot.budget();
+        let steps = snapshot.lowered_steps.min(STEPS);
+        let left = u64::from(STEPS - steps);
+        let held = usage.held();
+        let wanted_reads = (budget / 2).saturating_add(footprint.refaulted);
+        let reads = usage.cached_reads().min(wanted_reads);
+        let headroom = (held / 4)
+            .max(footprint.growth.saturating_mul(2))
+            .max(HEADROOM);
+        let full = held
+            .saturating_add(reads)
+            .saturating_add(headroom)
+            .min(budget);
+        let steps_of = |bytes: u64| round(bytes / u64::from(STEPS) * left);
+        Size {
+            held,
+            reads,
+            headroom,
+            limit: steps_of(budget),
+            steps,
+            bytes: steps_of(full),
+        }
+    }
+
+    fn rule(&self, knob: Knob) -> String {
+        let mib = |bytes: u64| bytes >> 20;
+        let mut rule = format!(
+            "protect: {} of the topmost app = {} MiB held + {} MiB of cached reads + {} MiB headroom, at most {} MiB",
+            knob.file(),
+            mib(self.held),
+            mib(self.reads),
+            mib(self.headroom),
+            mib(self.limit),
+        );
+        if self.steps > 0 {
+            rule.push_str(&format!(
+                "; lowered by {}/{STEPS} because the machine has nothing else left",
+                self.steps
+            ));
+        }
+        rule
+    }
+}
