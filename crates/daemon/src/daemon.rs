@@ -436,10 +436,7 @@ impl Daemon {
         if self.look_at_apps_if_due(at) {
             self.refresh_swap(Event::Tick);
         }
-        // Whoever is waited for may take memory.
-        if self.windows.is_open() {
-            self.begin_following(at);
-        }
+        self.follow_use(at);
         self.follow_if_due(at);
         if self.wants_ticks() && self.next_tick <= at {
             self.check_front();

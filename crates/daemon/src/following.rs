@@ -29,8 +29,8 @@ impl Following {
         self.next.map(|(at, _)| at)
     }
 
-    fn begin(&mut self, at: Duration) {
-        self.next.get_or_insert((at + FIRST, FIRST));
+    fn begin(&mut self, at: Duration, pause: Duration) {
+        self.next.get_or_insert((at + pause, pause));
     }
 
     /// Whether a look is due; the next one is then set.
@@ -46,9 +46,20 @@ impl Following {
 impl Daemon {
     /// The app in front is about to take memory, or memory became short.
     pub(crate) fn begin_following(&mut self, at: Duration) {
+        self.look_after(FIRST, at);
+    }
+
+    /// Whoever works with the app may have it grow. One look, which does not disturb the answer.
+    pub(crate) fn follow_use(&mut self, at: Duration) {
+        if self.windows.is_open() {
+            self.look_after(LAST, at);
+        }
+    }
+
+    fn look_after(&mut self, pause: Duration, at: Duration) {
         let short = self.actuators.shortage().level() > Level::Plenty;
         if short && self.doors.cgroups.has_recursive_protection() {
-            self.following.begin(at);
+            self.following.begin(at, pause);
         }
     }
 
