@@ -173,9 +173,7 @@ pub fn ballast(free_mib: u32) -> Result<Mapping> {
     if surplus == 0 {
         bail!("{free_kib} KiB are free, {free_mib} MiB are wanted: give the machine more memory");
     }
-    let ballast = Mapping::anonymous(surplus)?;
-    ballast.lock()?;
-    Ok(ballast)
+    Mapping::locked(surplus)
 }
 
 /// Gives the next cell the state that the first one had: page replacement, empty swap, empty cache.

@@ -196,6 +196,13 @@ impl Mapping {
         unsafe { std::sync::atomic::AtomicU64::from_ptr(self.address.cast()) }
     }
 
+    /// `len` bytes that nobody can have back.
+    pub fn locked(len: usize) -> Result<Self> {
+        let mapping = Self::anonymous(len)?;
+        mapping.lock()?;
+        Ok(mapping)
+    }
+
     /// Keeps the mapping in memory.
     pub fn lock(&self) -> Result<()> {
         // SAFETY: the range is our own mapping.

@@ -2,13 +2,13 @@
 //! While memory is short, what is reserved for an app that comes back from swap protects nobody
 //! else, so that there is somebody whose memory it can have.
 
-use std::fs;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 use limelight_core::model::shortage::Level;
+use limelight_sys::cgroup::{CgroupPath, Hierarchy};
 
 use crate::cell::Stage;
 use crate::cgroup::{Cgroup, ROOT};
@@ -73,8 +73,7 @@ pub fn run(stage: Stage) -> Result<()> {
         own >= u64::from(APP_MIB) * MIB as u64,
         format!("{} MiB", own / MIB as u64),
     )?;
-    let slice = fs::read_to_string(Path::new(ROOT).join("app.slice").join(knob))?;
-    let carried: u64 = slice.trim().parse().context("no number of bytes")?;
+    let carried = Cgroup::create("app.slice")?.number(knob)?;
     reporter.check(
         "while memory is short, its slice holds what the app uses and a little more",
         carried >= used && carried <= used + BEYOND_MIB * MIB as u64,
@@ -83,7 +82,7 @@ pub fn run(stage: Stage) -> Result<()> {
     let before = beside.number("memory.current")?;
     // Not memory.reclaim: only kswapd finds out who is protected under MGLRU (kswapd_age_node()).
     let free = memory_kib("MemFree")? as usize;
-    let wanted = take((free << 10) / PAGE * PAGE + WANTED_MIB * MIB)?;
+    let wanted = Mapping::locked((free << 10) / PAGE * PAGE + WANTED_MIB * MIB)?;
     let given = before.saturating_sub(beside.number("memory.current")?);
     reporter.check(
         "reclaim takes from who is not in front",
@@ -106,23 +105,15 @@ pub fn run(stage: Stage) -> Result<()> {
 
 /// Has the kernel take so many MiB from a cgroup, or as many as it finds.
 fn reclaim(cgroup: &Path, mib: u64) -> Result<()> {
-    let path = cgroup.join("memory.reclaim");
-    match fs::write(&path, format!("{mib}M")) {
-        Err(error) if error.raw_os_error() != Some(libc::EAGAIN) => {
-            Err(error).with_context(|| format!("cannot write to {}", path.display()))
-        }
-        _ => Ok(()),
-    }
+    let below = Path::new("/").join(cgroup.strip_prefix(ROOT)?);
+    let path = below.to_str().and_then(CgroupPath::parse);
+    let path = path.with_context(|| format!("{} is no cgroup", cgroup.display()))?;
+    let cgroup = Hierarchy::at(ROOT)?.open(&path)?;
+    cgroup.reclaim(mib * MIB as u64, None)?;
+    Ok(())
 }
 
-/// Memory that nobody can have back.
-fn take(bytes: usize) -> Result<Mapping> {
-    let mapping = Mapping::anonymous(bytes)?;
-    mapping.lock()?;
-    Ok(mapping)
-}
-
-/// Takes such memory until the daemon finds it short.
+/// Takes memory that nobody can have back until the daemon finds it short.
 fn take_until_short() -> Result<Vec<Mapping>> {
     let deadline = Instant::now() + PATIENCE;
     let mut taken = Vec::new();
@@ -132,7 +123,7 @@ fn take_until_short() -> Result<Vec<Mapping>> {
         if level.context("nobody watches memory")? > Level::Plenty {
             return Ok(taken);
         }
-        taken.push(take(STEP)?);
+        taken.push(Mapping::locked(STEP)?);
     }
     bail!(
         "{} MiB were taken, and memory is not short: {}",

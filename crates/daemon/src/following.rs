@@ -57,8 +57,8 @@ impl Daemon {
     }
 
     fn look_after(&mut self, pause: Duration, at: Duration) {
-        let short = self.actuators.shortage().level() > Level::Plenty;
-        if short && self.doors.cgroups.has_recursive_protection() {
+        let recursive = self.doors.cgroups.has_recursive_protection();
+        if recursive && self.actuators.shortage().level() > Level::Plenty {
             self.following.begin(at, pause);
         }
     }

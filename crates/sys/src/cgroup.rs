@@ -234,8 +234,8 @@ impl Hierarchy {
         let mounts = proc.mounts()?;
         match mountinfo::find(&mounts, "cgroup2") {
             Some(mount) => Ok(Hierarchy {
-                dir: Dir::open(&mount.point)?,
                 recursive: mount.has_option("memory_recursiveprot"),
+                ..Self::at(&mount.point)?
             }),
             None => Err(Error::Unsupported {
                 action: "find a cgroup v2 mount in",

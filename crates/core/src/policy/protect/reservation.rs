@@ -70,8 +70,10 @@ pub fn reserve(snapshot: &Snapshot, app: AppKey, footprint: Option<&Footprint>) 
         carried: 0,
         ..reserve
     };
-    let rule = size.rule(knob);
-    (current.unwrap_or(none) != reserve).then_some(Step::Reserve { reserve, rule })
+    (current.unwrap_or(none) != reserve).then(|| Step::Reserve {
+        reserve,
+        rule: size.rule(knob),
+    })
 }
 
 /// The same reservation with what the ancestors hold of it, now that the app uses `used` bytes; `None`
@@ -80,10 +82,10 @@ pub fn follow(snapshot: &Snapshot, used: u64) -> Option<Step> {
     let current = snapshot.in_force.reserved?;
     let topmost = snapshot.topmost.as_ref()?;
     let carried = carried(snapshot, current.bytes, used, Some(current));
-    let size = Size::of(topmost.footprint.as_ref()?, snapshot);
+    let footprint = topmost.footprint.as_ref()?;
     (carried != current.carried).then(|| Step::Reserve {
         reserve: Reserved { carried, ..current },
-        rule: size.rule(current.knob),
+        rule: Size::of(footprint, snapshot).rule(current.knob),
     })
 }
 
