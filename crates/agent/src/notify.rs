@@ -169,6 +169,8 @@ mod tests {
             class: None,
             bytes: 34 << 20,
             took_us: None,
+            times: 1,
+            for_ms: 0,
             reason: "why".to_owned(),
             memory: MemoryThen::default(),
         })

@@ -47,6 +47,10 @@ pub fn deed(entry: &HistoryEntry) -> String {
     if let Some(us) = entry.took_us {
         text.push_str(&format!(" in {}", format::micros(us)));
     }
+    if entry.times > 1 {
+        let seconds = entry.for_ms.div_ceil(1000);
+        text.push_str(&format!(" ({} times in {seconds} s)", entry.times));
+    }
     text
 }
 
@@ -75,7 +79,7 @@ mod tests {
 
     #[test]
     fn an_entry_takes_three_lines_whatever_the_app_is_called() {
-        let entry = HistoryEntry {
+        let entry = || HistoryEntry {
             unix_ms: 0,
             at_ms: 0,
             boot: String::new(),
@@ -90,11 +94,13 @@ mod tests {
             class: Some(Class::Disposable),
             bytes: 34 << 20,
             took_us: Some(12_400),
+            times: 1,
+            for_ms: 0,
             reason: "because".to_owned(),
             memory: MemoryThen::default(),
         };
         let mut out = Vec::new();
-        print(&[entry], false, &mut out).unwrap();
+        print(&[entry()], false, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text.lines().count(), 3, "{text}");
         assert!(
@@ -102,5 +108,11 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("no swap"));
+        let repeated = HistoryEntry {
+            times: 40,
+            for_ms: 59_100,
+            ..entry()
+        };
+        assert!(deed(&repeated).ends_with("(40 times in 60 s)"));
     }
 }

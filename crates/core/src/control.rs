@@ -42,7 +42,7 @@ use crate::model::shortage::{Level, Thresholds};
 pub use agent::{AgentStatus, PassedOver, AGENT_TEXT_MAX, PASSED_OVER_MAX};
 pub use apps::{AppReport, Notice};
 pub use decision::{Decision, Weighed};
-pub use history::{Deed, HistoryEntry, MemoryThen, HISTORY_MAX};
+pub use history::{fold, Deed, HistoryEntry, MemoryThen, HISTORY_MAX};
 pub use stalls::{Stall, Stalls};
 pub use window::{
     AppLatency, KernelWindows, LatencyReport, OpenWindow, WindowEvent, WindowStatus, WindowTallies,

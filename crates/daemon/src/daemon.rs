@@ -29,6 +29,7 @@ use crate::exit::Failure;
 use crate::expected::Expected;
 use crate::following::Following;
 use crate::front_end::FrontEnd;
+use crate::gate::collect::Collector;
 use crate::history::History;
 use crate::household::Household;
 use crate::lock::{self, Lock};
@@ -112,6 +113,8 @@ pub struct Daemon {
     pub(crate) rivals: Rivals,
     /// Why, and why not something else.
     pub(crate) decisions: Decisions,
+    /// Lists the processes that no action may harm.
+    pub(crate) protected: Collector,
     /// Apps that could not be moved into a cgroup of their own.
     pub(crate) not_adoptable: BTreeSet<AppKey>,
     /// Apps in cgroups of ours that could not be given the controllers that weights need.
@@ -237,6 +240,7 @@ impl Daemon {
             surroundings: Surroundings::default(),
             pressure: Pressure::default(),
             footprint: None,
+            protected: Collector::default(),
             not_adoptable: BTreeSet::new(),
             not_weighable: BTreeSet::new(),
             starting: None,

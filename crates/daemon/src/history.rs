@@ -12,7 +12,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use limelight_core::control::{Deed, HistoryEntry, MemoryThen, HISTORY_MAX};
+use limelight_core::control::{fold, Deed, HistoryEntry, MemoryThen, HISTORY_MAX};
 use limelight_core::model::class::Class;
 use limelight_core::model::App;
 use tracing::{info, warn};
@@ -117,6 +117,8 @@ impl History {
             class: note.class,
             bytes: note.bytes,
             took_us: note.took.map(|took| took.as_micros() as u64),
+            times: 1,
+            for_ms: 0,
             reason: note.reason,
             memory: note.memory,
         };
@@ -158,10 +160,9 @@ impl History {
     /// their own apps or to none.
     pub fn of(&self, uid: u32, count: u16) -> Vec<HistoryEntry> {
         let may = |entry: &&HistoryEntry| uid == 0 || entry.uid.is_none_or(|own| own == uid);
-        let newest = self.entries.iter().rev().filter(may).take(count.into());
-        let mut entries: Vec<HistoryEntry> = newest.cloned().collect();
-        entries.reverse();
-        entries
+        let mut entries = fold(self.entries.iter().filter(may));
+        let skipped = entries.len().saturating_sub(count.into());
+        entries.split_off(skipped)
     }
 
     /// The last entries, oldest first.

@@ -93,12 +93,16 @@ impl Daemon {
         if self.options.dry_run {
             return;
         }
-        let swapper = Swapper::start(self.doors.cgroups.mount_point(), &self.doors.roots.proc);
+        let swapper = Swapper::start(
+            self.doors.cgroups.mount_point(),
+            &self.doors.roots.proc,
+            self.actuators.gate.clone(),
+        );
         match swapper {
             Ok(swapper) => self.actuators.swapper = Some(swapper),
             Err(error) => warn!("no app can be squeezed or brought back: {error}"),
         }
-        match Guard::start(&self.doors, self.thresholds()) {
+        match Guard::start(&self.doors, self.thresholds(), self.actuators.gate.clone()) {
             Ok(guard) => self.actuators.guard = Some(guard),
             Err(error) => warn!("nobody watches how short memory is, no app is killed: {error}"),
         }
@@ -203,8 +207,16 @@ impl Daemon {
         };
         // Then room is made for the next one.
         let settles = (!settled || fresh).then_some(at + SETTLED);
+        let swapping = &self.actuators.in_force.swapping;
+        let told = swapping
+            .asked
+            .is_some_and(|(level, _)| level > Level::Plenty);
+        // Frozen apps are thawed, and listeners are told that it is over.
+        let over = self.actuators.shortage().since() + swap::CALM;
+        let ends = (told || !swapping.frozen.is_empty()) && short.is_none();
+        let ends = ends.then_some(over.max(at + SHORT));
         let expected = self.expected.until();
-        for by in [short, settles, expected].into_iter().flatten() {
+        for by in [short, settles, ends, expected].into_iter().flatten() {
             self.household.look_by(by);
         }
     }
@@ -223,6 +235,7 @@ impl Daemon {
             self.household.storage.read_back(bytes, took);
         }
         self.actuators.take_kills();
+        self.actuators.take_refused(now());
         // What it tells from now on is told anew.
         if let Some(guard) = &mut self.actuators.guard {
             guard.renew_alarm(&self.doors);
@@ -263,6 +276,9 @@ impl Daemon {
         self.last.apps = self.apps.by_use().into_iter().cloned().collect();
         self.last.previous = self.household.previous();
         self.last.settled = self.is_settled(at);
+        let protected = self.protect_processes(at);
+        self.find_services(&protected);
+        self.last.protected = protected;
         let snapshot = std::mem::take(&mut self.last);
         let steps = swap::withdraw(&event, &snapshot).into_iter();
         let steps = steps.chain(swap::receive(&event, &snapshot));
@@ -328,6 +344,10 @@ impl Daemon {
         let snapshot = &self.last;
         let gauge = snapshot.shortage.gauge();
         let memory = MemoryThen::from(&gauge);
+        let service = |key: AppKey| {
+            let mut all = snapshot.services.iter();
+            all.find(|service| service.app.key == key)
+        };
         for said in std::mem::take(&mut self.actuators.said) {
             let named = |key: AppKey| snapshot.apps.iter().find(|known| known.key() == key);
             match said {
@@ -348,7 +368,9 @@ impl Daemon {
                     self.history.note(Note {
                         at,
                         deed,
-                        app: known.map(|known| &known.found.app),
+                        app: known
+                            .map(|known| &known.found.app)
+                            .or_else(|| service(app).map(|service| &service.app)),
                         uid: known.map(|known| known.found.uid),
                         class: known.map(|known| known.found.class.class),
                         bytes,

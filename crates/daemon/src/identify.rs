@@ -3,6 +3,7 @@
 
 use limelight_core::control::ErrorCode;
 use limelight_core::model::footprint::Usage;
+use limelight_core::model::protected::contains;
 use limelight_core::model::{unit, App, AppKey, Home, ProcessId};
 use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob};
 use limelight_sys::meminfo::page_bytes;
@@ -11,6 +12,7 @@ use limelight_sys::pidfd::Pidfd;
 use crate::actuators::adopt::root_of_scope;
 use crate::doors::Doors;
 use crate::restore::Place;
+use crate::trust::confine;
 use crate::undo::find_place;
 
 /// Why something is no app, or not an app for this caller.
@@ -242,6 +244,24 @@ pub fn is_alive(doors: &Doors, app: &App) -> bool {
         }),
     };
     lives.unwrap_or_else(|error| error.is_exhausted())
+}
+
+/// The app anew, when the process that was claimed has left its cgroup and lives: an app in a unit
+/// keeps its processes, but whoever manages cgroups may move one.
+pub fn moved(doors: &Doors, app: &App) -> Option<App> {
+    let AppKey::Cgroup { .. } = app.key else {
+        return None;
+    };
+    let home = app.home.as_ref()?;
+    let id = app.process?;
+    let path = doors.same_process(id)?.cgroup().ok().flatten()?;
+    if contains(&home.path, &path) {
+        return None;
+    }
+    let found = app_of_pid(doors, id.pid).ok()?;
+    let owner = doors.same_process(id)?.owner_uid().ok()?;
+    let found = confine(doors, owner, found);
+    (found.process == Some(id) && found.key != app.key).then_some(found)
 }
 
 /// Memory counters of the app's own cgroup; `None` without one or without the controller.

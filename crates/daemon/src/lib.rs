@@ -12,6 +12,7 @@
 //! * [`identify`] and [`trust`]: which app a process is, and who may say so.
 //! * [`actuators`]: cgroup knobs, `oom_score_adj`, `/dev/limelight`.
 //! * [`readahead`]: what is brought in before the app in front asks for it.
+//! * [`gate`]: what may never be done to which processes.
 //! * [`guard`]: the thread that kills when memory runs out.
 //! * [`restore`] and [`undo`]: what was changed, on disk before it is changed, and putting it back.
 //! * [`config`], [`exit`], [`lock`], [`notify`]: being a good service.
@@ -41,6 +42,8 @@ pub mod exit;
 mod expected;
 mod following;
 mod front_end;
+pub mod gate;
+mod gatekeeper;
 pub mod guard;
 mod guesses;
 pub mod history;

@@ -102,6 +102,12 @@ impl Daemon {
         let front = self.topmost.front().map(|front| front.app.clone());
         let previous = self.topmost.previous().cloned();
         for app in front.into_iter().chain(previous) {
+            if let Some(moved) = identify::moved(&self.doors, &app) {
+                debug!("{} lives in another cgroup now", app.name);
+                let shift = self.topmost.moved(app.key, moved, now());
+                self.after(shift);
+                continue;
+            }
             if !identify::is_alive(&self.doors, &app) {
                 debug!("{} has ended", app.name);
                 let shift = self.topmost.vanished(app.key, now());
@@ -116,11 +122,13 @@ impl Daemon {
             return;
         }
         self.note_topmost(now());
+        // The guard may be about to act.
+        self.note_front();
+        self.protect_processes(now());
         match self.topmost.front() {
             Some(front) => info!("topmost: {} (by {})", front.app.name, front.source),
             None => info!("topmost: none"),
         }
-        self.note_front();
         self.windows
             .topmost(self.topmost.front().map(|front| &front.app));
         self.tell_kernel(now());
@@ -279,6 +287,7 @@ impl Daemon {
         let reading = pressure::reading(&self.doors, &counters, now(), memory, cache.unwrap_or(0));
         self.pressure.observe(reading);
         self.note_oom_kills(reading.oom_kills);
+        let protected = self.protect_processes(now());
         let not_adoptable = topmost
             .as_ref()
             .is_some_and(|topmost| self.not_adoptable.contains(&topmost.app.key));
@@ -335,6 +344,8 @@ impl Daemon {
             kept_cache: cache.unwrap_or(0),
             settled: self.is_settled(now()),
             previous: self.household.previous(),
+            protected,
+            services: std::mem::take(&mut self.last.services),
             shortage: self.actuators.shortage(),
             storage: self.household.storage.look(&self.doors, &counters, now()),
         }

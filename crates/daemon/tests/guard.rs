@@ -15,6 +15,7 @@ use limelight_core::model::shortage::{Level, Thresholds};
 use limelight_core::model::{App, AppKey, Home, ProcessId};
 use limelight_core::policy::swap::order::Candidate;
 use limelight_daemon::doors::{Doors, Roots};
+use limelight_daemon::gate::Gate;
 use limelight_daemon::guard::{Guard, Report, Victim};
 
 /// While set, what threads other than the test's own allocate is counted.
@@ -187,6 +188,7 @@ fn candidate(app: &App, class: Class, held: u64) -> Candidate {
         class,
         leaks: false,
         in_use: false,
+        waits: false,
         starts_until: Duration::ZERO,
         held,
         least: held,
@@ -243,7 +245,7 @@ fn processes_without_a_group() {
     let machine = Machine::new(None);
     let mut all = [machine.spawn(100), machine.spawn(200), machine.spawn(300)];
     let apps = [all[0].id, all[1].id, all[2].id].map(|id| app(id, None));
-    let mut guard = Guard::start(&machine.doors, thresholds()).unwrap();
+    let mut guard = Guard::start(&machine.doors, thresholds(), Gate::default()).unwrap();
     let classes = [Class::Disposable, Class::Normal];
     let ids = all.each_ref().map(|process| [process.id]);
     // The third one is not armed.
@@ -297,7 +299,7 @@ fn the_dead_are_waited_for() {
     let mut all = [machine.spawn(100), machine.spawn(100)];
     let apps = [all[0].id, all[1].id].map(|id| app(id, None));
     let ids = all.each_ref().map(|process| [process.id]);
-    let mut guard = Guard::start(&machine.doors, thresholds()).unwrap();
+    let mut guard = Guard::start(&machine.doors, thresholds(), Gate::default()).unwrap();
     let victims = apps.iter().zip(&ids).map(|(app, members)| Victim {
         candidate: candidate(app, Class::Disposable, MIB),
         app,
@@ -338,7 +340,7 @@ fn whoever_grew_dies_also_when_all_are_armed_again() {
         let mut all = [machine.spawn(100), machine.spawn(5000)];
         let apps = [all[0].id, all[1].id].map(|id| app(id, None));
         let ids = all.each_ref().map(|process| [process.id]);
-        let mut guard = Guard::start(&machine.doors, thresholds()).unwrap();
+        let mut guard = Guard::start(&machine.doors, thresholds(), Gate::default()).unwrap();
         let classes = [Class::Disposable, Class::Normal];
         let armed = apps.iter().zip(classes).zip(&ids);
         let armed = armed.map(|((app, class), members)| Victim {
@@ -389,7 +391,7 @@ fn a_group_of_the_running_kernel() {
         adopted: false,
     };
     let app = app(all[0].id, Some(home));
-    let mut guard = Guard::start(&machine.doors, thresholds()).unwrap();
+    let mut guard = Guard::start(&machine.doors, thresholds(), Gate::default()).unwrap();
     let victim = Victim {
         candidate: candidate(&app, Class::Normal, MIB),
         app: &app,
@@ -419,7 +421,7 @@ fn whoever_works_is_looked_at() {
     });
     let mut one = machine.spawn(100);
     let app = app(one.id, None);
-    let mut guard = Guard::start(&machine.doors, thresholds()).unwrap();
+    let mut guard = Guard::start(&machine.doors, thresholds(), Gate::default()).unwrap();
     if !guard.detail().contains("whoever runs") {
         return eprintln!("SKIPPED: {}", guard.detail());
     }

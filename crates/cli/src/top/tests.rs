@@ -173,6 +173,8 @@ fn picture() -> Picture {
         class: Some(Class::Disposable),
         bytes: 34 << 20,
         took_us: Some(12_400),
+        times: 1,
+        for_ms: 0,
         reason: "memory is short".to_owned(),
         memory: MemoryThen::default(),
     };

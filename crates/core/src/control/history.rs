@@ -129,15 +129,96 @@ pub struct HistoryEntry {
     pub bytes: u64,
     /// How long it took from the decision until it had its effect, in microseconds, if that is known.
     pub took_us: Option<u64>,
+    /// How often it was done within `for_ms`: repeats are folded into one entry.
+    #[serde(default = "once", skip_serializing_if = "is_once")]
+    pub times: u32,
+    /// From the first time to the last one, in milliseconds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub for_ms: u64,
     /// Why.
     pub reason: String,
     /// The machine's memory when it was decided.
     pub memory: MemoryThen,
 }
 
+fn once() -> u32 {
+    1
+}
+
+fn is_once(times: &u32) -> bool {
+    *times == 1
+}
+
+fn is_zero(ms: &u64) -> bool {
+    *ms == 0
+}
+
+/// Repeats of the same deed for the same app within this time are one entry.
+const FOLDED_MS: u64 = 60_000;
+
+/// Folds repeats, oldest first: the first entry stays with its reason, and counts the others. A kill
+/// is never folded.
+pub fn fold<'a>(entries: impl IntoIterator<Item = &'a HistoryEntry>) -> Vec<HistoryEntry> {
+    let mut folded: Vec<HistoryEntry> = Vec::new();
+    for entry in entries {
+        let kill = matches!(entry.deed, Deed::Kill | Deed::ForeignKill);
+        let same = |one: &&mut HistoryEntry| {
+            one.deed == entry.deed && one.app == entry.app && one.boot == entry.boot
+        };
+        let known = folded.iter_mut().rev().find(same).filter(|_| !kill);
+        match known {
+            Some(one) if entry.at_ms.saturating_sub(one.at_ms) <= FOLDED_MS => {
+                one.times = one.times.saturating_add(entry.times);
+                one.for_ms = one.for_ms.max(entry.at_ms.saturating_sub(one.at_ms));
+                one.bytes = one.bytes.saturating_add(entry.bytes);
+            }
+            _ => folded.push(entry.clone()),
+        }
+    }
+    folded
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn repeats_within_a_minute_are_one_entry_and_kills_are_not_folded() {
+        let entry = |at_s: u64, deed| HistoryEntry {
+            unix_ms: at_s * 1000,
+            at_ms: at_s * 1000,
+            boot: String::new(),
+            deed,
+            app: None,
+            uid: None,
+            class: None,
+            bytes: 10,
+            took_us: None,
+            times: 1,
+            for_ms: 0,
+            reason: format!("at {at_s}"),
+            memory: MemoryThen::default(),
+        };
+        let all = [
+            entry(1, Deed::Ask),
+            entry(2, Deed::Kill),
+            entry(11, Deed::Ask),
+            entry(12, Deed::Kill),
+            entry(61, Deed::Ask),
+            entry(62, Deed::Ask),
+        ];
+        let folded = fold(&all);
+        let shape: Vec<_> = folded
+            .iter()
+            .map(|one| (one.deed, one.times, one.for_ms))
+            .collect();
+        let kill = (Deed::Kill, 1, 0);
+        assert_eq!(
+            shape,
+            [(Deed::Ask, 3, 60_000), kill, kill, (Deed::Ask, 1, 0)]
+        );
+        assert_eq!((folded[0].bytes, folded[0].reason.as_str()), (30, "at 1"));
+    }
 
     #[test]
     fn an_entry_is_one_line_that_can_be_read_again() {
@@ -156,6 +237,8 @@ mod tests {
             class: Some(Class::Disposable),
             bytes: 34 << 20,
             took_us: None,
+            times: 1,
+            for_ms: 0,
             reason: "why".to_owned(),
             memory: MemoryThen::default(),
         };

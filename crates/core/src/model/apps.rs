@@ -86,6 +86,16 @@ pub struct Found {
     pub members: Vec<ProcessId>,
 }
 
+/// A cgroup that is no app and holds much memory: a service, a container, a nightly build. It is
+/// asked for memory before any app is stopped or closed, and never killed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Service {
+    /// Its cgroup as a target; `process` is `None`.
+    pub app: App,
+    /// Its memory.
+    pub memory: AppMemory,
+}
+
 /// An app that the daemon knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {

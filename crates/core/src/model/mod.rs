@@ -11,6 +11,7 @@ pub mod footprint;
 pub mod latency;
 pub mod pressure;
 pub mod prezero;
+pub mod protected;
 pub mod shortage;
 pub mod snapshot;
 pub mod storage;
@@ -20,4 +21,5 @@ pub mod wake_graph;
 pub mod window;
 
 pub use app::{App, AppKey, Home, ProcessId};
+pub use protected::{Guarded, Harm, Protected};
 pub use snapshot::{InForce, Lru, Reserved, Snapshot};

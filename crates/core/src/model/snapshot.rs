@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use super::app::{App, AppKey, ProcessId};
-use super::apps::Known;
+use super::apps::{Known, Service};
 use super::boost::{Autogroup, Threads, View};
 use super::footprint::Footprint;
 use super::pressure::Memory;
 use super::prezero::Engine;
+use super::protected::Protected;
 use super::shortage::{Level, Shortage};
 use super::storage::Storage;
 use crate::policy::boost::{Tuning, Weight};
@@ -102,6 +103,8 @@ pub struct Swapping {
     pub returned: Option<AppKey>,
     /// Who may be killed, first one first.
     pub armed: Vec<AppKey>,
+    /// Apps for which the gate refused an action, and when: the next target is tried first.
+    pub refused: Vec<(AppKey, Duration)>,
 }
 
 /// What the actuators have in force, as they reported it.
@@ -208,6 +211,11 @@ pub struct Snapshot {
     pub settled: bool,
     /// The app that was in front before this one, and when it left.
     pub previous: Option<(AppKey, Duration)>,
+    /// Processes that no action may harm.
+    pub protected: Protected,
+    /// Cgroups with much memory that hold no app and no protected process, the largest first; known
+    /// only while memory is short.
+    pub services: Vec<Service>,
     /// How short memory is for all of them.
     pub shortage: Shortage,
     /// Where swapped memory goes.

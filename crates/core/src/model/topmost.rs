@@ -241,6 +241,26 @@ impl Topmost {
         shift
     }
 
+    /// An app is another one now (its main process was moved to another cgroup): every claim follows.
+    pub fn moved(&mut self, key: AppKey, app: App, now: Duration) -> Shift {
+        let claims = self
+            .explicit
+            .iter_mut()
+            .chain(self.inferred.iter_mut())
+            .chain(self.guessed.iter_mut())
+            .chain(self.sessions.iter_mut().map(|(_, claim)| claim));
+        for known in claims.filter_map(|claim| claim.app.as_mut()) {
+            if known.key == key {
+                known.clone_from(&app);
+            }
+        }
+        match &mut self.previous {
+            Some(previous) if previous.key == key => *previous = app,
+            _ => {}
+        }
+        self.settle(now, self.gap)
+    }
+
     /// Time passed.
     pub fn tick(&mut self, now: Duration) -> Shift {
         match self.front.as_ref().and_then(|front| front.leaves_at) {

@@ -31,6 +31,7 @@ use limelight_core::policy::{
 };
 
 use crate::doors::Doors;
+use crate::gate::Gate;
 use crate::guard::Guard;
 use crate::locker::Locker;
 use crate::restore::Ledger;
@@ -64,6 +65,8 @@ pub struct Actuators {
     locker: Option<Locker>,
     /// The disk that `prezero` reads zeroes from.
     zeroes: Option<prezero::Open>,
+    /// What may never be done to which processes.
+    pub gate: Gate,
     /// Moves apps' memory out and back; `None` where nothing is applied.
     pub swapper: Option<Swapper>,
     /// Kills; `None` where nothing is applied.
@@ -123,6 +126,7 @@ impl Actuators {
             disturbances: 0,
             locker: None,
             zeroes: None,
+            gate: Gate::default(),
             swapper: None,
             guard: None,
             armed: Armed::default(),

@@ -34,6 +34,7 @@ use rustix::event::{eventfd, EventfdFlags};
 use tracing::{debug, info, warn};
 
 use crate::doors::Doors;
+use crate::gate::Gate;
 use alarm::Alarm;
 pub use target::{Killed, Target};
 use watch::Watch;
@@ -119,6 +120,8 @@ struct State {
     kept: u64,
     armed: Armed,
     reports: Reports,
+    /// Apps that the gate did not let it kill.
+    refused: Refused,
     alarms: Alarms,
     stop: bool,
 }
@@ -192,6 +195,18 @@ impl Reports {
     }
 }
 
+/// Apps that the gate refused since the loop asked last; those beyond the room are left out.
+#[derive(Debug, Clone, Copy, Default)]
+struct Refused([Option<AppKey>; REPORTS_MAX]);
+
+impl Refused {
+    fn push(&mut self, app: AppKey) {
+        if let Some(slot) = self.0.iter_mut().find(|slot| slot.is_none()) {
+            *slot = Some(app);
+        }
+    }
+}
+
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -208,12 +223,13 @@ impl Shared {
 }
 
 impl Guard {
-    /// Starts the thread, and returns when it has all that it takes. Nobody is armed yet.
+    /// Starts the thread, and returns when it has all that it takes. Nobody is armed yet. `gate` is
+    /// asked right before each kill.
     ///
     /// # Errors
     ///
     /// In words: a procfs without `meminfo` or `vmstat`, no descriptors, no thread.
-    pub fn start(doors: &Doors, thresholds: Thresholds) -> Result<Guard, String> {
+    pub fn start(doors: &Doors, thresholds: Thresholds, gate: Gate) -> Result<Guard, String> {
         let files = GaugeFiles::open(&doors.proc).map_err(|error| error.to_string())?;
         let trigger = Trigger::arm(doors.proc.dir(), PRESSURE, StallKind::Some, STALL, WINDOW);
         let (alarm, by_work, again) = open_alarm(doors);
@@ -232,6 +248,7 @@ impl Guard {
                 kept: 0,
                 armed: Armed::default(),
                 reports: Reports::new(),
+                refused: Refused::default(),
                 alarms: Alarms {
                     fresh: alarm,
                     spent: None,
@@ -242,7 +259,7 @@ impl Guard {
             wake: event()?,
             told: event()?,
         });
-        let watch = Watch::new(Arc::clone(&shared), files, trigger.ok());
+        let watch = Watch::new(Arc::clone(&shared), files, trigger.ok(), gate);
         let ready = Arc::new(Barrier::new(2));
         let thread_ready = Arc::clone(&ready);
         let thread = std::thread::Builder::new()
@@ -372,6 +389,12 @@ impl Guard {
     /// How short memory is.
     pub fn shortage(&self) -> Shortage {
         self.shared.state().shortage
+    }
+
+    /// Apps that the gate did not let the guard kill since the last call.
+    pub fn refused(&self) -> Vec<AppKey> {
+        let refused = std::mem::take(&mut self.shared.state().refused);
+        refused.0.into_iter().flatten().collect()
     }
 
     /// The kills since the last call, oldest first. To be called when the descriptor is readable:

@@ -7,7 +7,8 @@
 
 use std::time::Duration;
 
-use limelight_core::model::{App, AppKey, ProcessId};
+use limelight_core::model::{App, AppKey, Harm, ProcessId};
+use limelight_sys::cgroup::Cgroup;
 use limelight_sys::meminfo::page_bytes;
 use limelight_sys::pidfd::Pidfd;
 use limelight_sys::remote_memory::Released;
@@ -16,6 +17,7 @@ use rustix::event::Timespec;
 use tracing::debug;
 
 use crate::doors::Doors;
+use crate::gate::{Blocked, Gate};
 use crate::identify::open_home;
 
 /// Most processes of one app that are held open, two descriptors each. Those beyond die with their
@@ -40,6 +42,8 @@ pub struct Target {
 /// Its own cgroup.
 #[derive(Debug)]
 struct Group {
+    /// Below the mount point, with a leading slash.
+    path: String,
     /// `None` before Linux 5.14 and in a threaded group.
     kill: Option<StandingFile>,
     events: StandingFile,
@@ -86,7 +90,7 @@ pub struct Killed {
 impl Target {
     /// Opens an app. `None` when nothing of it is left.
     pub fn open(doors: &Doors, app: &App, members: &[ProcessId]) -> Option<Target> {
-        let group = open_home(doors, app).and_then(|cgroup| Group::open(cgroup.dir()));
+        let group = open_home(doors, app).and_then(|cgroup| Group::open(&cgroup));
         let counted = group.as_ref().is_some_and(|group| group.swapped.is_some());
         let mut ids = Vec::new();
         let mut open = Vec::new();
@@ -141,7 +145,16 @@ impl Target {
         charged.unwrap_or_else(|| self.held().anonymous)
     }
 
-    /// Kills all of it and takes its memory.
+    /// The protected process that a kill would reach, if there is one. Allocates nothing.
+    pub fn blocked(&self, gate: &Gate) -> Option<Blocked> {
+        let group = self.group.as_ref();
+        let in_group = group.and_then(|group| gate.group(&group.path, Harm::Kill, self.key));
+        let mut ids = self.ids.iter();
+        in_group.or_else(|| ids.find_map(|id| gate.process(*id, Harm::Kill)))
+    }
+
+    /// Kills all of it and takes its memory. To be called only where [`Target::blocked`] has found
+    /// nothing.
     pub fn kill(&self) -> Killed {
         let kill = self.group.as_ref().and_then(|group| group.kill.as_ref());
         let by_group = kill.is_some_and(|kill| kill.write(b"1").is_ok());
@@ -161,10 +174,12 @@ impl Target {
 }
 
 impl Group {
-    fn open(dir: &limelight_sys::dir::Dir) -> Option<Group> {
+    fn open(cgroup: &Cgroup) -> Option<Group> {
+        let dir = cgroup.dir();
         let events = StandingFile::open(dir, "cgroup.events");
         let events = events.map_err(|error| debug!("{error}")).ok()?;
         Some(Group {
+            path: cgroup.path().as_str().to_owned(),
             events,
             kill: StandingFile::open_to_write(dir, "cgroup.kill").ok(),
             current: StandingFile::open(dir, "memory.current").ok(),

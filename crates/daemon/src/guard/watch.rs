@@ -16,6 +16,7 @@ use super::pause::{clock, falls, is_told, taken_in, told_within, Pause, HARDLY, 
 use super::target::{nap, Target};
 use super::{Report, Shared, State, STACK};
 use crate::doors::now;
+use crate::gate::Gate;
 use crate::own::{come_first, wait_for_no_write};
 
 /// And while less has been left than the threshold for so long, but reclaim keeps up: to look at all
@@ -48,6 +49,8 @@ struct Due {
 #[derive(Debug)]
 pub struct Watch {
     shared: Arc<Shared>,
+    /// Asked right before each kill.
+    gate: Gate,
     files: GaugeFiles,
     trigger: Option<Trigger>,
     alarm: Option<Alarm>,
@@ -63,9 +66,15 @@ pub struct Watch {
 
 impl Watch {
     /// About to start.
-    pub fn new(shared: Arc<Shared>, files: GaugeFiles, trigger: Option<Trigger>) -> Watch {
+    pub fn new(
+        shared: Arc<Shared>,
+        files: GaugeFiles,
+        trigger: Option<Trigger>,
+        gate: Gate,
+    ) -> Watch {
         Watch {
             shared,
+            gate,
             files,
             trigger,
             alarm: None,
@@ -308,6 +317,13 @@ impl Watch {
             let armed = &mut state.armed;
             let place = pick(&armed.candidates, &armed.held, level, total, gauge.at)?;
             let (candidate, target, held_now) = armed.remove(place);
+            // Another one comes before it: this one is armed again only when the loop plans it anew.
+            if target.blocked(&self.gate).is_some() {
+                state.refused.push(candidate.app);
+                drop(state);
+                self.shared.tell_loop();
+                continue;
+            }
             state.shortage.killed(gauge.at, target.held().anonymous);
             return Some(Due {
                 candidate,

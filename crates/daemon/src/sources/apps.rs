@@ -23,6 +23,8 @@ use limelight_sys::process::Process;
 
 use crate::doors::Doors;
 
+use super::services::charged;
+
 use self::desktop::{Desktop, Entry};
 use self::sight::Sighted;
 use self::untouchable::Untouchable;
@@ -390,17 +392,7 @@ fn word(text: &str) -> Option<Class> {
 /// By its cgroup where it has one of its own, else by its processes: what they share with each other
 /// then counts once for each.
 fn memory(doors: &Doors, app: &Sighted) -> AppMemory {
-    let by_group = app.group.as_ref().and_then(|group| {
-        let stat = group.memory_stat().ok()?;
-        Some(AppMemory {
-            resident: group.memory_current().ok()?,
-            // Neither has a file to be dropped to.
-            anonymous: stat
-                .get("anon")?
-                .saturating_add(stat.get("shmem").unwrap_or(0)),
-            swapped: group.swap_current().unwrap_or(0),
-        })
-    });
+    let by_group = app.group.as_ref().and_then(charged);
     by_group.unwrap_or_else(|| {
         let mut sum = AppMemory::default();
         for member in &app.members {

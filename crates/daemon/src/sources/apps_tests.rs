@@ -326,12 +326,19 @@ fn what_others_need_is_never_touched() {
         (404, "own"),
         (406, "outer"),
         (407, "faked"),
+        (410, "script"),
     ] {
         system.unit(&format!("/app.slice/app-{name}-1.scope"), &[pid]);
     }
     system.write("sessions/2", "UID=1000\nLEADER=402\n");
     system.write("sessions/2.ref", "");
     system.process(403, 1, "Xorg", 1000);
+    let server = system.temp.path().join("Xorg");
+    fs::write(&server, "").unwrap();
+    fs::remove_file(system.temp.path().join("proc/403/exe")).unwrap();
+    symlink(&server, system.temp.path().join("proc/403/exe")).unwrap();
+    // A script of that name runs its interpreter, which is root's.
+    system.process(410, 1, "Xorg", 1000);
     system.unit("/app.slice/app-outer-1.scope/app-inner-1.scope", &[408]);
     // A name is not enough.
     system.process(407, 1, "Xorg", 1000);
@@ -352,6 +359,7 @@ fn what_others_need_is_never_touched() {
     let found = system.look(&mut source);
     assert_eq!(why(&found, "plain"), None);
     assert_eq!(why(&found, "inner"), None);
+    assert_eq!(why(&found, "script"), None);
     if chowned {
         assert_eq!(why(&found, "faked"), None);
     }

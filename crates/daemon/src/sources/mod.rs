@@ -10,6 +10,7 @@ pub mod new_units;
 pub mod oom;
 pub mod oom_score_adj;
 pub mod pressure;
+pub mod services;
 pub mod sessions;
 pub mod storage;
 pub mod top_app;

@@ -19,6 +19,7 @@ use limelight_core::model::{AppKey, ProcessId};
 use tracing::debug;
 
 use crate::answers::{answers, Answers, Reply};
+use crate::gate::Gate;
 use crate::restore::Place;
 
 use footprint::Footprints;
@@ -35,8 +36,8 @@ const STACK: usize = 256 << 10;
 pub struct Squeeze {
     /// The app.
     pub app: AppKey,
-    /// Its cgroup.
-    pub place: Place,
+    /// Its cgroup; `None`: only its processes are squeezed.
+    pub place: Option<Place>,
     /// Its processes.
     pub members: Vec<ProcessId>,
     /// How much, in bytes.
@@ -132,7 +133,7 @@ pub struct Swapper {
 
 impl Swapper {
     /// Starts them, with the cgroup v2 mount point and the procfs to work on.
-    pub fn start(cgroups: &Path, proc: &Path) -> std::io::Result<Swapper> {
+    pub fn start(cgroups: &Path, proc: &Path, gate: Gate) -> std::io::Result<Swapper> {
         let (reply, answers) = answers()?;
         let (squeezes, queue) = sync_channel(JOBS);
         let squeezed = reply.clone();
@@ -143,6 +144,7 @@ impl Swapper {
             proc: proc.to_owned(),
             footprints: Arc::clone(&footprints),
             waits: Arc::clone(&waits),
+            gate,
         };
         spawn("limelight-squeeze", move || squeezer.run(&queue, &squeezed))?;
         let (errands, queue): (_, Receiver<Errand>) = sync_channel(JOBS);

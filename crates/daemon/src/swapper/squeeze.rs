@@ -13,7 +13,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::Arc;
 use std::time::Duration;
 
-use limelight_core::model::ProcessId;
+use limelight_core::model::{Harm, ProcessId};
 use limelight_sys::cgroup::Reclaimed;
 use limelight_sys::cgroup::{Cgroup, CgroupPath, Hierarchy};
 use limelight_sys::pidfd::Pidfd;
@@ -25,7 +25,9 @@ use super::ranges::{both, without};
 use super::{failure, Done, Squeeze};
 use crate::answers::Reply;
 use crate::doors::{now, same_process};
+use crate::gate::Gate;
 use crate::own::stand_back;
+use crate::restore::Place;
 
 /// Bytes that are asked for at once: between two requests the group may have ended, or somebody may
 /// wait for the disk.
@@ -55,6 +57,8 @@ pub(super) struct Squeezer {
     pub footprints: Footprints,
     /// Goes up when somebody waits.
     pub waits: Arc<AtomicU64>,
+    /// Asked before each piece.
+    pub gate: Gate,
 }
 
 impl Squeezer {
@@ -82,19 +86,23 @@ impl Squeezer {
     }
 
     fn squeeze(&self, job: &Squeeze) -> limelight_sys::Result<Squeezed> {
-        let Some(path) = CgroupPath::parse(&job.place.path) else {
-            return Ok(Squeezed::default());
+        let group = match &job.place {
+            None => None,
+            Some(place) => {
+                let Some(group) = self.open(place)? else {
+                    return Ok(Squeezed::default());
+                };
+                Some(group)
+            }
         };
-        let group = Hierarchy::at(&self.mount)?.open(&path)?;
-        if group.id().0 != job.place.inode {
-            return Ok(Squeezed::default());
-        }
-        if group.freezes()? {
-            group.wait_frozen(true, FREEZE)?;
+        if let Some(group) = &group {
+            if group.freezes()? {
+                group.wait_frozen(true, FREEZE)?;
+            }
         }
         let begun = self.waits.load(Ordering::Relaxed);
         let waited_for = || self.waits.load(Ordering::Relaxed) != begun;
-        let before = usage(&group)?;
+        let before = usage(group.as_ref())?;
         let mut left = job.bytes;
         let mut able = false;
         for &member in &job.members {
@@ -108,6 +116,9 @@ impl Squeezer {
                 if left == 0 || waited_for() || !pidfd.is_alive() {
                     break;
                 }
+                if self.gate.process(member, Harm::Squeeze).is_some() {
+                    break;
+                }
                 if pidfd.advise(&piece, RemoteAdvice::PageOut).is_err() {
                     able = false;
                     break;
@@ -117,11 +128,22 @@ impl Squeezer {
             }
         }
         let lean = able && !job.dry && left > 0 && !waited_for();
+        let Some(group) = group else {
+            return Ok(Squeezed {
+                swapped: 0,
+                freed: job.bytes - left,
+                lean,
+            });
+        };
         if job.dry || !able {
-            let gone = before.0.saturating_sub(usage(&group)?.0);
+            let gone = before.0.saturating_sub(usage(Some(&group))?.0);
             let mut left = job.bytes.saturating_sub(gone);
             // A few pages more or less are not worth another way.
             while left > job.bytes / 4 && !waited_for() {
+                let path = group.path().as_str();
+                if self.gate.group(path, Harm::Squeeze, job.app).is_some() {
+                    break;
+                }
                 let piece = left.min(PIECE);
                 if group.reclaim(piece, None)? == Reclaimed::Less {
                     break;
@@ -129,12 +151,21 @@ impl Squeezer {
                 left -= piece;
             }
         }
-        let after = usage(&group)?;
+        let after = usage(Some(&group))?;
         Ok(Squeezed {
             swapped: after.1.saturating_sub(before.1),
             freed: before.0.saturating_sub(after.0),
             lean,
         })
+    }
+
+    /// The cgroup that was meant, unless that has ended.
+    fn open(&self, place: &Place) -> limelight_sys::Result<Option<Cgroup>> {
+        let Some(path) = CgroupPath::parse(&place.path) else {
+            return Ok(None);
+        };
+        let group = Hierarchy::at(&self.mount)?.open(&path)?;
+        Ok((group.id().0 == place.inode).then_some(group))
     }
 
     /// The process's memory in pieces of at most [`PIECE`], `most` bytes of it: first what it can do
@@ -187,15 +218,17 @@ fn cut(ranges: &[AddressRange], most: u64) -> Vec<Vec<AddressRange>> {
     pieces
 }
 
-/// Memory and swap that are charged to the group.
-fn usage(group: &Cgroup) -> limelight_sys::Result<(u64, u64)> {
-    Ok((group.memory_current()?, group.swap_current().unwrap_or(0)))
+/// Memory and swap that are charged to the group; nothing without one.
+fn usage(group: Option<&Cgroup>) -> limelight_sys::Result<(u64, u64)> {
+    match group {
+        Some(group) => Ok((group.memory_current()?, group.swap_current().unwrap_or(0))),
+        None => Ok((0, 0)),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::restore::Place;
     use limelight_core::model::AppKey;
     use std::os::unix::fs::MetadataExt;
 
@@ -215,10 +248,10 @@ mod tests {
         let inode = std::fs::metadata(&group).unwrap().ino();
         let job = |inode| Squeeze {
             app: AppKey::Cgroup { inode },
-            place: Place {
+            place: Some(Place {
                 path: "/app".to_owned(),
                 inode,
-            },
+            }),
             members: Vec::new(),
             dry: false,
             bytes: 2 * PIECE,
@@ -228,6 +261,7 @@ mod tests {
             proc: "/proc".into(),
             footprints: Footprints::default(),
             waits: Arc::default(),
+            gate: Gate::default(),
         };
         let asked = || std::fs::read_to_string(group.join("memory.reclaim")).unwrap();
         assert_eq!(

@@ -7,6 +7,7 @@ use super::order::{self, Candidate};
 use crate::model::app::AppKey;
 use crate::model::apps::{Known, Use};
 use crate::model::class::Class;
+use crate::model::protected::{Guarded, Harm};
 use crate::model::shortage::Level;
 use crate::model::snapshot::Snapshot;
 
@@ -23,8 +24,8 @@ pub enum Unsqueezed<'a> {
     InUse(Use),
     /// Storage bears no more, or only its working set is left.
     Exempt,
-    /// Its memory cannot be told from others'.
-    NoCgroup,
+    /// A protected process that the squeeze would reach.
+    Protected(&'a Guarded),
 }
 
 impl fmt::Display for Unsqueezed<'_> {
@@ -35,13 +36,13 @@ impl fmt::Display for Unsqueezed<'_> {
             Unsqueezed::Disposable => f.write_str(super::DISPOSABLE),
             Unsqueezed::InUse(what) => write!(f, "it {}", what.clause()),
             Unsqueezed::Exempt => f.write_str("it is kept out of swap"),
-            Unsqueezed::NoCgroup => f.write_str("it has no cgroup of its own"),
+            Unsqueezed::Protected(guarded) => guarded.fmt(f),
         }
     }
 }
 
 /// Why this app's memory may not be pushed into swap now, if it may not.
-pub fn unsqueezed<'a>(known: &'a Known, snapshot: &Snapshot) -> Option<Unsqueezed<'a>> {
+pub fn unsqueezed<'a>(known: &'a Known, snapshot: &'a Snapshot) -> Option<Unsqueezed<'a>> {
     let key = known.key();
     let front = snapshot.topmost.as_ref();
     if front.is_some_and(|top| top.app.key == key) {
@@ -59,12 +60,8 @@ pub fn unsqueezed<'a>(known: &'a Known, snapshot: &Snapshot) -> Option<Unsqueeze
     if snapshot.in_force.swapping.exempt.contains(&key) {
         return Some(Unsqueezed::Exempt);
     }
-    known
-        .found
-        .app
-        .own_home()
-        .is_none()
-        .then_some(Unsqueezed::NoCgroup)
+    let guarded = snapshot.protected.within(known, Harm::Squeeze);
+    guarded.map(Unsqueezed::Protected)
 }
 
 /// What was thought of one app.

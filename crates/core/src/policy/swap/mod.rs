@@ -22,6 +22,7 @@
 pub mod account;
 mod eligible;
 pub mod order;
+mod services;
 
 pub use eligible::DISPOSABLE;
 
@@ -31,17 +32,20 @@ use super::plan::Event;
 use crate::model::app::{AppKey, Home, ProcessId};
 use crate::model::apps::Known;
 use crate::model::class::Class;
+use crate::model::protected::Harm;
 use crate::model::shortage::Level;
 use crate::model::snapshot::Snapshot;
 
 /// An app is squeezed, and another one frozen, at most once in this time.
 const SQUEEZE_AGAIN: Duration = Duration::from_secs(5);
 const FREEZE_AGAIN: Duration = Duration::from_millis(500);
-/// Listeners are told again of a level that stays.
+/// After the gate refused an action on an app, none is planned for it in this time.
+const REFUSED_FOR: Duration = Duration::from_secs(5);
+/// Listeners are told at most once in this time, whatever the level does meanwhile.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 const WARN_AGAIN: Duration = Duration::from_secs(30);
 /// Frozen apps are thawed after so long with plenty of memory.
-const CALM: Duration = Duration::from_secs(10);
+pub const CALM: Duration = Duration::from_secs(10);
 /// A squeeze takes at least this part of memory, where the app has so much: each one costs a look.
 const SQUEEZE_PART: u64 = 32;
 /// Less is not worth a squeeze.
@@ -86,10 +90,10 @@ pub enum Step {
     },
     /// Have the app give up memory.
     Squeeze {
-        /// The app.
+        /// The app, or the cgroup of a [service](crate::model::apps::Service).
         app: AppKey,
-        /// Its cgroup.
-        home: Home,
+        /// Its cgroup, if it has one of its own; else only its processes are squeezed.
+        home: Option<Home>,
         /// Its processes, ascending.
         members: Vec<ProcessId>,
         /// How much, in bytes.
@@ -176,6 +180,14 @@ fn thaws(event: &Event, snapshot: &Snapshot, app: AppKey) -> Option<String> {
         return Some("it is topmost".to_owned());
     }
     let known = snapshot.apps.iter().find(|known| known.key() == app);
+    let home = known.and_then(|known| known.found.app.home.as_ref());
+    let guarded = home.and_then(|home| snapshot.protected.in_group(&home.path, Harm::Freeze, app));
+    if let Some(guarded) = guarded {
+        return Some(guarded.to_string());
+    }
+    if home.is_some_and(|home| !home.own) {
+        return Some("its cgroup holds another app too".to_owned());
+    }
     if let Some(used) = known.and_then(|known| known.found.uses.first()) {
         return Some(format!("it {}", used.clause()));
     }
@@ -223,6 +235,11 @@ fn exemptions(snapshot: &Snapshot) -> impl Iterator<Item = (AppKey, Step)> + '_ 
         let app = known.key();
         let done = snapshot.in_force.swapping.exempt.contains(&app);
         let home = known.found.app.own_home().filter(|_| !done)?.clone();
+        let refused = refused_lately(snapshot, app);
+        let guarded = snapshot.protected.in_group(&home.path, Harm::Limit, app);
+        if refused || guarded.is_some() {
+            return None;
+        }
         Some((app, Step::Exempt { app, home, rule }))
     })
 }
@@ -258,11 +275,11 @@ fn ask(snapshot: &Snapshot) -> Option<Step> {
     let level = snapshot.shortage.level();
     let now = snapshot.shortage.gauge().at;
     let asked = snapshot.in_force.swapping.asked;
+    let calm = now.saturating_sub(snapshot.shortage.since()) >= CALM;
+    // Levels flap while a shortage lasts: one notice in a while says as much as twenty.
     let told = match asked {
-        Some((before, at)) => {
-            let again = level > Level::Plenty && now.saturating_sub(at) >= ASK_AGAIN;
-            before == level && !again
-        }
+        Some((_, at)) if level > Level::Plenty => now.saturating_sub(at) < ASK_AGAIN,
+        Some((before, _)) => before == Level::Plenty || !calm,
         None => level == Level::Plenty,
     };
     if told || !snapshot.settings.swap.ask {
@@ -292,12 +309,16 @@ fn warn(snapshot: &Snapshot) -> Option<Step> {
     })
 }
 
-/// The cgroup of an app whose memory may be pushed into swap now.
-fn squeezable<'a>(known: &'a Known, snapshot: &Snapshot) -> Option<&'a Home> {
-    match account::unsqueezed(known, snapshot) {
-        Some(_) => None,
-        None => known.found.app.own_home(),
-    }
+/// Whether an app's memory may be pushed into swap now.
+fn is_squeezable(known: &Known, snapshot: &Snapshot) -> bool {
+    account::unsqueezed(known, snapshot).is_none() && !refused_lately(snapshot, known.key())
+}
+
+/// Whether the gate refused an action on this app a moment ago: another target comes first.
+fn refused_lately(snapshot: &Snapshot, app: AppKey) -> bool {
+    let now = snapshot.shortage.gauge().at;
+    let mut refused = snapshot.in_force.swapping.refused.iter();
+    refused.any(|(key, at)| *key == app && now.saturating_sub(*at) < REFUSED_FOR)
 }
 
 /// Bytes that are missing, and what for. While nobody waits as much should be available as the
@@ -351,6 +372,9 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
     if in_force.squeezing.is_some() {
         return None;
     }
+    if let Some(step) = services::squeeze(snapshot, missing) {
+        return Some(step);
+    }
     let settings = &snapshot.settings.swap;
     let room = snapshot
         .storage
@@ -366,10 +390,10 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
         let mut apps = snapshot.apps.iter().filter(worth);
         apps.find_map(|known| {
             let may = dry || !in_force.lean.contains(&known.key());
-            Some((known, squeezable(known, snapshot).filter(|_| may)?, dry))
+            (may && is_squeezable(known, snapshot)).then_some((known, dry))
         })
     };
-    let (known, home, dry) = first(false).or_else(|| first(true))?;
+    let (known, dry) = first(false).or_else(|| first(true))?;
     let bytes = missing
         .max(shortage.thresholds().total / SQUEEZE_PART)
         .min(known.found.memory.anonymous)
@@ -377,7 +401,7 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
         .min(SQUEEZE_MOST);
     (bytes >= SQUEEZE_LEAST).then(|| Step::Squeeze {
         app: known.key(),
-        home: home.clone(),
+        home: known.found.app.own_home().cloned(),
         members: known.found.members.clone(),
         bytes,
         rule: format!(
@@ -396,7 +420,9 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
     let in_force = &snapshot.in_force.swapping;
     let shortage = &snapshot.shortage;
     let now = shortage.gauge().at;
-    if shortage.level() < Level::Kill || !snapshot.settings.swap.freeze {
+    // Without swap, stopping an app frees nothing.
+    let squeezes = snapshot.storage.is_there();
+    if shortage.level() < Level::Kill || !snapshot.settings.swap.freeze || !squeezes {
         return None;
     }
     let cheap = order::candidates(snapshot);
@@ -405,7 +431,7 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
         .any(|one| one.leaks || (one.class == Class::Disposable && !one.in_use));
     let last = in_force.frozen.iter().map(|(_, at)| *at).max();
     let lately = last.is_some_and(|at| now.saturating_sub(at) < FREEZE_AGAIN);
-    if cheap || lately {
+    if cheap || lately || services::pending(snapshot).is_some() {
         return None;
     }
     let frozen = |key: AppKey| in_force.frozen.iter().any(|(app, _)| *app == key);
@@ -414,8 +440,10 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
             order::spared(known, snapshot),
             Some(order::Spared::Previous)
         );
-        let may = !previous && !frozen(known.key());
-        Some((known, squeezable(known, snapshot).filter(|_| may)?))
+        let guarded = snapshot.protected.within(known, Harm::Freeze).is_some();
+        let may = !previous && !guarded && !frozen(known.key());
+        let home = known.found.app.own_home()?;
+        (may && is_squeezable(known, snapshot)).then_some((known, home))
     })?;
     let rule = format!(
         "{} MiB available, and nothing disposable is left; it was used longest ago",
@@ -434,7 +462,7 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
     if bytes >= SQUEEZE_LEAST && in_force.squeezing.is_none() {
         steps.push(Step::Squeeze {
             app: known.key(),
-            home: home.clone(),
+            home: Some(home.clone()),
             members: known.found.members.clone(),
             bytes,
             dry: true,
@@ -478,11 +506,13 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
         .count();
     if without > 0 {
         notes.push(format!(
-            "{without} apps have no cgroup of their own: they can be killed, but not kept out of swap, squeezed or frozen"
+            "{without} apps have no cgroup of their own: they can be squeezed and closed process by process, but not kept out of swap or stopped"
         ));
     }
     notes
 }
 
+#[cfg(test)]
+mod protected_tests;
 #[cfg(test)]
 mod tests;

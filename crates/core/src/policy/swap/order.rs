@@ -7,11 +7,11 @@ use std::time::Duration;
 use crate::model::app::AppKey;
 use crate::model::apps::{leak, Known};
 use crate::model::class::Class;
+use crate::model::protected::{Harm, PREVIOUS_FOR};
 use crate::model::shortage::Level;
 use crate::model::snapshot::Snapshot;
 
-/// An app that was in front may be wanted again at once: it is spared for this long.
-pub const PREVIOUS_FOR: Duration = Duration::from_secs(10);
+use super::services;
 
 /// An app starts for so long: it grows then, and whoever launched it waits for it.
 const STARTS: Duration = Duration::from_secs(10);
@@ -31,6 +31,8 @@ pub enum Spared {
     Keep,
     /// What it holds.
     Untouchable(String),
+    /// A protected process that a kill would reach.
+    Protected(String),
 }
 
 impl fmt::Display for Spared {
@@ -42,7 +44,7 @@ impl fmt::Display for Spared {
                 write!(f, "it was topmost less than {seconds} s ago")
             }
             Spared::Keep => f.write_str("apps of the class keep are never killed"),
-            Spared::Untouchable(why) => f.write_str(why),
+            Spared::Untouchable(why) | Spared::Protected(why) => f.write_str(why),
         }
     }
 }
@@ -70,6 +72,8 @@ pub struct Candidate {
     pub leaks: bool,
     /// It is in use although it is not in front.
     pub in_use: bool,
+    /// What is no app gives memory back before this one is closed.
+    pub waits: bool,
     /// Until when it starts, since boot.
     pub starts_until: Duration,
     /// What it had allocated when the order was made, in bytes: files that it reads are no leak.
@@ -102,6 +106,9 @@ pub fn spared(known: &Known, snapshot: &Snapshot) -> Option<Spared> {
     if let Some(why) = &known.found.untouchable {
         return Some(Spared::Untouchable(why.clone()));
     }
+    if let Some(guarded) = snapshot.protected.within(known, Harm::Kill) {
+        return Some(Spared::Protected(guarded.to_string()));
+    }
     let was =
         |(app, left): (AppKey, Duration)| app == key && now.saturating_sub(left) < PREVIOUS_FOR;
     if snapshot.previous.is_some_and(was) {
@@ -113,6 +120,7 @@ pub fn spared(known: &Known, snapshot: &Snapshot) -> Option<Spared> {
 /// Who may be killed, in which order.
 pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
     let total = snapshot.shortage.thresholds().total;
+    let waits = services::pending(snapshot).is_some();
     let killable = snapshot
         .apps
         .iter()
@@ -134,6 +142,7 @@ pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
                 class,
                 leaks,
                 in_use,
+                waits: waits && !leaks,
                 starts_until: known.found.started.saturating_add(STARTS),
                 held: known.found.memory.allocated(),
                 least: known.least(),
@@ -170,7 +179,10 @@ pub fn pick(
     let may = |candidate: &Candidate| match level {
         Level::Exhausted => true,
         Level::Low => candidate.leaks && !starts(candidate),
-        _ => candidate.leaks || (candidate.class == Class::Disposable && !candidate.in_use),
+        _ => {
+            let cheap = candidate.class == Class::Disposable && !candidate.in_use;
+            candidate.leaks || (cheap && !candidate.waits)
+        }
     };
     candidates.iter().position(may)
 }

@@ -5,36 +5,37 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::order::{candidates, pick, spared, PREVIOUS_FOR};
+use super::order::{candidates, pick, spared};
 use super::*;
 use crate::model::app::{App, Home, ProcessId};
 use crate::model::apps::{AppMemory, Apps, Found, Use};
 use crate::model::class::Reasoned;
+use crate::model::protected::PREVIOUS_FOR;
 use crate::model::shortage::{Gauge, Shortage, Thresholds};
 use crate::model::snapshot::Measured;
 use crate::model::storage::{Area, Medium, Storage};
 
-const MIB: u64 = 1 << 20;
+pub(super) const MIB: u64 = 1 << 20;
 /// Whoever starts has started by then.
 const LATER: Duration = Duration::MAX;
-const S: fn(u64) -> Duration = Duration::from_secs;
+pub(super) const S: fn(u64) -> Duration = Duration::from_secs;
 
-fn key(number: u64) -> AppKey {
+pub(super) fn key(number: u64) -> AppKey {
     AppKey::Cgroup { inode: number }
 }
 
 #[derive(Debug, Clone)]
-struct Spec {
-    class: Class,
-    used: u64,
-    mib: u64,
-    grown: u64,
-    in_use: bool,
-    untouchable: bool,
-    own: bool,
+pub(super) struct Spec {
+    pub(super) class: Class,
+    pub(super) used: u64,
+    pub(super) mib: u64,
+    pub(super) grown: u64,
+    pub(super) in_use: bool,
+    pub(super) untouchable: bool,
+    pub(super) own: bool,
 }
 
-fn spec() -> impl Strategy<Value = Spec> {
+pub(super) fn spec() -> impl Strategy<Value = Spec> {
     let class = prop_oneof![
         Just(Class::Keep),
         Just(Class::Normal),
@@ -90,7 +91,7 @@ fn found(number: u64, spec: &Spec, mib: u64) -> Found {
 }
 
 /// A machine of 256 MiB after 1000 s, with so much available.
-fn snapshot(specs: &[Spec], available: u64, swap: u64) -> Snapshot {
+pub(super) fn snapshot(specs: &[Spec], available: u64, swap: u64) -> Snapshot {
     let mut apps = Apps::default();
     for (number, spec) in specs.iter().enumerate() {
         apps.was_topmost(key(number as u64), S(spec.used));
@@ -146,7 +147,7 @@ fn one(class: Class, used: u64) -> Spec {
     }
 }
 
-fn with_topmost(mut snapshot: Snapshot, number: u64) -> Snapshot {
+pub(super) fn with_topmost(mut snapshot: Snapshot, number: u64) -> Snapshot {
     let known = snapshot.apps.iter().find(|k| k.key() == key(number));
     snapshot.topmost = known.map(|known| Measured {
         app: known.found.app.clone(),
@@ -492,6 +493,32 @@ fn listeners_are_told_when_the_level_changes() {
     assert_eq!(asks(&machine), None);
     machine.in_force.swapping.asked = Some((Level::Kill, S(985)));
     assert_eq!(asks(&machine), Some(ask));
+    // The level flaps: no news within 10 s.
+    machine.in_force.swapping.asked = Some((Level::Crowded, S(995)));
+    assert_eq!(asks(&machine), None);
+}
+
+#[test]
+fn end_of_a_shortage_is_told_after_a_calm_time() {
+    let mut machine = snapshot(&[one(Class::Disposable, 1)], 200, 100);
+    machine.in_force.swapping.asked = Some((Level::Kill, S(900)));
+    let asks = |machine: &Snapshot| ask(machine).is_some();
+    assert!(asks(&machine), "plenty since the start");
+    let short = snapshot(&[], 5, 100).shortage;
+    machine.shortage = short;
+    let gauge = |at| Gauge {
+        at: S(at),
+        available: 200 * MIB,
+        swap_free: 100 * MIB,
+        swap_total: 128 * MIB,
+        ..Gauge::default()
+    };
+    machine.shortage.observe(gauge(1001));
+    assert!(!asks(&machine), "it may be short again at once");
+    machine.shortage.observe(gauge(1011));
+    assert!(asks(&machine));
+    machine.in_force.swapping.asked = Some((Level::Plenty, S(1011)));
+    assert!(!asks(&machine));
 }
 
 #[test]
@@ -582,9 +609,11 @@ proptest! {
                 let AppKey::Cgroup { inode } = app else { unreachable!() };
                 let spec = &specs[inode as usize];
                 prop_assert!(inode != front && spec.class != Class::Disposable);
-                prop_assert!(!spec.untouchable && !spec.in_use && spec.own);
-                let freezes = matches!(step, Step::Freeze { .. });
-                prop_assert!(!freezes || machine.shortage.level() >= Level::Kill);
+                prop_assert!(!spec.untouchable && !spec.in_use);
+                match step {
+                    Step::Squeeze { home, .. } => prop_assert_eq!(home.is_some(), spec.own),
+                    _ => prop_assert!(spec.own && machine.shortage.level() >= Level::Kill),
+                }
             }
         }
     }

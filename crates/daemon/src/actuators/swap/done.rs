@@ -39,6 +39,15 @@ impl Actuators {
         }
     }
 
+    /// Takes in which apps the gate did not let the guard kill.
+    pub fn take_refused(&mut self, at: Duration) {
+        let refused = self.guard.as_ref().map(|guard| guard.refused());
+        for app in refused.into_iter().flatten() {
+            tracing::info!("an app was not killed: its cgroup holds a protected process");
+            self.pass_over(app, at);
+        }
+    }
+
     /// Takes in what the threads have done.
     pub fn take_done(&mut self) {
         let done = match &self.swapper {

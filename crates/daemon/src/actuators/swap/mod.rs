@@ -13,13 +13,14 @@ use std::time::Duration;
 use limelight_core::control::{Change, Deed, Outcome};
 use limelight_core::model::apps::Known;
 use limelight_core::model::shortage::{Gauge, Level, Shortage};
-use limelight_core::model::{AppKey, Home};
+use limelight_core::model::{AppKey, Harm, Home};
 use limelight_core::policy::swap::order::Candidate;
 use limelight_core::policy::swap::Step;
 
 use super::changes::Reach;
 use super::{Actuators, Context};
 use crate::doors::Doors;
+use crate::gate::Blocked;
 use crate::guard::{Guard, Victim};
 use crate::restore::Place;
 use crate::swapper::{Errand, Squeeze};
@@ -70,8 +71,12 @@ fn place(home: &Home) -> Place {
 }
 
 impl Actuators {
-    /// Carries a step out.
+    /// Carries a step out, unless the gate refuses it.
     pub(super) fn swap(&mut self, step: &Step, context: Context<'_>) {
+        if let Some((app, harm, blocked)) = self.refusal(step) {
+            self.refuse(app, harm, blocked, context);
+            return;
+        }
         let in_force = &mut self.in_force.swapping;
         match step {
             Step::Exempt { app, home, rule } => self.exempt(*app, home, rule, context),
@@ -109,7 +114,7 @@ impl Actuators {
             } => {
                 let job = Squeeze {
                     app: *app,
-                    place: place(home),
+                    place: home.as_ref().map(place),
                     members: members.clone(),
                     bytes: *bytes,
                     dry: *dry,
@@ -134,6 +139,38 @@ impl Actuators {
         }
     }
 
+    /// Why the gate refuses a step, if it does. Which apps are killed is for the guard to ask, right
+    /// before it acts.
+    fn refusal(&self, step: &Step) -> Option<(AppKey, Harm, Blocked)> {
+        let (app, home, members, harm) = match step {
+            Step::Exempt { app, home, .. } => (app, Some(home), &[][..], Harm::Limit),
+            Step::Freeze { app, home, .. } => (app, Some(home), &[][..], Harm::Freeze),
+            Step::Squeeze {
+                app, home, members, ..
+            } => (app, home.as_ref(), members.as_slice(), Harm::Squeeze),
+            _ => return None,
+        };
+        let in_group = home.and_then(|home| self.gate.group(&home.path, harm, *app));
+        let mut members = members.iter();
+        let blocked = in_group.or_else(|| members.find_map(|id| self.gate.process(*id, harm)))?;
+        Some((*app, harm, blocked))
+    }
+
+    /// Says that an action was refused, and passes the app over for a while.
+    fn refuse(&mut self, app: AppKey, harm: Harm, blocked: Blocked, context: Context<'_>) {
+        let known = context.apps.iter().find(|known| known.key() == app);
+        let name = known.map_or("a cgroup", |known| known.found.app.name.as_str());
+        tracing::info!("{name} is not {harm}: {blocked}");
+        self.pass_over(app, context.now);
+    }
+
+    /// The gate refused an action on this app: another target comes first for a while.
+    pub fn pass_over(&mut self, app: AppKey, at: Duration) {
+        let refused = &mut self.in_force.swapping.refused;
+        refused.retain(|(key, _)| *key != app);
+        refused.push((app, at));
+    }
+
     /// Says what a step would do.
     pub(super) fn plan_swap(&mut self, step: &Step, context: Context<'_>) {
         let (app, home, file, to, rule) = match step {
@@ -147,6 +184,9 @@ impl Actuators {
                 ..
             } => {
                 let rule = format!("{rule}: {} MiB", bytes >> 20);
+                let Some(home) = home else {
+                    return;
+                };
                 (app, home, "memory.reclaim", "", rule)
             }
             // Nothing is in force in a dry run, and words are no knobs.
@@ -227,6 +267,7 @@ impl Actuators {
         swapping.frozen.retain(|(app, _)| !gone.contains(app));
         swapping.squeezed.retain(|(app, _)| !gone.contains(app));
         swapping.lean.retain(|app| !gone.contains(app));
+        swapping.refused.retain(|(app, _)| !gone.contains(app));
         swapping.working_sets.retain(|(app, _)| !gone.contains(app));
         // An app may be gone while its cgroup is still there, and gets another process.
         let inodes: Vec<u64> = gone.iter().filter_map(own_group).collect();

@@ -96,7 +96,9 @@ pub fn all<'a>(
         found.extend(one(doors, app)?);
     }
     if !trees.is_empty() {
-        found.extend(of_trees(doors, &trees, &found)?);
+        let tree = doors.proc.tree()?;
+        divide(&tree, &trees, &mut found);
+        found.extend(of_trees(&tree, &trees, &found));
     }
     Ok(found)
 }
@@ -197,10 +199,35 @@ fn member(doors: &Doors, pid: i32) -> Result<Option<Member>> {
     }))
 }
 
+/// Takes the trees of `fronts` out of the apps in whose cgroups they live. Such a cgroup holds two apps,
+/// so its knobs are neither's: what is left of the outer app is handled process by process.
+fn divide(tree: &ProcessTree, fronts: &[&App], found: &mut Vec<Sighted>) {
+    for app in found.iter_mut() {
+        let inner = fronts.iter().filter_map(|front| match front.key {
+            AppKey::Tree(root) if app.key != front.key && app.has(root) => Some(root.pid),
+            _ => None,
+        });
+        let mut inside: BTreeSet<i32> = BTreeSet::new();
+        for root in inner {
+            inside.insert(root);
+            inside.extend(tree.descendants(root));
+        }
+        if inside.is_empty() {
+            continue;
+        }
+        app.members
+            .retain(|member| !inside.contains(&member.id.pid));
+        app.group = None;
+        if let Some(home) = &mut app.home {
+            home.own = false;
+        }
+    }
+    found.retain(|app| !app.members.is_empty());
+}
+
 /// Process trees without a cgroup of their own. What lives in one of the `others` belongs there, and
 /// of two trees of which one is in the other each has its own: whoever starts apps is not them.
-fn of_trees(doors: &Doors, trees: &[&App], others: &[Sighted]) -> Result<Vec<Sighted>> {
-    let tree = doors.proc.tree()?;
+fn of_trees(tree: &ProcessTree, trees: &[&App], others: &[Sighted]) -> Vec<Sighted> {
     let mut taken: BTreeSet<i32> = others
         .iter()
         .flat_map(|app| app.members.iter().map(|member| member.id.pid))
@@ -218,7 +245,7 @@ fn of_trees(doors: &Doors, trees: &[&App], others: &[Sighted]) -> Result<Vec<Sig
     }
     let mut order: Vec<ProcessId> = roots.keys().copied().collect();
     // The inner one was started later.
-    order.sort_unstable_by_key(|root| std::cmp::Reverse((depth(&tree, root.pid), *root)));
+    order.sort_unstable_by_key(|root| std::cmp::Reverse((depth(tree, root.pid), *root)));
     let mut found = Vec::new();
     for root in order {
         let mut pids = tree.descendants(root.pid);
@@ -248,7 +275,7 @@ fn of_trees(doors: &Doors, trees: &[&App], others: &[Sighted]) -> Result<Vec<Sig
             });
         }
     }
-    Ok(found)
+    found
 }
 
 /// How many ancestors a process has.

@@ -4,26 +4,10 @@
 
 use std::collections::BTreeSet;
 
-use limelight_sys::dir::Dir;
-use limelight_sys::keyed::Keyed;
-
 use crate::doors::Doors;
+use crate::gate::session::{leaders, runs_installed, LOGIN};
 
 use super::sight::{Member, Sighted};
-
-/// Limelight's own programs, and those that a login stands on.
-const SESSION: [&str; 10] = [
-    "limelightd",
-    "limelight-agent",
-    "systemd",
-    "(sd-pam)",
-    "sshd",
-    "login",
-    "gdm-session-wor",
-    "gdm-x-session",
-    "sddm-helper",
-    "lightdm",
-];
 
 /// What is looked at once for all apps.
 pub struct Untouchable<'a> {
@@ -37,7 +21,7 @@ pub struct Untouchable<'a> {
 impl<'a> Untouchable<'a> {
     /// `helpers` are the names of programs that serve whichever app is topmost.
     pub fn new(doors: &Doors, helpers: &'a [String], apps: &[Sighted]) -> Untouchable<'a> {
-        let names = helpers.iter().map(String::as_str).chain(SESSION);
+        let names = helpers.iter().map(String::as_str).chain(LOGIN);
         let own = apps.iter().filter(|app| app.group.is_some());
         let homes = own.filter_map(|app| Some(app.home.as_ref()?.path.clone()));
         Untouchable {
@@ -61,7 +45,9 @@ impl<'a> Untouchable<'a> {
                     member.comm
                 ));
             }
-            if self.names.contains(member.comm.as_str()) && is_installed(doors, member) {
+            if self.names.contains(member.comm.as_str())
+                && runs_installed(doors, member.id, &member.comm)
+            {
                 let comm = &member.comm;
                 return Some(format!("it holds {comm} (pid {pid}), which others need"));
             }
@@ -82,37 +68,10 @@ impl<'a> Untouchable<'a> {
     }
 }
 
-/// Whether a process runs a program of the system's. Any program can take any name.
-fn is_installed(doors: &Doors, member: &Member) -> bool {
-    let process = doors.same_process(member.id);
-    match process.map(|process| process.program()) {
-        Some(Ok((program, _))) => program.owner == 0,
-        // Not even we may look: it is no ordinary program.
-        Some(Err(_)) => true,
-        None => false,
-    }
-}
-
 /// Shells that a login started have a name that begins with a dash.
 fn is_login(doors: &Doors, member: &Member) -> bool {
     let process = doors.same_process(member.id);
     let arguments = process.and_then(|process| process.cmdline().ok());
     let name = arguments.and_then(|arguments| arguments.into_iter().next());
     name.is_some_and(|name| name.starts_with('-'))
-}
-
-/// Leaders of all sessions that logind keeps.
-fn leaders(doors: &Doors) -> BTreeSet<i32> {
-    let Ok(sessions) = Dir::open(&doors.roots.sessions) else {
-        return BTreeSet::new();
-    };
-    let names = sessions.names().unwrap_or_default();
-    let files = names.iter().filter(|name| !name.ends_with(".ref"));
-    files
-        .filter_map(|name| {
-            let text = sessions.read_text(name).ok()?;
-            let leader = Keyed::parse(&text.replace('=', " ")).get("LEADER")?;
-            i32::try_from(leader).ok()
-        })
-        .collect()
 }

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+use proptest::prelude::*;
+
+use super::order::candidates;
+use super::tests::{key, snapshot, spec, with_topmost, Spec, MIB, S};
+use super::*;
+use crate::model::app::{App, ProcessId};
+use crate::model::apps::{AppMemory, Service};
+use crate::model::protected::{Guarded, Protected, Why};
+
+fn guarded(pid: i32, cgroup: String, why: Why) -> Guarded {
+    Guarded {
+        process: ProcessId { pid, starttime: 1 },
+        cgroup,
+        app: None,
+        why,
+    }
+}
+
+/// The cgroup of an app of [`snapshot`].
+fn home(number: u64) -> String {
+    format!("/app.slice/app-{number}.scope")
+}
+
+fn old(mib: u64) -> Spec {
+    Spec {
+        class: Class::Normal,
+        used: 5,
+        mib,
+        grown: 0,
+        in_use: false,
+        untouchable: false,
+        own: true,
+    }
+}
+
+fn service(number: u64, mib: u64) -> Service {
+    let inode = 1000 + number;
+    Service {
+        app: App {
+            key: key(inode),
+            name: format!("build-{number}"),
+            process: None,
+            home: Some(Home {
+                path: format!("/build-{number}"),
+                inode,
+                own: true,
+                adopted: false,
+            }),
+        },
+        memory: AppMemory {
+            resident: mib * MIB,
+            anonymous: mib * MIB,
+            swapped: 0,
+        },
+    }
+}
+
+fn why() -> impl Strategy<Value = Why> {
+    prop_oneof![
+        Just(Why::Topmost),
+        Just(Why::Previous),
+        Just(Why::Ancestor),
+        Just(Why::Session),
+        Just(Why::Limelight),
+    ]
+}
+
+#[test]
+fn app_that_shares_its_cgroup_with_the_topmost_app_is_not_frozen() {
+    let mut machine = snapshot(&[old(40), old(20)], 2, 100);
+    assert!(freeze(&machine).is_some());
+    // Another app is in front, in the cgroup of app 0.
+    let inside = guarded(900, home(0), Why::Topmost);
+    machine.protected = Protected(vec![inside.clone()]);
+    let steps = freeze(&machine).expect("app 1 may be frozen");
+    assert!(steps.iter().all(|step| match step {
+        Step::Freeze { app, .. } | Step::Squeeze { app, .. } => *app == key(1),
+        _ => false,
+    }));
+    let below = guarded(901, format!("{}/sub", home(1)), Why::Topmost);
+    machine.protected = Protected(vec![inside, below]);
+    assert_eq!(freeze(&machine), None);
+    assert_eq!(candidates(&machine), []);
+}
+
+#[test]
+fn frozen_app_thaws_when_its_cgroup_holds_the_topmost_app() {
+    let mut machine = snapshot(&[old(40)], 2, 100);
+    machine.in_force.swapping.frozen = vec![(key(0), S(999))];
+    assert_eq!(withdraw(&Event::Topmost, &machine), []);
+    machine.protected = Protected(vec![guarded(900, home(0), Why::Topmost)]);
+    let thaws = matches!(&withdraw(&Event::Topmost, &machine)[..], [Step::Thaw { app, .. }] if *app == key(0));
+    assert!(thaws);
+}
+
+#[test]
+fn refused_target_is_passed_over() {
+    let mut machine = snapshot(&[old(40), old(20)], 2, 100);
+    machine.in_force.swapping.refused = vec![(key(0), S(999))];
+    let steps = freeze(&machine).expect("app 1 may be frozen");
+    assert!(matches!(&steps[0], Step::Freeze { app, .. } if *app == key(1)));
+}
+
+#[test]
+fn service_is_squeezed_before_any_app_is_frozen_or_closed() {
+    let disposable = Spec {
+        class: Class::Disposable,
+        ..old(20)
+    };
+    let mut machine = snapshot(&[old(40), disposable], 2, 100);
+    machine.services = vec![service(0, 120), service(1, 60)];
+    assert_eq!(freeze(&machine), None);
+    let Some(Step::Squeeze { app, bytes, .. }) = squeeze(&machine) else {
+        panic!("no squeeze");
+    };
+    assert_eq!(app, key(1000));
+    assert!(bytes > 0 && bytes <= 60 * MIB);
+    let held = [20 * MIB, 40 * MIB];
+    let picked = |machine: &Snapshot| {
+        let all = candidates(machine);
+        order::pick(
+            &all,
+            &held[..all.len()],
+            Level::Kill,
+            256 * MIB,
+            Duration::MAX,
+        )
+    };
+    assert_eq!(picked(&machine), None);
+    machine.in_force.swapping.squeezed = vec![(key(1000), S(999)), (key(1001), S(999))];
+    assert_eq!(picked(&machine), Some(0));
+}
+
+#[test]
+fn nothing_is_frozen_without_swap() {
+    let mut machine = snapshot(&[old(40)], 2, 100);
+    machine.storage = Default::default();
+    assert_eq!(freeze(&machine), None);
+}
+
+proptest! {
+    /// Whatever is planned, no target reaches a protected process that stands against it.
+    #[test]
+    fn no_plan_reaches_a_protected_process(
+        specs in prop::collection::vec(spec(), 1..16),
+        front in 0u64..16,
+        available in 0u64..60,
+        swap in 0u64..128,
+        inside in prop::collection::vec((0u64..16, 0u8..3, why()), 0..6),
+        frozen in prop::collection::vec(0u64..16, 0..4),
+    ) {
+        let mut machine = with_topmost(snapshot(&specs, available, swap), front);
+        let all = inside.iter().enumerate().map(|(place, (number, depth, why))| {
+            let cgroup = home(*number) + &"/sub".repeat(usize::from(*depth));
+            guarded(900 + place as i32, cgroup, *why)
+        });
+        machine.protected = Protected(all.collect());
+        machine.in_force.swapping.frozen = frozen.iter().map(|number| (key(*number), S(999))).collect();
+        let path = |app: AppKey| {
+            let AppKey::Cgroup { inode } = app else { unreachable!() };
+            home(inode)
+        };
+        let reached = |app, harm| machine.protected.in_group(&path(app), harm, app);
+        for step in grant(&Event::Tick, &machine) {
+            let (app, harm) = match &step {
+                Step::Exempt { app, .. } => (*app, Harm::Limit),
+                Step::Squeeze { app, home: Some(_), .. } => (*app, Harm::Squeeze),
+                Step::Freeze { app, .. } => (*app, Harm::Freeze),
+                _ => continue,
+            };
+            prop_assert_eq!(reached(app, harm), None, "{:?}", step);
+        }
+        for one in candidates(&machine) {
+            let known = machine.apps.iter().find(|known| known.key() == one.app).unwrap();
+            let own = known.found.app.own_home().is_some();
+            prop_assert!(!own || reached(one.app, Harm::Kill).is_none());
+        }
+        let steps = withdraw(&Event::Tick, &machine);
+        for (app, _) in &machine.in_force.swapping.frozen {
+            let known = machine.apps.iter().any(|known| known.key() == *app);
+            if known && reached(*app, Harm::Freeze).is_some() {
+                let thaws = steps.iter().any(|step| matches!(step, Step::Thaw { app: thawed, .. } if thawed == app));
+                prop_assert!(thaws);
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What is no app gives memory back first: before an app is stopped or closed, the largest service
+//! is squeezed. It is never stopped and never killed.
+
+use super::{Step, SQUEEZE_AGAIN, SQUEEZE_LEAST, SQUEEZE_MOST, SQUEEZE_PART};
+use crate::model::apps::Service;
+use crate::model::shortage::Level;
+use crate::model::snapshot::Snapshot;
+
+/// The largest service that has memory to give and was not squeezed a moment ago.
+pub fn pending(snapshot: &Snapshot) -> Option<&Service> {
+    next(snapshot, 0).map(|(service, _)| service)
+}
+
+/// The service to squeeze, and how many bytes of those that are missing it gives: no more than half
+/// of what it has in memory at once, because it is at work.
+fn next(snapshot: &Snapshot, missing: u64) -> Option<(&Service, u64)> {
+    let shortage = &snapshot.shortage;
+    if shortage.level() < Level::Swap || !snapshot.storage.is_there() {
+        return None;
+    }
+    let now = shortage.gauge().at;
+    let total = shortage.thresholds().total;
+    let least = (total / SQUEEZE_PART).max(SQUEEZE_LEAST);
+    let budget = snapshot.settings.swap.write_budget;
+    let most = snapshot.storage.room(total, budget).min(SQUEEZE_MOST);
+    let squeezed = &snapshot.in_force.swapping.squeezed;
+    let lately = |service: &Service| {
+        let mut all = squeezed.iter();
+        all.any(|(app, at)| *app == service.app.key && now.saturating_sub(*at) < SQUEEZE_AGAIN)
+    };
+    snapshot.services.iter().find_map(|service| {
+        let held = service.memory.anonymous;
+        let bytes = missing.max(least).min(held / 2).min(most);
+        let spared = lately(service) || super::refused_lately(snapshot, service.app.key);
+        (held >= least && bytes >= SQUEEZE_LEAST && !spared).then_some((service, bytes))
+    })
+}
+
+/// Squeezes that service, given how many bytes are missing.
+pub fn squeeze(snapshot: &Snapshot, missing: u64) -> Option<Step> {
+    let (service, bytes) = next(snapshot, missing)?;
+    Some(Step::Squeeze {
+        app: service.app.key,
+        home: service.app.own_home().cloned(),
+        members: Vec::new(),
+        bytes,
+        dry: true,
+        rule: format!(
+            "memory is short: {} MiB available; it is no app and has {} MiB",
+            snapshot.memory.available >> 20,
+            service.memory.anonymous >> 20
+        ),
+    })
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The safety gate: what may never be done to which processes.
+//!
+//! The policy plans for apps, and an app is a name for processes as of the last scan. Processes fork
+//! and move between cgroups meanwhile. So right before an action stops, limits, squeezes or kills, the
+//! processes that it would reach are compared with the protected ones: by [`Gate::group`] where it acts
+//! through a cgroup, by [`Gate::process`] where it acts on one process. The comparison starts from the
+//! protected processes: each one's `/proc/PID/cgroup` is open, and says where that very process is now.
+//! Children are born in their parent's cgroup, so they are covered before any scan finds them.
+//!
+//! The event loop decides which processes are protected ([`collect`]); the squeezing thread and the
+//! guard's thread ask too, and [`Gate::group`] and [`Gate::process`] allocate nothing.
+
+pub mod collect;
+pub mod session;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use limelight_core::model::protected::Why;
+use limelight_core::model::{AppKey, Guarded, Harm, ProcessId, Protected};
+use limelight_sys::standing::StandingFile;
+
+use crate::doors::Doors;
+
+/// Most protected processes, one descriptor each. Further processes of the topmost app are covered
+/// where they share a cgroup with one of these.
+const GUARDED_MAX: usize = 512;
+
+/// Longest text of `/proc/PID/cgroup` that is read: a path has at most 4095 bytes, and cgroup v1
+/// hierarchies have a line each.
+const TEXT_MAX: usize = 8192;
+
+/// A process that stands against an action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Blocked {
+    /// The process.
+    pub process: ProcessId,
+    /// Why it is protected.
+    pub why: Why,
+}
+
+impl fmt::Display for Blocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "it holds pid {}, {}", self.process.pid, self.why)
+    }
+}
+
+/// The gate. Clones share one list.
+#[derive(Debug, Clone, Default)]
+pub struct Gate(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    watched: Vec<Arc<Watched>>,
+    /// Actions refused so far, and the last one.
+    refusals: u64,
+    last: Option<(Harm, Blocked)>,
+}
+
+/// A protected process, with the file that says where it is.
+#[derive(Debug)]
+struct Watched {
+    guarded: Guarded,
+    cgroup: Option<StandingFile>,
+}
+
+impl Watched {
+    /// Whether the rule refuses for the cgroup in which the process is now. One that has ended
+    /// refuses nothing; one whose cgroup cannot be read is where it was seen last.
+    fn refuses(&self, rule: impl Fn(&str) -> bool) -> bool {
+        let mut buffer = [0; TEXT_MAX];
+        let Some(file) = &self.cgroup else {
+            return rule(&self.guarded.cgroup);
+        };
+        match file.read(&mut buffer) {
+            Ok(text) => path_in(text).is_some_and(rule),
+            Err(rustix::io::Errno::SRCH) => false,
+            Err(_) => rule(&self.guarded.cgroup),
+        }
+    }
+}
+
+/// The path of the cgroup v2 hierarchy in the text of `/proc/PID/cgroup`.
+fn path_in(text: &[u8]) -> Option<&str> {
+    let mut lines = text.split(|&byte| byte == b'\n');
+    let path = lines.find_map(|line| line.strip_prefix(b"0::"))?;
+    let path = std::str::from_utf8(path).ok()?;
+    Some(path.strip_suffix(" (deleted)").unwrap_or(path))
+}
+
+impl Gate {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// These processes are protected from now on, and no others; the most important ones first.
+    /// Returns them with the cgroups in which they are now.
+    pub fn update(
+        &self,
+        doors: &Doors,
+        wanted: impl IntoIterator<Item = (ProcessId, Option<AppKey>, Why)>,
+    ) -> Protected {
+        let before = self.state().watched.clone();
+        let mut watched: Vec<Arc<Watched>> = Vec::new();
+        for (process, app, why) in wanted {
+            let known = |one: &&Arc<Watched>| one.guarded.process == process;
+            if watched.len() == GUARDED_MAX || watched.iter().any(|one| known(&one)) {
+                continue;
+            }
+            let file = before.iter().find(known);
+            watched.extend(match file {
+                Some(one) if (one.guarded.app, one.guarded.why) == (app, why) => {
+                    Some(Arc::clone(one))
+                }
+                _ => watch(doors, process, app, why).map(Arc::new),
+            });
+        }
+        let mut buffer = [0; TEXT_MAX];
+        let now = watched.iter().map(|one| {
+            let text = one.cgroup.as_ref().map(|file| file.read(&mut buffer));
+            let path = match text {
+                Some(Ok(text)) => path_in(text).unwrap_or_default().to_owned(),
+                _ => one.guarded.cgroup.clone(),
+            };
+            Guarded {
+                cgroup: path,
+                ..one.guarded.clone()
+            }
+        });
+        let protected = Protected(now.collect());
+        let old = std::mem::replace(&mut self.state().watched, watched);
+        // Descriptors are closed here, not in the guard's thread.
+        drop((old, before));
+        protected
+    }
+
+    /// The process that stands against harming everything in the cgroup `path` of `app`.
+    pub fn group(&self, path: &str, harm: Harm, app: AppKey) -> Option<Blocked> {
+        let mut state = self.state();
+        let mut all = state.watched.iter();
+        let found = all.find(|one| {
+            let here = |cgroup: &str| one.guarded.refuses_group_from(cgroup, path, harm, app);
+            one.refuses(here)
+        });
+        let blocked = found.map(|one| blocked(one));
+        note(&mut state, harm, blocked)
+    }
+
+    /// Whether harming this process is refused.
+    pub fn process(&self, process: ProcessId, harm: Harm) -> Option<Blocked> {
+        let mut state = self.state();
+        let mut all = state.watched.iter();
+        let found = all.find(|one| one.guarded.refuses_process(process, harm));
+        let blocked = found.map(|one| blocked(one));
+        note(&mut state, harm, blocked)
+    }
+
+    /// How many actions were refused since the daemon started, and the last of them.
+    pub fn refusals(&self) -> (u64, Option<(Harm, Blocked)>) {
+        let state = self.state();
+        (state.refusals, state.last)
+    }
+
+    /// How many processes are protected.
+    pub fn len(&self) -> usize {
+        self.state().watched.len()
+    }
+
+    /// Whether no process is protected.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+fn blocked(one: &Watched) -> Blocked {
+    Blocked {
+        process: one.guarded.process,
+        why: one.guarded.why,
+    }
+}
+
+fn note(state: &mut State, harm: Harm, blocked: Option<Blocked>) -> Option<Blocked> {
+    if let Some(blocked) = blocked {
+        state.refusals = state.refusals.saturating_add(1);
+        state.last = Some((harm, blocked));
+    }
+    blocked
+}
+
+/// `None` for a process that has ended.
+fn watch(doors: &Doors, process: ProcessId, app: Option<AppKey>, why: Why) -> Option<Watched> {
+    let open = doors.same_process(process)?;
+    let file = StandingFile::open(open.dir(), "cgroup").ok();
+    let mut buffer = [0; TEXT_MAX];
+    // The kernel allocates a file's buffer when it is read for the first time.
+    let text = file.as_ref().and_then(|file| file.read(&mut buffer).ok());
+    let cgroup = text.and_then(path_in).unwrap_or_default().to_owned();
+    Some(Watched {
+        guarded: Guarded {
+            process,
+            cgroup,
+            app,
+            why,
+        },
+        cgroup: file,
+    })
+}
+
+#[cfg(test)]
+mod tests;
