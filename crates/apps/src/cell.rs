@@ -9,7 +9,7 @@ use crate::record::{write, Reporter};
 use crate::scenario::Work;
 use crate::{
     android, boost, boost_rules, cache_model, cgroup, chaos, class_rules, cold_start,
-    daemon_killed, focus_move, gallery, gallery_real, kill_latency, leak, machine, openrc,
+    daemon_killed, focus_move, gallery, gallery_real, gate, kill_latency, leak, machine, openrc,
     overhead, own_tree, package, premap, premap_rules, prezero, prezero_engines, prezero_rules,
     process, processors, readahead_rules, reading, rotation, self_hog, siblings, soak, startup,
     storm, swap_soak, wakes, window_cost, window_oracle, window_sources, windows,
@@ -74,6 +74,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::ClassRules => class_rules::run(stage),
         Work::Siblings => siblings::run(stage),
         Work::Openrc => openrc::run(stage),
+        Work::Gate(work) => gate::run(stage, &work),
         Work::OwnTree(work) => own_tree::run(stage, &work),
         Work::ReadaheadRules => readahead_rules::run(stage),
         Work::Reading(work) => reading::run(stage, &work),

@@ -61,6 +61,16 @@ impl Cgroup {
         Ok(Cgroup(directory))
     }
 
+    /// Creates one below this one, and hands nothing down to it.
+    pub fn child(&self, name: &str) -> Result<Self> {
+        let directory = self.0.join(name);
+        if !directory.is_dir() {
+            fs::create_dir(&directory)
+                .with_context(|| format!("cannot create {}", directory.display()))?;
+        }
+        Ok(Cgroup(directory))
+    }
+
     /// Creates one for a background load.
     pub fn background(name: &str) -> Result<Self> {
         Cgroup::create(&format!("background.slice/{name}.scope"))

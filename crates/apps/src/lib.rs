@@ -25,6 +25,7 @@ pub mod followed;
 pub mod fragment;
 pub mod gallery;
 pub mod gallery_real;
+pub mod gate;
 pub mod handover;
 pub mod heap;
 pub mod init;

@@ -92,7 +92,8 @@ impl Counter {
         Ok(Counter(Mapping::shared_word(&file)?))
     }
 
-    fn open(path: &Path) -> Result<Self> {
+    /// Opens a counter whose file another process created.
+    pub fn open(path: &Path) -> Result<Self> {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -101,6 +102,11 @@ impl Counter {
         let mapping = Mapping::shared_word(&file)?;
         mapping.lock()?;
         Ok(Counter(mapping))
+    }
+
+    /// Counts.
+    pub fn add(&self, amount: u64) {
+        self.0.word().fetch_add(amount, Ordering::Relaxed);
     }
 
     /// KiB done so far.

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use limelight_apps::{
-    background, cell, churn, fragment, heap, init, kms, load, overhead, premap_rules, presenter,
-    prezero_rules, readahead_rules, reading, rotation, self_hog, soak, spin, storm, swap_app,
-    viewer,
+    background, cell, churn, fragment, gate, heap, init, kms, load, overhead, premap_rules,
+    presenter, prezero_rules, readahead_rules, reading, rotation, self_hog, soak, spin, storm,
+    swap_app, viewer,
 };
 use serde::de::DeserializeOwned;
 
@@ -117,6 +117,16 @@ enum Part {
         /// Its specification in JSON.
         spec: String,
     },
+    /// One of the gate's apps.
+    GateApp {
+        /// Its specification in JSON.
+        spec: String,
+    },
+    /// The gate's load.
+    GateLoad {
+        /// Its specification in JSON.
+        spec: String,
+    },
     /// Makes short-lived processes and cgroups.
     Stormer {
         /// Its specification in JSON.
@@ -180,6 +190,8 @@ fn run(part: Part) -> Result<u8> {
         Part::SoakApp { spec } => soak::app(&parse(&spec)?)?,
         Part::RotationApp { spec } => rotation::app(&parse(&spec)?)?,
         Part::SwapApp { spec } => swap_app::app(&parse(&spec)?)?,
+        Part::GateApp { spec } => gate::app(&parse(&spec)?)?,
+        Part::GateLoad { spec } => gate::load(&parse(&spec)?)?,
         Part::Stormer { spec } => storm::stormer(&parse(&spec)?)?,
         Part::Kms { spec } => kms::run(&parse(&spec)?)?,
         Part::Presenter { spec } => presenter::run(&parse(&spec)?)?,

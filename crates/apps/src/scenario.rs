@@ -81,6 +81,8 @@ pub enum Work {
     PrezeroEngines(PrezeroEngines),
     /// OpenRC and elogind instead of systemd, beside a session; values and series as [`Package`]'s about the focus.
     Openrc,
+    /// The foreground app shares its cgroup with background apps while memory runs short.
+    Gate(Gate),
     /// Apps that share a session's cgroup where no systemd runs.
     OwnTree(OwnTree),
     /// Debian's package: installed, used, upgraded, removed and purged.
@@ -120,6 +122,34 @@ pub enum Leaker {
     Unguarded,
     /// The app in front: people are told, and it is nobody's victim.
     Front,
+}
+
+/// How the foreground process shares a cgroup with background processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sharing {
+    /// It is a child of the app that was in the foreground before, in the same cgroup.
+    Child,
+    /// It lives in a cgroup below that of a background app.
+    Nested,
+    /// Two windows of one program come to the foreground in turn; both are children of a third process.
+    Windows,
+    /// Everything shares the session's cgroup, as after startx.
+    Session,
+    /// It is moved into a background app's cgroup while it is in the foreground.
+    Moved,
+    /// As [`Sharing::Child`], in a container's PID and cgroup namespaces.
+    Container,
+}
+
+/// Parameters of `gate`.
+///
+/// Values: `beats` (pages that the foreground process touched in the last 4 s), `load_kib` (what the
+/// load wrote), `notices` (lines that a listener was sent).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Gate {
+    /// Where the foreground process lives.
+    pub sharing: Sharing,
 }
 
 /// Parameters of `own-tree`.

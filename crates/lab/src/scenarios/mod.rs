@@ -12,6 +12,7 @@ mod focus;
 mod gallery;
 mod gallery_real;
 mod gallery_synthetic;
+mod gate;
 mod kill_latency;
 mod leak;
 mod openrc;
@@ -60,6 +61,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &cache_model::CacheModel,
         &prezero_engines::Prezero,
         &windows::Rules,
+        &gate::Gate,
         &leak::Leak,
         &storm::Storm,
         &package::PLAIN,
