@@ -9,6 +9,7 @@ use limelight_core::model::shortage::Level;
 use limelight_core::model::{App, Protected};
 
 use crate::daemon::Daemon;
+use crate::gate::collect::homes;
 use crate::identify;
 use crate::sources::services;
 
@@ -32,7 +33,8 @@ impl Daemon {
             &self.config.settings.boost.helpers,
             tree.flatten().as_ref(),
         );
-        self.actuators.gate.update(&self.doors, wanted)
+        let homes = homes(front.as_ref(), previous.as_ref());
+        self.actuators.gate.update(&self.doors, wanted, homes)
     }
 
     /// The app that left the foreground a moment ago.

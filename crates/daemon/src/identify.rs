@@ -249,13 +249,15 @@ pub fn is_alive(doors: &Doors, app: &App) -> bool {
 /// The app anew, when the process that was claimed has left its cgroup and lives: an app in a unit
 /// keeps its processes, but whoever manages cgroups may move one.
 pub fn moved(doors: &Doors, app: &App) -> Option<App> {
-    let AppKey::Cgroup { .. } = app.key else {
-        return None;
-    };
     let home = app.home.as_ref()?;
     let id = app.process?;
     let path = doors.same_process(id)?.cgroup().ok().flatten()?;
-    if contains(&home.path, &path) {
+    let stays = match app.key {
+        AppKey::Cgroup { .. } => contains(&home.path, &path),
+        // A session agent may have made a unit for it.
+        AppKey::Tree(_) => home.path == path,
+    };
+    if stays {
         return None;
     }
     let found = app_of_pid(doors, id.pid).ok()?;

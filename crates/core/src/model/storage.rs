@@ -118,6 +118,19 @@ impl Storage {
         self.bearable(total, budget).saturating_sub(used)
     }
 
+    /// Bytes of swap that are free for memory that no app waits for, when flash may be written `budget`
+    /// bytes a day (0: no bound). How long reading it back takes does not count here.
+    pub fn spare(&self, budget: u64) -> u64 {
+        let spare = self.areas.iter().map(|area| {
+            let free = area.size.saturating_sub(area.used);
+            match (area.medium, budget) {
+                (Medium::Flash, 1..) => free.min(budget.saturating_sub(self.written)),
+                _ => free,
+            }
+        });
+        spare.sum()
+    }
+
     /// For people: which kinds there are.
     pub fn describe(&self) -> String {
         if !self.is_there() {
@@ -143,6 +156,17 @@ mod tests {
             areas: vec![Area { medium, size, used }],
             ..Storage::default()
         }
+    }
+
+    #[test]
+    fn spare_swap_is_what_is_free_within_the_write_budget() {
+        let mut disk = storage(Medium::Rotational, 300 * MIB, 100 * MIB);
+        assert_eq!(disk.spare(0), 200 * MIB);
+        assert_eq!(disk.spare(MIB), 200 * MIB, "a budget is for flash");
+        disk = storage(Medium::Flash, 300 * MIB, 100 * MIB);
+        disk.written = 40 * MIB;
+        assert_eq!(disk.spare(0), 200 * MIB);
+        assert_eq!(disk.spare(50 * MIB), 10 * MIB);
     }
 
     #[test]

@@ -310,6 +310,8 @@ impl Topmost {
             .and_then(|(rank, claim)| Some((rank, claim.source.clone(), claim.app.clone()?)));
         match (named, &mut self.front) {
             (Some((rank, source, app)), Some(front)) if front.app.key == app.key => {
+                // Another window of the same app: its process is the one that counts.
+                front.app = app;
                 front.rank = rank;
                 front.source = source;
                 front.leaves_at = None;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use limelight_core::model::protected::Why;
+use limelight_core::model::protected::{Why, PREVIOUS_FOR};
 use limelight_core::model::{unit, App, AppKey, ProcessId};
 use limelight_sys::cgroup::CgroupPath;
 use limelight_sys::tree::ProcessTree;
@@ -29,6 +29,9 @@ pub type Wanted = (ProcessId, Option<AppKey>, Why);
 /// The session's processes as of the last scan.
 #[derive(Debug, Default)]
 pub struct Collector {
+    /// Processes that were claimed as topmost, and when each was last: another window of the same app
+    /// may be topmost now, and the process may have been moved away.
+    claimed: Vec<(ProcessId, Duration)>,
     session: Vec<ProcessId>,
     scanned_at: Option<Duration>,
 }
@@ -40,7 +43,7 @@ impl Collector {
     }
 
     /// Lists the protected processes, the most important ones first: those of `front` with `members`,
-    /// its ancestors, the session's, and those of `previous`. `helpers` are the names of programs that
+    /// the session's, those of `previous`, and the ancestors of the first. `helpers` are the names of programs that
     /// serve every app. With `tree`, all processes of the machine, descendants in other cgroups count too.
     pub fn collect(
         &mut self,
@@ -52,11 +55,16 @@ impl Collector {
         tree: Option<&ProcessTree>,
     ) -> Vec<Wanted> {
         let mut wanted = Vec::new();
+        let mut above = Vec::new();
+        self.claimed
+            .retain(|(_, at)| now.saturating_sub(*at) < PREVIOUS_FOR);
         if let Some((app, members)) = front {
+            let claimed = app.process.map(|id| (id, now));
+            self.claimed.retain(|(id, _)| Some(*id) != app.process);
+            self.claimed.extend(claimed);
             let own = of_app(doors, app, members, tree);
-            let ancestors = ancestors(doors, &own, tree);
+            above = ancestors(doors, &own, tree);
             wanted.extend(own.into_iter().map(|id| (id, Some(app.key), Why::Topmost)));
-            wanted.extend(ancestors.into_iter().map(|id| (id, None, Why::Ancestor)));
         }
         let own = i32::try_from(std::process::id()).unwrap_or_default();
         let limelight = doors.identify_all(&[1, own]);
@@ -69,6 +77,12 @@ impl Collector {
             let all = of_app(doors, app, &members, tree);
             wanted.extend(all.into_iter().map(|id| (id, Some(app.key), Why::Previous)));
         }
+        for (id, _) in &self.claimed {
+            let all = with_descendants(doors, None, &[*id], tree);
+            wanted.extend(all.into_iter().map(|id| (id, None, Why::Previous)));
+        }
+        // The weakest reason comes last: the first one of a process counts.
+        wanted.extend(above.into_iter().map(|id| (id, None, Why::Ancestor)));
         wanted
     }
 
@@ -108,8 +122,16 @@ impl Collector {
     }
 }
 
-/// The app's processes: its members, the process that was claimed wherever it is now, and, with all
-/// processes at hand, what descends from them and has no unit of another app.
+/// The own cgroups of the topmost app and of the one before it.
+pub fn homes(front: Option<&App>, previous: Option<&App>) -> Vec<(String, Why)> {
+    let home = |app: &App| app.own_home().map(|home| home.path.clone());
+    let front = front.and_then(home).map(|path| (path, Why::Topmost));
+    let previous = previous.and_then(home).map(|path| (path, Why::Previous));
+    front.into_iter().chain(previous).collect()
+}
+
+/// The app's processes: its members, the process that was claimed wherever it is now, and what
+/// descends from them.
 fn of_app(
     doors: &Doors,
     app: &App,
@@ -119,9 +141,32 @@ fn of_app(
     let claimed = app.process.filter(|id| !doors.has_ended(*id));
     let mut all: Vec<ProcessId> = claimed.into_iter().collect();
     all.extend(members.iter().filter(|id| Some(**id) != claimed));
+    with_descendants(
+        doors,
+        app.own_home().map(|home| home.path.as_str()),
+        &all,
+        tree,
+    )
+}
+
+/// These processes and, with all processes at hand, those that descend from them and have no unit of
+/// an app other than the one whose cgroup is `own`.
+fn with_descendants(
+    doors: &Doors,
+    own: Option<&str>,
+    roots: &[ProcessId],
+    tree: Option<&ProcessTree>,
+) -> Vec<ProcessId> {
+    let mut all: Vec<ProcessId> = roots.to_vec();
     let Some(tree) = tree else {
         return all;
     };
+    // A pid may have been given to another process.
+    let lives = |id: &ProcessId| {
+        tree.get(id.pid)
+            .is_some_and(|stat| stat.start_ticks == id.starttime)
+    };
+    all.retain(lives);
     let known: BTreeSet<i32> = all.iter().map(|id| id.pid).collect();
     let mut below: BTreeSet<i32> = BTreeSet::new();
     for pid in &known {
@@ -133,7 +178,7 @@ fn of_app(
             pid: *pid,
             starttime: stat.start_ticks,
         };
-        (!is_another_app(doors, app, id)).then_some(id)
+        (!is_another_app(doors, own, id)).then_some(id)
     });
     all.extend(further);
     all
@@ -141,13 +186,12 @@ fn of_app(
 
 /// Whether a process has a unit that was made for an app other than this one: what a file manager
 /// starts is no part of it, what runs in a terminal's tab is part of the terminal.
-fn is_another_app(doors: &Doors, app: &App, id: ProcessId) -> bool {
+fn is_another_app(doors: &Doors, own: Option<&str>, id: ProcessId) -> bool {
     let process = doors.same_process(id);
     let path = process.and_then(|process| process.cgroup().ok().flatten());
     let Some(path) = path.and_then(|path| CgroupPath::parse(&path)) else {
         return false;
     };
-    let own = app.own_home().map(|home| home.path.as_str());
     let chain = path.chain();
     let unit = chain.iter().rev().find(|path| unit::is_app(path.name()));
     unit.is_some_and(|unit| Some(unit.as_str()) != own && !unit.name().starts_with(TAB))

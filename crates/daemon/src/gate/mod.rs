@@ -4,7 +4,8 @@
 //! The policy plans for apps, and an app is a name for processes as of the last scan. Processes fork
 //! and move between cgroups meanwhile. So right before an action stops, limits, squeezes or kills, the
 //! processes that it would reach are compared with the protected ones: by [`Gate::group`] where it acts
-//! through a cgroup, by [`Gate::process`] where it acts on one process. The comparison starts from the
+//! through a cgroup, by [`Gate::process`] where it acts on
+//! one process. The comparison starts from the
 //! protected processes: each one's `/proc/PID/cgroup` is open, and says where that very process is now.
 //! Children are born in their parent's cgroup, so they are covered before any scan finds them.
 //!
@@ -17,7 +18,7 @@ pub mod session;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use limelight_core::model::protected::Why;
+use limelight_core::model::protected::{contains, Why};
 use limelight_core::model::{AppKey, Guarded, Harm, ProcessId, Protected};
 use limelight_sys::standing::StandingFile;
 
@@ -53,6 +54,9 @@ pub struct Gate(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 struct State {
     watched: Vec<Arc<Watched>>,
+    /// Own cgroups of protected apps: a process that was moved into one since the last scan is part of
+    /// the app.
+    homes: Vec<(String, Why)>,
     /// Actions refused so far, and the last one.
     refusals: u64,
     last: Option<(Harm, Blocked)>,
@@ -94,12 +98,13 @@ impl Gate {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// These processes are protected from now on, and no others; the most important ones first.
-    /// Returns them with the cgroups in which they are now.
+    /// These processes are protected from now on, and what is in the cgroups `homes`, and no others; the
+    /// most important ones first. Returns them with the cgroups in which they are now.
     pub fn update(
         &self,
         doors: &Doors,
         wanted: impl IntoIterator<Item = (ProcessId, Option<AppKey>, Why)>,
+        homes: Vec<(String, Why)>,
     ) -> Protected {
         let before = self.state().watched.clone();
         let mut watched: Vec<Arc<Watched>> = Vec::new();
@@ -129,7 +134,11 @@ impl Gate {
             }
         });
         let protected = Protected(now.collect());
-        let old = std::mem::replace(&mut self.state().watched, watched);
+        let old = {
+            let mut state = self.state();
+            let old = std::mem::replace(&mut state.watched, watched);
+            (old, std::mem::replace(&mut state.homes, homes))
+        };
         // Descriptors are closed here, not in the guard's thread.
         drop((old, before));
         protected
@@ -147,13 +156,24 @@ impl Gate {
         note(&mut state, harm, blocked)
     }
 
-    /// Whether harming this process is refused.
-    pub fn process(&self, process: ProcessId, harm: Harm) -> Option<Blocked> {
+    /// Whether harming this process is refused; `place` is `/proc/PID/cgroup` of it, open.
+    pub fn process(
+        &self,
+        process: ProcessId,
+        place: Option<&StandingFile>,
+        harm: Harm,
+    ) -> Option<Blocked> {
+        let mut buffer = [0; TEXT_MAX];
+        let text = place.and_then(|file| file.read(&mut buffer).ok());
+        let path = text.and_then(path_in);
         let mut state = self.state();
         let mut all = state.watched.iter();
         let found = all.find(|one| one.guarded.refuses_process(process, harm));
-        let blocked = found.map(|one| blocked(one));
-        note(&mut state, harm, blocked)
+        let named = found.map(|one| blocked(one));
+        let mut homes = state.homes.iter();
+        let inside = path.and_then(|path| homes.find(|(home, _)| contains(home, path)));
+        let moved = inside.map(|(_, why)| Blocked { process, why: *why });
+        note(&mut state, harm, named.or(moved))
     }
 
     /// How many actions were refused since the daemon started, and the last of them.

@@ -42,13 +42,13 @@ fn gate_follows_a_process_that_moves() {
     let machine = Machine::new();
     let gate = Gate::default();
     let id = machine.process(5, "/fg");
-    let seen = gate.update(&machine.doors, [(id, None, Why::Topmost)]);
+    let seen = gate.update(&machine.doors, [(id, None, Why::Topmost)], Vec::new());
     assert_eq!(seen.0[0].cgroup, "/fg");
     let blocked = |path: &str| gate.group(path, Harm::Freeze, APP).is_some();
     assert!(blocked("/fg") && !blocked("/other"));
     machine.place(5, "/other/sub");
     assert!(!blocked("/fg") && blocked("/other") && blocked("/other/sub"));
-    let seen = gate.update(&machine.doors, [(id, None, Why::Topmost)]);
+    let seen = gate.update(&machine.doors, [(id, None, Why::Topmost)], Vec::new());
     assert_eq!(seen.0[0].cgroup, "/other/sub");
 }
 
@@ -57,10 +57,10 @@ fn gate_counts_refusals_and_names_the_process() {
     let machine = Machine::new();
     let gate = Gate::default();
     let (id, other) = (machine.process(5, "/fg"), machine.process(6, "/bg"));
-    gate.update(&machine.doors, [(id, None, Why::Topmost)]);
+    gate.update(&machine.doors, [(id, None, Why::Topmost)], Vec::new());
     assert_eq!(gate.refusals(), (0, None));
-    assert_eq!(gate.process(other, Harm::Kill), None);
-    let blocked = gate.process(id, Harm::Kill).unwrap();
+    assert_eq!(gate.process(other, None, Harm::Kill), None);
+    let blocked = gate.process(id, None, Harm::Kill).unwrap();
     assert_eq!(gate.refusals(), (1, Some((Harm::Kill, blocked))));
     let text = "it holds pid 5, which belongs to the foreground app";
     assert_eq!(blocked.to_string(), text);
@@ -75,10 +75,11 @@ fn only_the_last_list_counts_and_ended_processes_are_left_out() {
         pid: 6,
         starttime: 9,
     };
-    gate.update(&machine.doors, [(first, None, Why::Topmost)]);
+    gate.update(&machine.doors, [(first, None, Why::Topmost)], Vec::new());
     gate.update(
         &machine.doors,
         [(second, None, Why::Topmost), (gone, None, Why::Session)],
+        Vec::new(),
     );
     assert_eq!(gate.len(), 1);
     assert!(gate.group("/a", Harm::Kill, APP).is_none());
@@ -95,7 +96,22 @@ fn list_is_bounded_and_keeps_the_first() {
     gate.update(
         &machine.doors,
         all.iter().map(|id| (*id, None, Why::Topmost)),
+        Vec::new(),
     );
     assert_eq!(gate.len(), GUARDED_MAX);
-    assert!(gate.process(all[0], Harm::Kill).is_some());
+    assert!(gate.process(all[0], None, Harm::Kill).is_some());
+}
+
+#[test]
+fn process_that_was_moved_into_the_topmost_cgroup_is_protected() {
+    let machine = Machine::new();
+    let gate = Gate::default();
+    let (front, moved) = (machine.process(5, "/fg"), machine.process(6, "/bg"));
+    let homes = vec![("/fg".to_owned(), Why::Topmost)];
+    gate.update(&machine.doors, [(front, None, Why::Topmost)], homes);
+    let process = machine.doors.same_process(moved).unwrap();
+    let place = StandingFile::open(process.dir(), "cgroup").unwrap();
+    assert_eq!(gate.process(moved, Some(&place), Harm::Kill), None);
+    machine.place(6, "/fg/sub");
+    assert!(gate.process(moved, Some(&place), Harm::Kill).is_some());
 }

@@ -58,6 +58,8 @@ struct Member {
     statm: StandingFile,
     /// `/proc/PID/status`, where no cgroup counts what it has in swap.
     status: Option<StandingFile>,
+    /// `/proc/PID/cgroup`, where it is killed by its pidfd and not through its cgroup.
+    place: Option<StandingFile>,
 }
 
 /// What an app holds.
@@ -92,10 +94,11 @@ impl Target {
     pub fn open(doors: &Doors, app: &App, members: &[ProcessId]) -> Option<Target> {
         let group = open_home(doors, app).and_then(|cgroup| Group::open(&cgroup));
         let counted = group.as_ref().is_some_and(|group| group.swapped.is_some());
+        let alone = group.as_ref().is_none_or(|group| group.kill.is_none());
         let mut ids = Vec::new();
         let mut open = Vec::new();
         for &id in members.iter().take(MEMBERS_MAX) {
-            if let Some(member) = Member::open(doors, id, counted) {
+            if let Some(member) = Member::open(doors, id, counted, alone) {
                 ids.push(id);
                 open.push(member);
             }
@@ -149,8 +152,11 @@ impl Target {
     pub fn blocked(&self, gate: &Gate) -> Option<Blocked> {
         let group = self.group.as_ref();
         let in_group = group.and_then(|group| gate.group(&group.path, Harm::Kill, self.key));
-        let mut ids = self.ids.iter();
-        in_group.or_else(|| ids.find_map(|id| gate.process(*id, Harm::Kill)))
+        if in_group.is_some() || group.is_some_and(|group| group.kill.is_some()) {
+            return in_group;
+        }
+        let mut all = self.ids.iter().zip(&self.members);
+        all.find_map(|(id, member)| gate.process(*id, member.place.as_ref(), Harm::Kill))
     }
 
     /// Kills all of it and takes its memory. To be called only where [`Target::blocked`] has found
@@ -162,9 +168,11 @@ impl Target {
             by_group,
             ..Killed::default()
         };
-        // All of them first: the memory that two share is free only when both are dying.
+        // All of them first: the memory that two share is free only when both are dying. One that was
+        // moved out of the cgroup is not killed by its pidfd: nothing has looked where it is now.
+        let alone = kill.is_none();
         for member in &self.members {
-            killed.processes += u32::from(by_group || member.pidfd.kill().is_ok());
+            killed.processes += u32::from(by_group || (alone && member.pidfd.kill().is_ok()));
         }
         for member in &self.members {
             killed.released += u32::from(member.release());
@@ -196,8 +204,8 @@ impl Group {
 }
 
 impl Member {
-    /// `counted`: its cgroup says what it has in swap.
-    fn open(doors: &Doors, id: ProcessId, counted: bool) -> Option<Member> {
+    /// `counted`: its cgroup says what it has in swap. `alone`: it is killed by its pidfd.
+    fn open(doors: &Doors, id: ProcessId, counted: bool, alone: bool) -> Option<Member> {
         // The number is looked at after it was pinned.
         let pidfd = Pidfd::open(id.pid).ok()?;
         let process = doors.same_process(id)?;
@@ -206,13 +214,20 @@ impl Member {
             true => None,
             false => StandingFile::open(process.dir(), "status").ok(),
         };
+        let place = match alone {
+            true => StandingFile::open(process.dir(), "cgroup").ok(),
+            false => None,
+        };
         let member = Member {
             pidfd,
             statm,
             status,
+            place,
         };
         // The kernel allocates a file's buffer when it is read for the first time.
         member.swapped();
+        let mut buffer = [0; 64];
+        let _ = member.place.as_ref().map(|place| place.read(&mut buffer));
         Some(member)
     }
 

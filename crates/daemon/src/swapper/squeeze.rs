@@ -19,6 +19,7 @@ use limelight_sys::cgroup::{Cgroup, CgroupPath, Hierarchy};
 use limelight_sys::pidfd::Pidfd;
 use limelight_sys::proc::Proc;
 use limelight_sys::remote_memory::{AddressRange, RemoteAdvice};
+use limelight_sys::standing::StandingFile;
 
 use super::footprint::{lock, Footprints};
 use super::ranges::{both, without};
@@ -112,11 +113,13 @@ impl Squeezer {
                 continue;
             };
             able = true;
+            let place = self.place(member);
             for piece in pieces {
                 if left == 0 || waited_for() || !pidfd.is_alive() {
                     break;
                 }
-                if self.gate.process(member, Harm::Squeeze).is_some() {
+                let place = place.as_ref();
+                if self.gate.process(member, place, Harm::Squeeze).is_some() {
                     break;
                 }
                 if pidfd.advise(&piece, RemoteAdvice::PageOut).is_err() {
@@ -157,6 +160,12 @@ impl Squeezer {
             freed: before.0.saturating_sub(after.0),
             lean,
         })
+    }
+
+    /// Where a process is, open; `None` when it has ended.
+    fn place(&self, member: ProcessId) -> Option<StandingFile> {
+        let proc = Proc::open(&self.proc.to_string_lossy()).ok()?;
+        StandingFile::open(same_process(&proc, member)?.dir(), "cgroup").ok()
     }
 
     /// The cgroup that was meant, unless that has ended.

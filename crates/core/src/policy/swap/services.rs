@@ -23,7 +23,7 @@ fn next(snapshot: &Snapshot, missing: u64) -> Option<(&Service, u64)> {
     let total = shortage.thresholds().total;
     let least = (total / SQUEEZE_PART).max(SQUEEZE_LEAST);
     let budget = snapshot.settings.swap.write_budget;
-    let most = snapshot.storage.room(total, budget).min(SQUEEZE_MOST);
+    let most = snapshot.storage.spare(budget).min(SQUEEZE_MOST);
     let squeezed = &snapshot.in_force.swapping.squeezed;
     let lately = |service: &Service| {
         let mut all = squeezed.iter();

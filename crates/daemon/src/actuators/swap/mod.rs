@@ -152,7 +152,8 @@ impl Actuators {
         };
         let in_group = home.and_then(|home| self.gate.group(&home.path, harm, *app));
         let mut members = members.iter();
-        let blocked = in_group.or_else(|| members.find_map(|id| self.gate.process(*id, harm)))?;
+        let blocked =
+            in_group.or_else(|| members.find_map(|id| self.gate.process(*id, None, harm)))?;
         Some((*app, harm, blocked))
     }
 
