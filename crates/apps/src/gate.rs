@@ -45,6 +45,9 @@ const SAMPLE: Duration = Duration::from_millis(20);
 /// One notice in this time at most, for as long as the shortage lasts.
 const NOTICE_EVERY: Duration = Duration::from_secs(10);
 
+/// Set for a child: it may be PID 1 in a namespace of its own, and is not the machine's.
+pub const CONTAINED: &str = "LIMELIGHT_GUEST_CONTAINED";
+
 /// How often an app touches a page, and counts it.
 const BEAT: Duration = Duration::from_millis(10);
 /// Only a hang takes this long.
@@ -111,6 +114,7 @@ fn start_child(spec: &str) -> Result<Child> {
     let mut command = Command::new("/proc/self/exe");
     command
         .args(["gate-app", spec])
+        .env(CONTAINED, "1")
         .stdin(Stdio::null())
         .stdout(Stdio::null());
     command.spawn().context("cannot start a child")

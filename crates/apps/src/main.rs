@@ -150,7 +150,8 @@ enum Part {
 }
 
 fn main() -> ExitCode {
-    if std::process::id() == 1 {
+    // The first process in a container is PID 1 there, too.
+    if std::process::id() == 1 && std::env::var_os(gate::CONTAINED).is_none() {
         init::run();
     }
     match run(Arguments::parse().part) {

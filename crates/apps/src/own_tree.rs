@@ -14,9 +14,8 @@ use limelight_sys::proc::Proc;
 use crate::boost::sleeper;
 use crate::cell::Stage;
 use crate::cgroup::{self, Cgroup};
-use crate::daemon::{self, focus, limelight, write_config, Before, Daemon};
+use crate::daemon::{self, focus, limelight, Before, Daemon};
 use crate::followed::nice;
-use crate::plan::Arm;
 use crate::process::{run as run_program, send, Process, Start};
 use crate::record::Reporter;
 use crate::scenario::OwnTree;
@@ -124,10 +123,6 @@ impl Standing {
 /// Runs all checks.
 pub fn run(stage: Stage, work: &OwnTree) -> Result<()> {
     let reporter = &stage.reporter;
-    if stage.arm == Arm::Limelight {
-        // The device makes it needless.
-        write_config("[protect]\nadopt = \"always\"\n")?;
-    }
     cgroup::remove_all()?;
     match work.handed_down {
         // As OpenRC does when it mounts the hierarchy.

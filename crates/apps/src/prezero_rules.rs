@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::cell::Stage;
 use crate::cgroup::Cgroup;
 use crate::counters::keyed;
-use crate::daemon::{focus, Daemon};
+use crate::daemon::{focus, limelight, Daemon};
 use crate::machine::{drop_caches, memory_kib, wait};
 use crate::memory::{Mapping, MIB, PAGE};
 use crate::null_blk::NullBlk;
@@ -36,6 +36,9 @@ const EXTENT: u64 = 4 << 20;
 /// Longer than the kernel waits for a disk.
 const SLOW_NS: u64 = 4_000_000_000;
 const OPENINGS: usize = 1000;
+/// Pages that an app takes in its first window, and how long a pool takes to fill.
+const FIRST_WINDOW: usize = 3072;
+const FILLS: Duration = Duration::from_secs(3);
 /// What may be missing from free memory afterwards: caches of each processor, slab.
 const SLACK_KIB: u64 = 6 << 10;
 /// The zeroing thread's part of a processor, in percent, and what a tick of the clock may add.
@@ -101,6 +104,7 @@ pub fn run(mut stage: Stage, rounds: usize) -> Result<()> {
     }
     let reporter = &stage.reporter;
     openings(reporter, free_before)?;
+    seen_before(reporter)?;
     killed(reporter)?;
     stage.reporter.finish()
 }
@@ -350,6 +354,46 @@ fn openings(reporter: &Reporter, free_before: u64) -> Result<()> {
             pooled()?
         ),
     )
+}
+
+/// An app takes fresh memory in its first response window, is started again, and once more under
+/// another daemon: from the second time on the pool holds what it takes.
+fn seen_before(reporter: &Reporter) -> Result<()> {
+    let mut daemon = Daemon::start(&[])?;
+    for (turn, what) in ["never", "once", "twice, by another daemon"]
+        .iter()
+        .enumerate()
+    {
+        if turn == 2 {
+            let (_, before) = daemon.end()?;
+            daemon = Daemon::start_after(before)?;
+        }
+        // The pool is filled before the app is started, where anything is known.
+        sleep(FILLS);
+        let mut app = start(None)?;
+        focus(app.process.pid())?;
+        let (served, missed) = (counter("served")?, counter("missed")?);
+        limelight(&["window", "open"])?;
+        let found: Found = app.ask(&FIRST_WINDOW.to_string())?;
+        limelight(&["window", "close"])?;
+        let (served, missed) = (counter("served")? - served, counter("missed")? - missed);
+        // The daemon reads the counters between windows.
+        sleep(FILLS);
+        let enough = served * 100 >= (served + missed) * 95 && served as usize >= FIRST_WINDOW / 2;
+        reporter.check(
+            format!("an app that was seen {what} is given only zeroes in its first window"),
+            found.dirty == 0,
+            format!("{found:?}"),
+        )?;
+        if turn > 0 {
+            reporter.check(
+                format!("an app that was seen {what} has 95 % of its first window from the pool"),
+                enough,
+                format!("{served} pages served, {missed} missed"),
+            )?;
+        }
+    }
+    daemon.stop(reporter)
 }
 
 fn killed(reporter: &Reporter) -> Result<()> {

@@ -213,7 +213,7 @@ impl Default for PrezeroSettings {
         PrezeroSettings {
             enabled: true,
             engine: EngineChoice::Auto,
-            most_percent: 6,
+            most_percent: 8,
             block: None,
         }
     }

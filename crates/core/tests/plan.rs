@@ -46,7 +46,8 @@ impl Machine {
             }
             Action::Prezero(prezero::Step::Switch { pool }) => {
                 assert!(snapshot.device_prezero && *pool != in_force.device_prezero);
-                assert!(pool.is_none() || front.is_some(), "a pool for nobody");
+                let known = front.is_some() || snapshot.demand.is_some();
+                assert!(pool.is_none() || known, "a pool for no app");
                 assert!(pool.as_ref().is_none_or(|pool| pool.target > 0));
                 in_force.device_prezero.clone_from(pool);
             }
@@ -273,7 +274,8 @@ proptest! {
             prop_assert_eq!(machine.in_force.device_premap.is_some(), on);
             let on = device && snapshot.settings.readahead.enabled && event != Event::Stop;
             prop_assert_eq!(machine.in_force.device_readahead.is_some(), on);
-            if snapshot.topmost.is_none() || event == Event::Stop || !device {
+            let served = snapshot.topmost.is_some() || snapshot.demand.is_some();
+            if !served || event == Event::Stop || !device {
                 prop_assert_eq!(&machine.in_force.device_prezero, &None);
             }
         }

@@ -210,7 +210,7 @@ impl Daemon {
         let mut daemon = Daemon {
             topmost: Topmost::new(config.settings.topmost.gap),
             household: Household::default(),
-            zeroing: Zeroing::default(),
+            zeroing: Zeroing::open((!options.dry_run).then(|| config.state_directory())),
             windows: ResponseWindows::new(config.settings.window),
             actuators: Actuators::new(ledger, device),
             app_source: AppsSource::new(&doors, config.classes.clone()),
@@ -478,6 +478,7 @@ impl Daemon {
         self.oom_score_adj.stop(&mut self.actuators.ledger);
         self.windows.stop(&mut self.actuators.ledger);
         self.wake_graph.stop(&mut self.actuators.ledger);
+        self.zeroing.write(now());
         let failed = if self.options.dry_run {
             0
         } else {

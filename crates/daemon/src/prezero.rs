@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What `prezero` must know: how much fresh memory the topmost app takes, and what can zero pages.
+//! What `prezero` must know: how much fresh memory apps take in a window, and what can zero pages.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use limelight_core::model::prezero::{Demand, Engine};
 use limelight_core::model::{App, AppKey};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::doors::Doors;
 
@@ -13,23 +19,54 @@ pub const FOLDER: &str = "kernel/mm/limelight/prezero";
 /// Counters of pages that the topmost app was given zeroed: out of the pool, and not.
 const TAKEN: [&str; 2] = ["limelight_prezero_served", "limelight_prezero_missed"];
 
-/// The topmost app's demand, while it is followed.
+/// What is known of demand is written at most once in this time.
+const WRITE_EVERY: Duration = Duration::from_secs(60);
+
+/// The file's name inside the daemon's state directory.
+pub const FILE_NAME: &str = "prezero.json";
+
+/// A larger file is none of ours.
+const FILE_MAX_BYTES: u64 = 64 << 10;
+
+/// The demand of the apps that were topmost, kept across starts of the daemon.
 #[derive(Debug, Default)]
 pub struct Zeroing {
     demand: Demand,
     front: Option<AppKey>,
+    /// `None`: nothing is kept, as in a dry run.
+    file: Option<PathBuf>,
+    written: Vec<(String, u64)>,
+    written_at: Option<Duration>,
 }
 
 impl Zeroing {
-    /// Looks at the counters, unless a window is open. Pages that the app in front takes in one.
-    pub fn look(&mut self, doors: &Doors, front: Option<&App>, window: bool) -> Option<u64> {
+    /// Continues with what a predecessor kept in `directory`; `None` keeps nothing.
+    pub fn open(directory: Option<&Path>) -> Zeroing {
+        let file = directory.map(|directory| directory.join(FILE_NAME));
+        let written = file.as_deref().map(read).unwrap_or_default();
+        Zeroing {
+            demand: Demand::from_known(written.clone()),
+            file,
+            written,
+            ..Zeroing::default()
+        }
+    }
+
+    /// Reads the counters, unless a window is open. Returns the most pages that a known app takes in a
+    /// window.
+    pub fn observe(
+        &mut self,
+        doors: &Doors,
+        front: Option<&App>,
+        window: bool,
+        now: Duration,
+    ) -> Option<u64> {
         let key = front.map(|app| app.key);
         if self.front != key {
             self.front = key;
             self.demand.restart();
         }
-        let front = front?;
-        if !window {
+        if let Some(front) = front.filter(|_| !window) {
             match doors.proc.vmstat() {
                 Ok(vmstat) => {
                     let taken = TAKEN.iter().filter_map(|name| vmstat.get(name)).sum();
@@ -38,8 +75,66 @@ impl Zeroing {
                 Err(error) => debug!("{error}"),
             }
         }
-        self.demand.of(&front.name)
+        let recent = |at: Duration| now.saturating_sub(at) < WRITE_EVERY;
+        if !self.written_at.is_some_and(recent) {
+            self.write(now);
+        }
+        self.demand.largest()
     }
+
+    /// Keeps what is known, if that has changed.
+    pub fn write(&mut self, now: Duration) {
+        let Some(file) = self.file.as_deref() else {
+            return;
+        };
+        if self.demand.known() == self.written {
+            return;
+        }
+        self.written_at = Some(now);
+        self.written = self.demand.known().to_vec();
+        if let Err(error) = write(file, &self.written) {
+            warn!(
+                "{} cannot be written: {error}; what apps take in a window is learnt anew at the next start",
+                file.display()
+            );
+        }
+    }
+}
+
+/// What the file holds; nothing where there is none, or it is damaged.
+fn read(file: &Path) -> Vec<(String, u64)> {
+    let mut text = Vec::new();
+    let read = File::open(file).and_then(|open| open.take(FILE_MAX_BYTES).read_to_end(&mut text));
+    match read {
+        Ok(_) => serde_json::from_slice(&text).unwrap_or_else(|error| {
+            warn!("{} is damaged and not used: {error}", file.display());
+            Vec::new()
+        }),
+        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+        Err(error) => {
+            warn!("{} cannot be read: {error}", file.display());
+            Vec::new()
+        }
+    }
+}
+
+/// Writes beside the file and renames, so that it is never half there.
+fn write(file: &Path, known: &[(String, u64)]) -> std::io::Result<()> {
+    if let Some(directory) = file.parent() {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)?;
+    }
+    let beside = file.with_extension("new");
+    let mut open = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&beside)?;
+    open.write_all(&serde_json::to_vec(known)?)?;
+    std::fs::rename(beside, file)
 }
 
 /// Engines that can zero pages now, as the kernel says.
@@ -57,6 +152,19 @@ fn ready(text: &str) -> Vec<Engine> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn demand_survives_the_daemon_and_a_damaged_file_is_not_used() {
+        let temp = tempfile::tempdir().unwrap();
+        let state = temp.path().join("state");
+        let mut zeroing = Zeroing::open(Some(&state));
+        zeroing.demand = Demand::from_known(vec![("viewer".to_owned(), 800)]);
+        zeroing.write(Duration::ZERO);
+        assert_eq!(Zeroing::open(Some(&state)).demand.of("viewer"), Some(800));
+        std::fs::write(state.join(FILE_NAME), "[[\"viewer\"").unwrap();
+        assert_eq!(Zeroing::open(Some(&state)).demand.largest(), None);
+        assert_eq!(Zeroing::open(None).demand.largest(), None);
+    }
 
     #[test]
     fn only_engines_that_are_ready_count() {

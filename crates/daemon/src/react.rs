@@ -301,7 +301,7 @@ impl Daemon {
         let front = topmost.as_ref().map(|topmost| &topmost.app);
         let window = self.windows.is_open();
         let demand = match device_prezero {
-            true => self.zeroing.look(&self.doors, front, window),
+            true => self.zeroing.observe(&self.doors, front, window, now()),
             false => None,
         };
         Snapshot {
@@ -315,7 +315,7 @@ impl Daemon {
             device_readahead: has(Mechanism::Readahead),
             device_prezero,
             // Asking costs the kernel a look at every DMA controller; nobody is served without an app.
-            engines: match device_prezero && topmost.is_some() {
+            engines: match device_prezero && (topmost.is_some() || demand.is_some()) {
                 true => prezero::engines(&self.doors),
                 false => Vec::new(),
             },
@@ -355,7 +355,11 @@ impl Daemon {
         match self.config.adopt {
             Adopt::Never => false,
             Adopt::Always => true,
-            Adopt::Auto => self.actuators.device.device().is_none() && self.doors.owns_tree(),
+            // The device protects an app without a cgroup of its own; boost needs one everywhere.
+            Adopt::Auto => {
+                let boost = self.config.settings.boost.enabled;
+                (boost || self.actuators.device.device().is_none()) && self.doors.owns_tree()
+            }
         }
     }
 }

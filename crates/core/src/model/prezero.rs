@@ -89,6 +89,28 @@ impl Demand {
         let known = self.apps.iter().find(|(name, _)| name == app)?;
         Some(known.1)
     }
+
+    /// Pages that the largest of the known apps took: any of them may be started next, and its first
+    /// window opens before the pool could be filled for it. `None` when nothing is known.
+    pub fn largest(&self) -> Option<u64> {
+        self.apps.iter().map(|(_, pages)| *pages).max()
+    }
+
+    /// What is known, to be kept for the daemon's successor: name and pages, the app that was topmost
+    /// last at the end.
+    pub fn known(&self) -> &[(String, u64)] {
+        &self.apps
+    }
+
+    /// What a predecessor kept; no more than is remembered at all.
+    pub fn from_known(known: Vec<(String, u64)>) -> Demand {
+        let mut apps = known;
+        apps.drain(..apps.len().saturating_sub(APPS_MAX));
+        Demand {
+            apps,
+            counted: None,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -120,6 +142,22 @@ mod tests {
         demand.observe("b", 90_000);
         demand.observe("b", 90_010);
         assert_eq!((demand.of("a"), demand.of("b")), (Some(500), Some(10)));
+    }
+
+    #[test]
+    fn demand_is_kept_across_starts_of_the_daemon() {
+        let mut demand = Demand::default();
+        for (app, pages) in [("a", 500), ("b", 300)] {
+            demand.restart();
+            demand.observe(app, 0);
+            demand.observe(app, pages);
+        }
+        assert_eq!(demand.largest(), Some(500));
+        let kept = Demand::from_known(demand.known().to_vec());
+        assert_eq!((kept.of("a"), kept.of("b")), (Some(500), Some(300)));
+        assert_eq!(Demand::default().largest(), None);
+        let many = (0..1000).map(|at| (at.to_string(), at)).collect();
+        assert_eq!(Demand::from_known(many).known().len(), APPS_MAX);
     }
 
     proptest! {

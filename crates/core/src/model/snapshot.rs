@@ -176,7 +176,8 @@ pub struct Snapshot {
     pub device_prezero: bool,
     /// Engines that can zero pages now.
     pub engines: Vec<Engine>,
-    /// Pages of fresh memory that the topmost app takes in one response window, if that is known.
+    /// Most pages of fresh memory that one of the apps that were topmost takes in a response window, if
+    /// that is known.
     pub demand: Option<u64>,
     /// Live processes that the device counts as the topmost app's, children that were born as
     /// members included.

@@ -3,8 +3,9 @@
 //!
 //! Only our kernel can do that. It decides by itself when: no window open, memory to spare, a
 //! processor with nothing else to do. What is decided here is with which engine, and how many
-//! pages: what the topmost app takes in one window, and a quarter more. While no app is topmost
-//! it is switched off, and the pool is empty.
+//! pages: what the largest of the known apps takes in one window, and a quarter more. The pool is
+//! filled before an app is topmost, because its first window opens at once; for other allocations
+//! its pages are free memory all the time. Until anything is known, it is off while no app is topmost.
 
 use super::plan::Event;
 use crate::model::pressure::STEPS;
@@ -53,7 +54,7 @@ pub fn engine(snapshot: &Snapshot) -> Engine {
     }
 }
 
-/// Pages for the app in front.
+/// Pages for the next window.
 fn target(snapshot: &Snapshot) -> u64 {
     let percent = u64::from(snapshot.settings.prezero.most_percent);
     let most = snapshot.memory.total / 100 * percent / PAGE;
@@ -71,7 +72,9 @@ fn wanted(event: &Event, snapshot: &Snapshot) -> Option<Pool> {
     if *event == Event::Stop || !on {
         return None;
     }
-    snapshot.topmost.as_ref()?;
+    if snapshot.topmost.is_none() && snapshot.demand.is_none() {
+        return None;
+    }
     let target = target(snapshot);
     if target == 0 {
         return None;
@@ -192,7 +195,7 @@ mod tests {
         let mut large = snapshot(Some(1 << 40));
         assert_eq!(
             pool(&large).unwrap().target,
-            GIB / 100 * 6 / PAGE / GRAIN * GRAIN
+            GIB / 100 * 8 / PAGE / GRAIN * GRAIN
         );
         large.lowered_steps = STEPS;
         assert_eq!(pool(&large), None);
@@ -201,13 +204,18 @@ mod tests {
     }
 
     #[test]
-    fn without_an_app_it_is_off() {
-        let mut none = snapshot(Some(8192));
+    fn without_an_app_it_is_off_until_an_app_is_known() {
+        let mut none = snapshot(None);
         none.in_force.device_prezero = pool(&none);
         none.topmost = None;
         assert_eq!(pool(&none), None);
         let off = vec![Step::Switch { pool: None }];
         assert_eq!(withdraw(&Event::Topmost, &none), off);
+        // A known app may be started next.
+        none.demand = Some(8192);
+        none.in_force.device_prezero = None;
+        assert_eq!(pool(&none).unwrap().target, 10_240);
+        assert_eq!(withdraw(&Event::Topmost, &none), []);
     }
 
     #[test]

@@ -259,7 +259,7 @@ pub(super) const KEYS: &[Key] = &[
     Key {
         section: "prezero",
         name: "most_percent",
-        kind: Kind::Integer(1, 6, |c, v| c.settings.prezero.most_percent = v as u8),
+        kind: Kind::Integer(1, 8, |c, v| c.settings.prezero.most_percent = v as u8),
     },
     Key {
         section: "prezero",

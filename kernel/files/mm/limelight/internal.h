@@ -25,7 +25,7 @@
 /* Order of the large folios in their pool: those of premap's windows. */
 #define LIMELIGHT_PREZERO_ORDER			LIMELIGHT_FOLIO_ORDER_DEFAULT
 /* At most one page in so many is in the pool of zeroed pages. */
-#define LIMELIGHT_PREZERO_SHARE			16
+#define LIMELIGHT_PREZERO_SHARE			12
 
 /*
  * struct limelight_usage - what the live members hold, in pages
