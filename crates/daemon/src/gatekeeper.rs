@@ -50,7 +50,7 @@ impl Daemon {
 
     /// Scans for cgroups that are no app and hold much memory; only while memory is short. Those of
     /// the last scan stay listed, because a squeeze of one may still be under way.
-    pub(crate) fn find_services(&mut self, protected: &Protected) {
+    pub(crate) fn find_services(&mut self, protected: &Protected, at: Duration) {
         if self.actuators.shortage().level() < Level::Swap {
             return;
         }
@@ -60,6 +60,7 @@ impl Daemon {
         let guarded = protected.0.iter().map(|one| one.cgroup.as_str());
         let occupied: Vec<&str> = homes.chain(guarded).collect();
         let total = self.actuators.shortage().thresholds().total;
-        self.last.services = services::find(&self.doors, &occupied, total);
+        let found = services::find(&self.doors, &occupied, total);
+        self.last.services = self.household.follow_services(found, at);
     }
 }

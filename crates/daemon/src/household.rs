@@ -2,10 +2,11 @@
 //! The apps of the machine, for `swap`: when they are looked at, what the last look found, and what
 //! people hear of what was done to them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use limelight_core::control::{Deed, MemoryThen, Notice};
-use limelight_core::model::apps::Known;
+use limelight_core::model::apps::{Known, Service, LEAK_WITHIN};
 use limelight_core::model::shortage::{Level, Thresholds};
 use limelight_core::model::{App, AppKey};
 use limelight_core::policy::{swap, Action, Event};
@@ -45,6 +46,8 @@ pub struct Household {
     /// The app in front was settled at the last look.
     settled: bool,
     previous: Option<(AppKey, Duration)>,
+    /// The least that each service had within the last minute, and when.
+    service_low: BTreeMap<AppKey, (Duration, u64)>,
     next_look: Option<Duration>,
     /// Pages that had gone to swap since boot when the apps were looked at last.
     pub swapped_out: u64,
@@ -54,6 +57,21 @@ impl Household {
     /// The app that was in front before, and when it left.
     pub fn previous(&self) -> Option<(AppKey, Duration)> {
         self.previous
+    }
+
+    /// Notes by how much each service has grown within the last minute.
+    pub fn follow_services(&mut self, mut found: Vec<Service>, at: Duration) -> Vec<Service> {
+        let keys: BTreeSet<AppKey> = found.iter().map(|service| service.app.key).collect();
+        self.service_low.retain(|key, _| keys.contains(key));
+        for service in &mut found {
+            let now = service.memory.allocated();
+            let low = self.service_low.entry(service.app.key).or_insert((at, now));
+            if now <= low.1 || at.saturating_sub(low.0) > LEAK_WITHIN {
+                *low = (at, now);
+            }
+            service.grown = now - low.1;
+        }
+        found
     }
 
     /// The apps have to be looked at by then.
@@ -215,8 +233,13 @@ impl Daemon {
         let over = self.actuators.shortage().since() + swap::CALM;
         let ends = (told || !swapping.frozen.is_empty()) && short.is_none();
         let ends = ends.then_some(over.max(at + SHORT));
+        let stopped = swapping.frozen.iter().map(|(_, since)| *since);
+        let thaws = stopped.min().map(|since| since + swap::FREEZE_MOST);
         let expected = self.expected.until();
-        for by in [short, settles, ends, expected].into_iter().flatten() {
+        for by in [short, settles, ends, thaws, expected]
+            .into_iter()
+            .flatten()
+        {
             self.household.look_by(by);
         }
     }
@@ -277,7 +300,7 @@ impl Daemon {
         self.last.previous = self.household.previous();
         self.last.settled = self.is_settled(at);
         let protected = self.protect_processes(at);
-        self.find_services(&protected);
+        self.find_services(&protected, at);
         self.last.protected = protected;
         let snapshot = std::mem::take(&mut self.last);
         let steps = swap::withdraw(&event, &snapshot).into_iter();

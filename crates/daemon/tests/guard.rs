@@ -189,9 +189,11 @@ fn candidate(app: &App, class: Class, held: u64) -> Candidate {
         leaks: false,
         in_use: false,
         waits: false,
+        fed: false,
         starts_until: Duration::ZERO,
         held,
         least: held,
+        least_at: Duration::ZERO,
     }
 }
 

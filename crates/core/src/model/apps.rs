@@ -14,7 +14,7 @@ use super::class::Reasoned;
 const LEAK_PART: u64 = 20;
 
 /// Growth is counted from the smallest that the app was in this time.
-const LEAK_WITHIN: Duration = Duration::from_secs(60);
+pub const LEAK_WITHIN: Duration = Duration::from_secs(60);
 
 /// Growth by which an app that nobody looks at takes memory without end, in bytes, on a machine with `total` of them.
 pub fn leak(total: u64) -> u64 {
@@ -94,6 +94,8 @@ pub struct Service {
     pub app: App,
     /// Its memory.
     pub memory: AppMemory,
+    /// Bytes by which it grew within the last minute.
+    pub grown: u64,
 }
 
 /// An app that the daemon knows.
@@ -139,6 +141,11 @@ impl Known {
             true => allocated.saturating_sub(self.least()),
             false => 0,
         }
+    }
+
+    /// When that was, since boot.
+    pub fn least_at(&self) -> Option<Duration> {
+        self.low.map(|(at, _)| at)
     }
 
     /// The least that it had allocated lately, in bytes.

@@ -178,6 +178,28 @@ struct Death {
     freed: Option<Duration>,
 }
 
+/// After so long below [`Level::Low`] a kill has helped.
+const RELIEF: Duration = Duration::from_secs(2);
+
+/// What the choice of a victim depends on, at one moment. Sizes in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Situation {
+    /// What the shortage asks for.
+    pub level: Level,
+    /// When, since boot.
+    pub at: Duration,
+    /// Memory that apps can have.
+    pub total: u64,
+    /// Memory that is available.
+    pub available: u64,
+    /// Swap that is free.
+    pub swap_free: u64,
+    /// What is missing until nothing is short any more.
+    pub shortfall: u64,
+    /// Kills since memory was not short last: they have not helped.
+    pub kills: u32,
+}
+
 /// Follows the gauge.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Shortage {
@@ -193,6 +215,8 @@ pub struct Shortage {
     fell: Option<Gauge>,
     thrashes_since: Option<Duration>,
     death: Option<Death>,
+    kills: u32,
+    relieved_since: Option<Duration>,
 }
 
 impl Shortage {
@@ -268,11 +292,39 @@ impl Shortage {
         }
         self.level = level;
         self.last = Some(now);
+        if level >= Level::Low {
+            self.relieved_since = None;
+        } else if now
+            .at
+            .saturating_sub(*self.relieved_since.get_or_insert(now.at))
+            >= RELIEF
+        {
+            self.kills = 0;
+        }
         level
+    }
+
+    /// What the choice of a victim depends on now.
+    pub fn situation(&self) -> Situation {
+        let gauge = self.gauge();
+        Situation {
+            level: self.level,
+            at: gauge.at,
+            total: self.thresholds.total,
+            available: gauge.available,
+            swap_free: gauge.swap_free,
+            shortfall: self.thresholds.swap.saturating_sub(gauge.available),
+            kills: self.kills,
+        }
     }
 
     /// An app was killed, from which `expected` bytes will come.
     pub fn killed(&mut self, at: Duration, expected: u64) {
+        self.kills = self.kills.saturating_add(1);
+        self.wait_for(at, expected);
+    }
+
+    fn wait_for(&mut self, at: Duration, expected: u64) {
         self.death = Some(Death {
             at,
             expected,
@@ -290,7 +342,7 @@ impl Shortage {
 
     /// An app died without our doing: what it had is on the way too.
     pub fn died(&mut self, at: Duration) {
-        self.killed(at, 0);
+        self.wait_for(at, 0);
     }
 
     /// Whether the level allows a kill and the last death has had its effect: a spike kills one

@@ -86,6 +86,8 @@ pub struct Swapping {
     pub exempt: Vec<AppKey>,
     /// Apps that are stopped, and since when.
     pub frozen: Vec<(AppKey, Duration)>,
+    /// Apps that were stopped and run again, and since when.
+    pub thawed: Vec<(AppKey, Duration)>,
     /// The app that is being squeezed now.
     pub squeezing: Option<AppKey>,
     /// When apps were squeezed last.

@@ -23,8 +23,10 @@ mod shared_pages;
 pub use reservation::{follow, GRAIN};
 
 use super::plan::Event;
+use super::swap::culprit::{self, Culprit};
 use crate::model::app::{AppKey, ProcessId};
 use crate::model::pressure::STEPS;
+use crate::model::shortage::Level;
 use crate::model::snapshot::{Locking, Measured, Reserved, Snapshot};
 
 /// One step of `protect`.
@@ -88,6 +90,13 @@ fn off(event: &Event, snapshot: &Snapshot) -> bool {
     *event == Event::Stop || !snapshot.settings.protect.enabled
 }
 
+/// Whether the topmost app is what takes the memory, and nothing else can be had: the kernel's OOM
+/// killer finds it by its own value of `oom_score_adj` then.
+fn is_culprit(snapshot: &Snapshot) -> bool {
+    let short = snapshot.shortage.level() >= Level::Kill;
+    short && culprit::find(snapshot) == Some(Culprit::Foreground)
+}
+
 /// The app that should be protected now.
 fn wanted<'a>(event: &Event, snapshot: &'a Snapshot) -> Option<&'a Measured> {
     if off(event, snapshot) {
@@ -111,7 +120,7 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
         }
     }
     if let Some((app, _)) = in_force.shielded {
-        if !is_wanted(app) || snapshot.settings.protect.oom_points == 0 {
+        if !is_wanted(app) || snapshot.settings.protect.oom_points == 0 || is_culprit(snapshot) {
             steps.push(Step::Unshield { app });
         }
     }
@@ -154,7 +163,8 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     let points = settings.oom_points;
     let shielded = matches!(&in_force.shielded, Some((key, members))
         if *key == app && *members == topmost.members);
-    if points > 0 && !shielded && !topmost.members.is_empty() {
+    let shields = points > 0 && !is_culprit(snapshot);
+    if shields && !shielded && !topmost.members.is_empty() {
         steps.push(Step::Shield {
             app,
             members: topmost.members.clone(),

@@ -302,7 +302,7 @@ impl Watch {
             // To look at all of them took its time: how does it stand now? What paging costs does not
             // change so fast, and for its counters the kernel itself needs memory.
             let memory = self.files.memory().ok()?;
-            let level = self.observe(memory, paging);
+            self.observe(memory, paging);
             let mut state = self.shared.state();
             let gauge = state.shortage.gauge();
             if !state.shortage.may_kill(gauge.at) {
@@ -314,8 +314,9 @@ impl Watch {
                 continue;
             }
             let total = state.shortage.thresholds().total;
+            let situation = state.shortage.situation();
             let armed = &mut state.armed;
-            let place = pick(&armed.candidates, &armed.held, level, total, gauge.at)?;
+            let place = pick(&armed.candidates, &armed.held, &situation)?;
             let (candidate, target, held_now) = armed.remove(place);
             // Another one comes before it: this one is armed again only when the loop plans it anew.
             if target.blocked(&self.gate).is_some() {

@@ -58,6 +58,7 @@ fn service(group: &Cgroup) -> Option<Service> {
     let inode = group.id().0;
     Some(Service {
         memory: charged(group)?,
+        grown: 0,
         app: App {
             key: AppKey::Cgroup { inode },
             name: group.path().name().to_owned(),

@@ -20,6 +20,7 @@
 //! its faults.
 
 pub mod account;
+pub mod culprit;
 mod eligible;
 pub mod order;
 mod services;
@@ -39,6 +40,11 @@ use crate::model::snapshot::Snapshot;
 /// An app is squeezed, and another one frozen, at most once in this time.
 const SQUEEZE_AGAIN: Duration = Duration::from_secs(5);
 const FREEZE_AGAIN: Duration = Duration::from_millis(500);
+/// No app stays stopped for longer: another process may wait for its answer. That is time enough to
+/// squeeze it dry.
+pub const FREEZE_MOST: Duration = Duration::from_secs(2);
+/// An app that was stopped is not stopped again within this time.
+const FROZEN_AGAIN: Duration = Duration::from_secs(60);
 /// After the gate refused an action on an app, none is planned for it in this time.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
 /// Listeners are told at most once in this time, whatever the level does meanwhile.
@@ -147,8 +153,8 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     if disarm && !in_force.armed.is_empty() {
         steps.push(Step::Arm { order: Vec::new() });
     }
-    for (app, _) in &in_force.frozen {
-        if let Some(rule) = thaws(event, snapshot, *app) {
+    for (app, since) in &in_force.frozen {
+        if let Some(rule) = thaws(event, snapshot, *app, *since) {
             steps.push(Step::Thaw { app: *app, rule });
         }
     }
@@ -168,7 +174,7 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
 }
 
 /// Why a frozen app runs again, if it does.
-fn thaws(event: &Event, snapshot: &Snapshot, app: AppKey) -> Option<String> {
+fn thaws(event: &Event, snapshot: &Snapshot, app: AppKey, since: Duration) -> Option<String> {
     if off(event, snapshot) || !snapshot.settings.swap.freeze {
         return Some("swap ends".to_owned());
     }
@@ -192,6 +198,9 @@ fn thaws(event: &Event, snapshot: &Snapshot, app: AppKey) -> Option<String> {
         return Some(format!("it {}", used.clause()));
     }
     let shortage = &snapshot.shortage;
+    if shortage.gauge().at.saturating_sub(since) >= FREEZE_MOST {
+        return Some("it has been stopped for long enough to be squeezed dry".to_owned());
+    }
     let calm = shortage.gauge().at.saturating_sub(shortage.since());
     let plenty = shortage.level() == Level::Plenty && calm >= CALM;
     plenty.then(|| format!("there has been plenty of memory for {} s", calm.as_secs()))
@@ -434,7 +443,12 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
     if cheap || lately || services::pending(snapshot).is_some() {
         return None;
     }
-    let frozen = |key: AppKey| in_force.frozen.iter().any(|(app, _)| *app == key);
+    let recent = |at: Duration| now.saturating_sub(at) < FROZEN_AGAIN;
+    let frozen = |key: AppKey| {
+        let mut thawed = in_force.thawed.iter();
+        in_force.frozen.iter().any(|(app, _)| *app == key)
+            || thawed.any(|(app, at)| *app == key && recent(*at))
+    };
     let (known, home) = snapshot.apps.iter().find_map(|known| {
         let previous = matches!(
             order::spared(known, snapshot),
@@ -512,6 +526,8 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     notes
 }
 
+#[cfg(test)]
+mod innocent_tests;
 #[cfg(test)]
 mod protected_tests;
 #[cfg(test)]

@@ -8,17 +8,27 @@ use crate::model::app::AppKey;
 use crate::model::apps::{leak, Known};
 use crate::model::class::Class;
 use crate::model::protected::{Harm, PREVIOUS_FOR};
-use crate::model::shortage::Level;
+use crate::model::shortage::{Level, Situation};
 use crate::model::snapshot::Snapshot;
 
+use super::culprit::{self, Culprit};
 use super::services;
 
 /// An app starts for so long: it grows then, and whoever launched it waits for it.
-const STARTS: Duration = Duration::from_secs(10);
+pub(super) const STARTS: Duration = Duration::from_secs(10);
 
 /// Of the growth that is a leak this part has to be newer than the order: whoever has stopped takes
 /// nothing from anybody.
 const FRESH_PART: u64 = 8;
+
+/// A victim has to have this part of what is missing; smaller ones would die for nothing.
+const WORTH_PART: u64 = 4;
+/// The same where something else takes the memory.
+const WORTH_PART_FED: u64 = 2;
+/// Where something else takes the memory, kills that did not help end after so many.
+const KILLS_FED: u32 = 2;
+/// While reclaim keeps up, a leak may go on that leaves swap for so long.
+const SWAP_LASTS: Duration = Duration::from_secs(60);
 
 /// Why an app is not killed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +43,8 @@ pub enum Spared {
     Untouchable(String),
     /// A protected process that a kill would reach.
     Protected(String),
+    /// What takes the memory instead of this app.
+    Fed(Culprit),
 }
 
 impl fmt::Display for Spared {
@@ -45,6 +57,7 @@ impl fmt::Display for Spared {
             }
             Spared::Keep => f.write_str("apps of the class keep are never killed"),
             Spared::Untouchable(why) | Spared::Protected(why) => f.write_str(why),
+            Spared::Fed(culprit) => culprit.fmt(f),
         }
     }
 }
@@ -74,12 +87,16 @@ pub struct Candidate {
     pub in_use: bool,
     /// What is no app gives memory back before this one is closed.
     pub waits: bool,
+    /// Something else takes the memory: it is closed only where that helps.
+    pub fed: bool,
     /// Until when it starts, since boot.
     pub starts_until: Duration,
     /// What it had allocated when the order was made, in bytes: files that it reads are no leak.
     pub held: u64,
     /// The least that it had allocated lately, in bytes: at most `held`.
     pub least: u64,
+    /// When that was, since boot.
+    pub least_at: Duration,
 }
 
 impl Candidate {
@@ -89,6 +106,24 @@ impl Candidate {
         let fresh = held_now.saturating_sub(self.held);
         let grown = held_now.saturating_sub(self.least);
         (fresh > leak(total) / FRESH_PART && grown > leak(total)).then_some(grown)
+    }
+
+    /// Whether its growth threatens more than what is left: free memory and swap. A compiler or a
+    /// linker takes a lot for a while, and gives it back.
+    fn threatens(&self, held_now: u64, now: &Situation) -> bool {
+        if now.level >= Level::Exhausted {
+            return true;
+        }
+        let grown = held_now.saturating_sub(self.least);
+        let left = now.available.saturating_add(now.swap_free);
+        let within = now
+            .at
+            .saturating_sub(self.least_at)
+            .max(Duration::from_secs(1));
+        let within = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
+        let lasts = u64::try_from(SWAP_LASTS.as_millis()).unwrap_or(u64::MAX);
+        let soon = grown / within.max(1) * lasts + grown % within.max(1) * lasts / within.max(1);
+        grown >= left && (now.level > Level::Low || soon >= now.swap_free)
     }
 }
 
@@ -114,13 +149,20 @@ pub fn spared(known: &Known, snapshot: &Snapshot) -> Option<Spared> {
     if snapshot.previous.is_some_and(was) {
         return Some(Spared::Previous);
     }
-    (known.found.class.class == Class::Keep).then_some(Spared::Keep)
+    if known.found.class.class == Class::Keep {
+        return Some(Spared::Keep);
+    }
+    let healthy = !known.leaks(snapshot.shortage.thresholds().total);
+    let normal = known.found.class.class > Class::Disposable;
+    let culprit = culprit::find(snapshot).filter(|_| healthy && normal);
+    culprit.map(Spared::Fed)
 }
 
 /// Who may be killed, in which order.
 pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
     let total = snapshot.shortage.thresholds().total;
     let waits = services::pending(snapshot).is_some();
+    let fed = culprit::find(snapshot).is_some();
     let killable = snapshot
         .apps
         .iter()
@@ -143,9 +185,11 @@ pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
                 leaks,
                 in_use,
                 waits: waits && !leaks,
+                fed: fed && !leaks,
                 starts_until: known.found.started.saturating_add(STARTS),
                 held: known.found.memory.allocated(),
                 least: known.least(),
+                least_at: known.least_at().unwrap_or(snapshot.shortage.gauge().at),
             };
             (rank, candidate)
         })
@@ -154,35 +198,38 @@ pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
     ranked.into_iter().map(|(_, candidate)| candidate).collect()
 }
 
-/// Which of `candidates` is killed now, given what each has allocated now (`held_now`, in bytes, by place)
-/// on a machine with `total` bytes, `at` that time since boot. While reclaim keeps up, whoever starts may grow.
-/// Allocates nothing.
-pub fn pick(
-    candidates: &[Candidate],
-    held_now: &[u64],
-    level: Level,
-    total: u64,
-    at: Duration,
-) -> Option<usize> {
-    if level < Level::Low {
+/// Which of `candidates` is killed in this situation, given what each has allocated now (`held_now`, in
+/// bytes, by place). While reclaim keeps up, an app that starts may grow. Allocates nothing.
+pub fn pick(candidates: &[Candidate], held_now: &[u64], now: &Situation) -> Option<usize> {
+    if now.level < Level::Low {
         return None;
     }
-    let starts = |candidate: &Candidate| level == Level::Low && at < candidate.starts_until;
+    let exhausted = now.level >= Level::Exhausted;
+    let starts = |one: &Candidate| now.level == Level::Low && now.at < one.starts_until;
+    // An app in use is nobody's victim before nothing is left.
+    let guilty = |one: &Candidate, held: u64| {
+        !starts(one) && (exhausted || !one.in_use) && one.threatens(held, now)
+    };
     let bursts = candidates.iter().zip(held_now).enumerate();
     let burst = bursts
-        .filter(|(_, (candidate, _))| !starts(candidate))
-        .filter_map(|(place, (candidate, now))| Some((place, candidate.burst(*now, total)?)))
+        .filter(|(_, (one, held))| guilty(one, **held))
+        .filter_map(|(place, (one, held))| Some((place, one.burst(*held, now.total)?)))
         .max_by_key(|(place, grown)| (*grown, usize::MAX - place));
     if let Some((place, _)) = burst {
         return Some(place);
     }
-    let may = |candidate: &Candidate| match level {
-        Level::Exhausted => true,
-        Level::Low => candidate.leaks && !starts(candidate),
-        _ => {
-            let cheap = candidate.class == Class::Disposable && !candidate.in_use;
-            candidate.leaks || (cheap && !candidate.waits)
+    let may = |one: &Candidate, held: u64| {
+        if one.leaks {
+            return guilty(one, held);
         }
+        let part = if one.fed { WORTH_PART_FED } else { WORTH_PART };
+        let helps = held >= now.shortfall / part && !(one.fed && now.kills >= KILLS_FED);
+        let cheap = one.class == Class::Disposable && !one.in_use && !one.waits;
+        helps && now.level > Level::Low && (exhausted || cheap)
     };
-    candidates.iter().position(may)
+    let mut all = candidates.iter().zip(held_now);
+    let worth = all.position(|(one, held)| may(one, *held));
+    // Where nothing is left, a small victim is better than the kernel's choice.
+    let any = |one: &Candidate| exhausted && !one.fed;
+    worth.or_else(|| candidates.iter().position(any))
 }

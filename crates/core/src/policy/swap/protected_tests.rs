@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::order::candidates;
-use super::tests::{key, snapshot, spec, with_topmost, Spec, MIB, S};
+use super::tests::{key, situation, snapshot, spec, with_topmost, Spec, MIB, S};
 use super::*;
 use crate::model::app::{App, ProcessId};
 use crate::model::apps::{AppMemory, Service};
@@ -54,6 +54,7 @@ fn service(number: u64, mib: u64) -> Service {
             anonymous: mib * MIB,
             swapped: 0,
         },
+        grown: 0,
     }
 }
 
@@ -123,9 +124,7 @@ fn service_is_squeezed_before_any_app_is_frozen_or_closed() {
         order::pick(
             &all,
             &held[..all.len()],
-            Level::Kill,
-            256 * MIB,
-            Duration::MAX,
+            &situation(Level::Kill, Duration::MAX),
         )
     };
     assert_eq!(picked(&machine), None);

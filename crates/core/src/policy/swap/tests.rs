@@ -11,7 +11,7 @@ use crate::model::app::{App, Home, ProcessId};
 use crate::model::apps::{AppMemory, Apps, Found, Use};
 use crate::model::class::Reasoned;
 use crate::model::protected::PREVIOUS_FOR;
-use crate::model::shortage::{Gauge, Shortage, Thresholds};
+use crate::model::shortage::{Gauge, Shortage, Situation, Thresholds};
 use crate::model::snapshot::Measured;
 use crate::model::storage::{Area, Medium, Storage};
 
@@ -19,6 +19,16 @@ pub(super) const MIB: u64 = 1 << 20;
 /// Whoever starts has started by then.
 const LATER: Duration = Duration::MAX;
 pub(super) const S: fn(u64) -> Duration = Duration::from_secs;
+
+/// Nothing is left, but what the level leaves of swap.
+pub(super) fn situation(level: Level, at: Duration) -> Situation {
+    Situation {
+        level,
+        at,
+        total: 256 * MIB,
+        ..Situation::default()
+    }
+}
 
 pub(super) fn key(number: u64) -> AppKey {
     AppKey::Cgroup { inode: number }
@@ -182,11 +192,11 @@ fn what_is_in_use_goes_last_of_its_class() {
     assert_eq!([all[0].app, all[1].app], [1, 0].map(key));
     let held: Vec<u64> = all.iter().map(|one| one.held).collect();
     assert_eq!(
-        pick(&all[1..], &held[1..], Level::Kill, 256 * MIB, LATER),
+        pick(&all[1..], &held[1..], &situation(Level::Kill, LATER)),
         None
     );
     assert_eq!(
-        pick(&all[1..], &held[1..], Level::Exhausted, 256 * MIB, LATER),
+        pick(&all[1..], &held[1..], &situation(Level::Exhausted, LATER)),
         Some(0)
     );
 }
@@ -208,9 +218,9 @@ fn whoever_bursts_since_then_goes_first() {
     let apps = [one(Class::Disposable, 1), one(Class::Normal, 2)];
     let all = candidates(&snapshot(&apps, 5, 100));
     let held = [20 * MIB, 60 * MIB];
-    assert_eq!(pick(&all, &held, Level::Kill, 256 * MIB, LATER), Some(1));
-    assert_eq!(pick(&all, &held, Level::Low, 256 * MIB, LATER), Some(1));
-    assert_eq!(pick(&all, &held, Level::Swap, 256 * MIB, LATER), None);
+    assert_eq!(pick(&all, &held, &situation(Level::Kill, LATER)), Some(1));
+    assert_eq!(pick(&all, &held, &situation(Level::Low, LATER)), Some(1));
+    assert_eq!(pick(&all, &held, &situation(Level::Swap, LATER)), None);
 }
 
 /// On a machine of 256 MiB a leak is 12.8 MiB: 7 until the last look and 7 after it are one.
@@ -221,7 +231,7 @@ fn a_leak_is_one_however_the_looks_divide_it() {
     let all = candidates(&snapshot(&apps, 5, 100));
     let picked = |more: u64| {
         let held = [all[0].held, all[1].held + more * MIB];
-        pick(&all, &held, Level::Kill, 256 * MIB, LATER)
+        pick(&all, &held, &situation(Level::Kill, LATER))
     };
     assert!(!all[1].leaks);
     assert_eq!(all[1].held - all[1].least, 7 * MIB);
@@ -236,7 +246,7 @@ fn whoever_has_stopped_may_have_grown() {
     apps[1].grown = 12;
     let all = candidates(&snapshot(&apps, 5, 100));
     let held = [all[0].held, all[1].held + MIB];
-    assert_eq!(pick(&all, &held, Level::Kill, 256 * MIB, LATER), Some(0));
+    assert_eq!(pick(&all, &held, &situation(Level::Kill, LATER)), Some(0));
 }
 
 #[test]
@@ -246,7 +256,7 @@ fn whoever_starts_may_grow_while_reclaim_keeps_up() {
     all[1].starts_until = S(20);
     all[1].leaks = true;
     let held = [0, 60 * MIB];
-    let picked = |level, at| pick(&all, &held, level, 256 * MIB, at);
+    let picked = |level, at| pick(&all, &held, &situation(level, at));
     assert_eq!(picked(Level::Low, S(19)), None);
     assert_eq!(picked(Level::Low, S(20)), Some(1));
     assert_eq!(picked(Level::Crowded, S(19)), Some(1));
@@ -375,7 +385,7 @@ fn apps_are_frozen_only_when_nothing_cheaper_is_left_and_thawed_in_front() {
     assert!(!freezes(&snapshot(&dear, 20, 100)));
     let mut machine = snapshot(&dear, 5, 100);
     assert!(freezes(&machine));
-    machine.in_force.swapping.frozen = vec![(key(0), S(990))];
+    machine.in_force.swapping.frozen = vec![(key(0), S(999))];
     assert_eq!(withdraw(&Event::Tick, &machine), []);
     let front = with_topmost(machine.clone(), 0);
     let thawed = withdraw(&Event::Topmost, &front);
@@ -574,8 +584,8 @@ proptest! {
             }
         }
         let held: Vec<u64> = all.iter().zip(&bursts).map(|(one, mib)| one.held + mib * MIB).collect();
-        let picked = pick(&all, &held, level, 256 * MIB, LATER);
-        prop_assert_eq!(picked, pick(&candidates(&machine), &held, level, 256 * MIB, LATER));
+        let picked = pick(&all, &held, &situation(level, LATER));
+        prop_assert_eq!(picked, pick(&candidates(&machine), &held, &situation(level, LATER)));
         if level < Level::Low {
             prop_assert_eq!(picked, None);
         }

@@ -88,6 +88,9 @@ impl Actuators {
             Step::Thaw { app, rule } => {
                 self.put_back(*app, FREEZE, context);
                 self.in_force.swapping.frozen.retain(|(key, _)| key != app);
+                let thawed = &mut self.in_force.swapping.thawed;
+                thawed.retain(|(key, _)| key != app);
+                thawed.push((*app, context.now));
                 self.say(*app, Deed::Thaw, 0, rule.clone(), context);
             }
             Step::Ask { level, next } => {
@@ -266,6 +269,7 @@ impl Actuators {
         let swapping = &mut self.in_force.swapping;
         swapping.exempt.retain(|app| !gone.contains(app));
         swapping.frozen.retain(|(app, _)| !gone.contains(app));
+        swapping.thawed.retain(|(app, _)| !gone.contains(app));
         swapping.squeezed.retain(|(app, _)| !gone.contains(app));
         swapping.lean.retain(|app| !gone.contains(app));
         swapping.refused.retain(|(app, _)| !gone.contains(app));
