@@ -84,6 +84,8 @@ fn word(what: Use) -> &'static str {
         Use::Inhibitor => "lock",
         Use::Visible => "visible",
         Use::Unsaved => "unsaved",
+        Use::Packages => "packages",
+        Use::Machine => "virtual machine",
     }
 }
 

@@ -33,6 +33,10 @@ pub enum Use {
     Visible,
     /// It told that there is unsaved work.
     Unsaved,
+    /// It installs, upgrades or removes packages: stopped half-way, the system may not start again.
+    Packages,
+    /// It runs a virtual machine, with a whole system's unsaved work in it.
+    Machine,
 }
 
 impl Use {
@@ -43,6 +47,8 @@ impl Use {
             Use::Inhibitor => "holds an inhibitor lock",
             Use::Visible => "can be seen",
             Use::Unsaved => "has unsaved work",
+            Use::Packages => "installs or removes packages",
+            Use::Machine => "runs a virtual machine",
         }
     }
 }
@@ -80,6 +86,8 @@ pub struct Found {
     pub uses: Vec<Use>,
     /// Why it is never touched, if it is not: it holds the session's leader or the compositor.
     pub untouchable: Option<String>,
+    /// The app of which it is a part: of a terminal, where it is what runs in one of its tabs.
+    pub part_of: Option<AppKey>,
     /// Its memory.
     pub memory: AppMemory,
     /// Its processes, ascending.
@@ -193,7 +201,22 @@ impl Apps {
         for key in gone.keys() {
             self.fronts.remove(key);
         }
+        self.share_use();
         gone.into_values().collect()
+    }
+
+    /// A part was used when its app was.
+    fn share_use(&mut self) {
+        let used = |known: &Known| {
+            let whole = self.known.get(&known.found.part_of?)?;
+            Some((known.key(), whole.last_topmost?))
+        };
+        let shared: Vec<(AppKey, Duration)> = self.known.values().filter_map(used).collect();
+        for (key, at) in shared {
+            if let Some(known) = self.known.get_mut(&key) {
+                known.last_topmost = known.last_topmost.max(Some(at));
+            }
+        }
     }
 
     /// Takes in an app that nobody has looked for yet.
@@ -260,6 +283,7 @@ mod tests {
             },
             uses: Vec::new(),
             untouchable: None,
+            part_of: None,
             memory: AppMemory {
                 resident: mib * MIB,
                 anonymous: mib * MIB,
@@ -341,6 +365,19 @@ mod tests {
         assert!(!apps.get(key(1)).unwrap().leaks(1000 * MIB));
         apps.observe(vec![found(1, 260)], S(62));
         assert!(apps.get(key(1)).unwrap().leaks(1000 * MIB), "nobody looks");
+    }
+
+    #[test]
+    fn tab_was_used_when_its_terminal_was() {
+        let mut apps = Apps::default();
+        let tab = Found {
+            part_of: Some(key(2)),
+            started: S(1),
+            ..found(1, 1)
+        };
+        apps.was_topmost(key(2), S(50));
+        apps.observe(vec![tab, found(2, 1)], S(60));
+        assert_eq!(apps.get(key(1)).unwrap().used(), S(50));
     }
 
     #[test]

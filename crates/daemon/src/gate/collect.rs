@@ -9,7 +9,7 @@ use limelight_core::model::{unit, App, AppKey, ProcessId};
 use limelight_sys::cgroup::CgroupPath;
 use limelight_sys::tree::ProcessTree;
 
-use super::session::{leaders, runs_installed, LOGIN};
+use super::session::{self, leaders, runs_installed};
 use crate::doors::Doors;
 use crate::identify;
 
@@ -21,7 +21,7 @@ const SCAN_EVERY: Duration = Duration::from_secs(10);
 const ANCESTORS_MAX: usize = 64;
 
 /// Units of terminals for what runs in one of their tabs: part of the terminal's app.
-const TAB: &str = "vte-spawn-";
+pub const TAB: &str = "vte-spawn-";
 
 /// A protected process, before it is open.
 pub type Wanted = (ProcessId, Option<AppKey>, Why);
@@ -106,7 +106,10 @@ impl Collector {
                 &read
             }
         };
-        let names: BTreeSet<&str> = helpers.iter().map(String::as_str).chain(LOGIN).collect();
+        let mut names: BTreeSet<&str> = helpers.iter().map(String::as_str).collect();
+        for name in session::names() {
+            names.insert(name);
+        }
         let leaders = leaders(doors);
         let needed = tree.iter().filter_map(|stat| {
             let id = ProcessId {

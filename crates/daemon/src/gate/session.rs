@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use limelight_core::model::apps::Use;
 use limelight_core::model::ProcessId;
 use limelight_sys::dir::Dir;
 use limelight_sys::keyed::Keyed;
@@ -23,6 +24,136 @@ pub const LOGIN: [&str; 10] = [
     "sddm-helper",
     "lightdm",
 ];
+
+/// Screen lockers, and what draws the desktop itself. A closed X11 locker unlocks the screen.
+pub const DESKTOP: [&str; 58] = [
+    "i3lock",
+    "swaylock",
+    "waylock",
+    "hyprlock",
+    "gtklock",
+    "slock",
+    "xsecurelock",
+    "xlock",
+    "physlock",
+    "vlock",
+    "xscreensaver",
+    "xscreensaver-gfx",
+    "xss-lock",
+    "light-locker",
+    "kscreenlocker_greet",
+    "gnome-screensaver",
+    "mate-screensaver",
+    "cinnamon-screensaver",
+    "xfce4-screensaver",
+    "lxlock",
+    "swayidle",
+    "hypridle",
+    "gnome-session-binary",
+    "gnome-session-b",
+    "gsd-power",
+    "plasmashell",
+    "ksmserver",
+    "kded5",
+    "kded6",
+    "krunner",
+    "xfdesktop",
+    "xfce4-session",
+    "xfce4-panel",
+    "xfsettingsd",
+    "xfwm4",
+    "mate-session",
+    "mate-panel",
+    "marco",
+    "cinnamon",
+    "cinnamon-session",
+    "cinnamon-session-binary",
+    "nemo-desktop",
+    "budgie-panel",
+    "budgie-wm",
+    "lxsession",
+    "lxpanel",
+    "lxqt-session",
+    "lxqt-panel",
+    "openbox",
+    "fluxbox",
+    "i3",
+    "bspwm",
+    "awesome",
+    "dwm",
+    "waybar",
+    "polybar",
+    "tint2",
+    "phosh",
+];
+
+/// Programs that change what is installed.
+const PACKAGES: [&str; 18] = [
+    "dpkg",
+    "apt",
+    "apt-get",
+    "aptitude",
+    "unattended-upgrade",
+    "rpm",
+    "dnf",
+    "dnf5",
+    "yum",
+    "zypper",
+    "pacman",
+    "apk",
+    "emerge",
+    "xbps-install",
+    "packagekitd",
+    "flatpak",
+    "snap",
+    "fwupdmgr",
+];
+
+/// How the names of virtual machines' processes begin.
+const MACHINES: [&str; 5] = [
+    "qemu-system-",
+    "VirtualBoxVM",
+    "VBoxHeadless",
+    "vmware-vmx",
+    "cloud-hyperviso",
+];
+
+/// Programs that keep terminals' shells after the terminal is gone: their clients may be anywhere.
+const MULTIPLEXERS: [&str; 6] = [
+    "tmux: server",
+    "screen",
+    "zellij",
+    "dtach",
+    "abduco",
+    "mosh-server",
+];
+
+/// Why an app is in use for running a program with this name (`comm`), if it is.
+pub fn use_of(comm: &str) -> Option<Use> {
+    let packages = PACKAGES.iter().any(|name| is_comm_of(comm, name));
+    let machine = MACHINES.iter().any(|name| comm.starts_with(name));
+    match (packages, machine) {
+        (true, _) => Some(Use::Packages),
+        (_, true) => Some(Use::Machine),
+        _ => None,
+    }
+}
+
+/// Whether a process with this name (`comm`) keeps other terminals' shells.
+pub fn is_multiplexer(comm: &str) -> bool {
+    MULTIPLEXERS.iter().any(|name| is_comm_of(comm, name))
+}
+
+/// Whether a program called `name` has this `comm`.
+fn is_comm_of(comm: &str, name: &str) -> bool {
+    name.get(..COMM_MAX).unwrap_or(name) == comm
+}
+
+/// Names of all programs that a session cannot do without, besides the helpers of the configuration.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    let comm = |name: &&'static str| name.get(..COMM_MAX).unwrap_or(name);
+    LOGIN.into_iter().chain(DESKTOP.iter().map(comm))
+}
 
 /// A process's own name (`comm`) has at most so many bytes.
 const COMM_MAX: usize = 15;
@@ -52,25 +183,56 @@ fn is_program_of(path: &Path, comm: &str) -> bool {
     }
 }
 
-/// Leaders of all sessions that logind keeps.
-pub fn leaders(doors: &Doors) -> BTreeSet<i32> {
+/// logind's sessions, a table each.
+fn sessions(doors: &Doors) -> Vec<Keyed> {
     let Ok(sessions) = Dir::open(&doors.roots.sessions) else {
-        return BTreeSet::new();
+        return Vec::new();
     };
     let names = sessions.names().unwrap_or_default();
     let files = names.iter().filter(|name| !name.ends_with(".ref"));
-    files
-        .filter_map(|name| {
-            let text = sessions.read_text(name).ok()?;
-            let leader = Keyed::parse(&text.replace('=', " ")).get("LEADER")?;
-            i32::try_from(leader).ok()
-        })
+    let texts = files.filter_map(|name| sessions.read_text(name).ok());
+    texts
+        .map(|text| Keyed::parse(&text.replace('=', " ")))
+        .collect()
+}
+
+/// Leaders of all sessions that logind keeps.
+pub fn leaders(doors: &Doors) -> BTreeSet<i32> {
+    let leader = |session: &Keyed| i32::try_from(session.get("LEADER")?).ok();
+    sessions(doors).iter().filter_map(leader).collect()
+}
+
+/// Users with a locked session, as their screen locker tells logind.
+pub fn locked_users(doors: &Doors) -> BTreeSet<u32> {
+    let sessions = sessions(doors);
+    let locked = sessions
+        .iter()
+        .filter(|session| session.get("LOCKED_HINT") == Some(1));
+    locked
+        .filter_map(|session| u32::try_from(session.get("UID")?).ok())
         .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn programs_in_use_are_recognised_by_name() {
+        for (comm, expected) in [
+            ("dpkg", Some(Use::Packages)),
+            ("unattended-upgr", Some(Use::Packages)),
+            ("qemu-system-x86", Some(Use::Machine)),
+            ("dpkg-deb-helper", None),
+            ("bash", None),
+        ] {
+            assert_eq!(use_of(comm), expected, "{comm}");
+        }
+        assert!(is_multiplexer("tmux: server") && !is_multiplexer("tmux: client"));
+        assert!(
+            names().any(|name| name == "i3lock") && names().any(|name| name == "kscreenlocker_g")
+        );
+    }
 
     #[test]
     fn program_is_recognised_by_its_executable() {

@@ -22,6 +22,8 @@ use limelight_sys::clock;
 use limelight_sys::process::Process;
 
 use crate::doors::Doors;
+use crate::gate::collect::TAB;
+use crate::gate::session::{runs_installed, use_of};
 
 use super::services::charged;
 
@@ -189,10 +191,26 @@ impl AppsSource {
             let told = announced.iter().filter(|(id, _)| app.has(*id));
             let seen = in_use.iter().filter(|(pid, _)| app.has_pid(*pid));
             let told = told.map(|(_, what)| *what);
-            let mut uses: Vec<Use> = told.chain(seen.map(|(_, what)| *what)).collect();
+            let runs = app.members.iter().filter_map(|member| {
+                let what = use_of(&member.comm)?;
+                runs_installed(doors, member.id, &member.comm).then_some(what)
+            });
+            let seen = seen.map(|(_, what)| *what);
+            let mut uses: Vec<Use> = told.chain(seen).chain(runs).collect();
             uses.sort_unstable();
             uses.dedup();
-            self.found(doors, app, uses, untouchable.why(doors, app))
+            let never = !self.fronts.contains_key(&app.key);
+            let uid = self.details.get(&app.key).map(|details| details.uid);
+            let locked = || {
+                uid.filter(|_| never)
+                    .and_then(|uid| untouchable.why_locked(uid))
+            };
+            let why = untouchable.why(doors, app).or_else(locked);
+            let part_of = whole(doors, app, &sighted);
+            Some(Found {
+                part_of,
+                ..self.found(doors, app, uses, why)?
+            })
         });
         Ok(found.collect())
     }
@@ -225,6 +243,7 @@ impl AppsSource {
             class: self.class(app, &details.identity),
             uses,
             untouchable: untouchable.or_else(|| details.untouchable.clone()),
+            part_of: None,
             memory: memory(doors, app),
             members: app.members.iter().map(|member| member.id).collect(),
         })
@@ -303,6 +322,16 @@ impl AppsSource {
         };
         self.details.insert(app.key, details);
     }
+}
+
+/// The app of the terminal in one of whose tabs this app runs: its main process is a child of the
+/// terminal's.
+fn whole(doors: &Doors, app: &Sighted, all: &[Sighted]) -> Option<AppKey> {
+    app.unit_name().filter(|name| name.starts_with(TAB))?;
+    let main = app.main()?;
+    let parent = doors.same_process(main.id)?.stat().ok()?.ppid;
+    let whole = all.iter().find(|other| other.has_pid(parent))?;
+    (whole.key != app.key).then_some(whole.key)
 }
 
 /// What an app is by its unit and its desktop entry.

@@ -376,6 +376,54 @@ fn what_others_need_is_never_touched() {
 }
 
 #[test]
+fn tab_is_part_of_its_terminal_and_is_spared_where_root_or_a_multiplexer_runs() {
+    let system = Fixture::new();
+    let tab = |number: u32| format!("{USER}/vte-spawn-{number}.scope");
+    system.unit(&format!("{USER}/app-org.gnome.Terminal.service"), &[500]);
+    for (number, pid, comm) in [(1, 501, "bash"), (2, 502, "bash"), (3, 503, "tmux: server")] {
+        system.unit(&tab(number), &[pid]);
+        system.process(pid, 500, comm, 1000);
+    }
+    system.group(&tab(2), &[502, 512]);
+    system.process(512, 502, "sudo", 0);
+    let owner = |pid: i32, uid| {
+        let directory = system.temp.path().join(format!("proc/{pid}"));
+        std::os::unix::fs::chown(directory, Some(uid), None).is_ok()
+    };
+    let chowned = [501, 502, 503].into_iter().all(|pid| owner(pid, 1000)) && owner(512, 0);
+    let found = system.look_anew();
+    let of = |pid: i32| found.iter().find(|one| pids(one).contains(&pid)).unwrap();
+    let terminal = of(500).app.key;
+    for pid in [501, 502, 503] {
+        assert_eq!(of(pid).part_of, Some(terminal), "{pid}");
+    }
+    assert_eq!(of(500).part_of, None);
+    assert_eq!(of(501).untouchable, None);
+    let why = of(503).untouchable.clone().unwrap_or_default();
+    assert!(why.contains("other shells"), "{why}");
+    if chowned {
+        let why = of(502).untouchable.clone().unwrap_or_default();
+        assert!(why.contains("root"), "{why}");
+    }
+}
+
+#[test]
+fn nothing_that_may_lock_the_screen_is_touched_while_it_is_locked() {
+    let system = Fixture::new();
+    system.unit("/app.slice/app-blank-1.scope", &[601]);
+    system.unit("/app.slice/app-viewer-1.scope", &[602]);
+    let mut source = system.source(Classes::default());
+    source.was_topmost(&system.app_of("/app.slice/app-viewer-1.scope"));
+    system.write("sessions/2", "UID=1000\nLEADER=9\nLOCKED_HINT=0\n");
+    let found = system.look(&mut source);
+    assert_eq!(why(&found, "blank"), None);
+    system.write("sessions/2", "UID=1000\nLEADER=9\nLOCKED_HINT=1\n");
+    let found = system.look(&mut source);
+    assert!(why(&found, "blank").unwrap().contains("locked"));
+    assert_eq!(why(&found, "viewer"), None, "it was topmost: no locker");
+}
+
+#[test]
 fn what_the_session_started_by_itself_is_an_app_only_when_it_is_in_a_menu() {
     let system = Fixture::new();
     let entry = |id: &str, more: &str| {

@@ -141,6 +141,7 @@ mod tests {
             },
             uses: Vec::new(),
             untouchable: None,
+            part_of: None,
             memory: AppMemory::default(),
             members: Vec::new(),
         }

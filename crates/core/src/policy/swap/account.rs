@@ -45,7 +45,7 @@ impl fmt::Display for Unsqueezed<'_> {
 pub fn unsqueezed<'a>(known: &'a Known, snapshot: &'a Snapshot) -> Option<Unsqueezed<'a>> {
     let key = known.key();
     let front = snapshot.topmost.as_ref();
-    if front.is_some_and(|top| top.app.key == key) {
+    if front.is_some_and(|top| top.app.key == key || Some(top.app.key) == known.found.part_of) {
         return Some(Unsqueezed::Topmost);
     }
     if let Some(why) = &known.found.untouchable {

@@ -131,11 +131,9 @@ impl Candidate {
 pub fn spared(known: &Known, snapshot: &Snapshot) -> Option<Spared> {
     let key = known.key();
     let now = snapshot.shortage.gauge().at;
-    if snapshot
-        .topmost
-        .as_ref()
-        .is_some_and(|top| top.app.key == key)
-    {
+    let part_of = known.found.part_of;
+    let front = snapshot.topmost.as_ref().map(|top| top.app.key);
+    if front.is_some_and(|front| front == key || Some(front) == part_of) {
         return Some(Spared::Topmost);
     }
     if let Some(why) = &known.found.untouchable {
@@ -144,8 +142,9 @@ pub fn spared(known: &Known, snapshot: &Snapshot) -> Option<Spared> {
     if let Some(guarded) = snapshot.protected.within(known, Harm::Kill) {
         return Some(Spared::Protected(guarded.to_string()));
     }
-    let was =
-        |(app, left): (AppKey, Duration)| app == key && now.saturating_sub(left) < PREVIOUS_FOR;
+    let was = |(app, left): (AppKey, Duration)| {
+        (app == key || Some(app) == part_of) && now.saturating_sub(left) < PREVIOUS_FOR
+    };
     if snapshot.previous.is_some_and(was) {
         return Some(Spared::Previous);
     }

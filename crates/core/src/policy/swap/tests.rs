@@ -91,6 +91,7 @@ fn found(number: u64, spec: &Spec, mib: u64) -> Found {
         untouchable: spec
             .untouchable
             .then(|| "it holds the compositor".to_owned()),
+        part_of: None,
         memory: AppMemory {
             resident: mib * MIB,
             anonymous: mib * MIB,

@@ -4,8 +4,10 @@
 
 use std::collections::BTreeSet;
 
+use limelight_core::model::unit::{self, Starter};
+
 use crate::doors::Doors;
-use crate::gate::session::{leaders, runs_installed, LOGIN};
+use crate::gate::session::{self, is_multiplexer, leaders, locked_users, runs_installed};
 
 use super::sight::{Member, Sighted};
 
@@ -14,6 +16,8 @@ pub struct Untouchable<'a> {
     names: BTreeSet<&'a str>,
     /// First processes of logind's sessions.
     leaders: BTreeSet<i32>,
+    /// Users whose session is locked.
+    locked: BTreeSet<u32>,
     /// Cgroups that apps have.
     homes: BTreeSet<String>,
 }
@@ -21,12 +25,16 @@ pub struct Untouchable<'a> {
 impl<'a> Untouchable<'a> {
     /// `helpers` are the names of programs that serve whichever app is topmost.
     pub fn new(doors: &Doors, helpers: &'a [String], apps: &[Sighted]) -> Untouchable<'a> {
-        let names = helpers.iter().map(String::as_str).chain(LOGIN);
+        let mut names: BTreeSet<&str> = helpers.iter().map(String::as_str).collect();
+        for name in session::names() {
+            names.insert(name);
+        }
         let own = apps.iter().filter(|app| app.group.is_some());
         let homes = own.filter_map(|app| Some(app.home.as_ref()?.path.clone()));
         Untouchable {
-            names: names.collect(),
+            names,
             leaders: leaders(doors),
+            locked: locked_users(doors),
             homes: homes.collect(),
         }
     }
@@ -52,11 +60,21 @@ impl<'a> Untouchable<'a> {
                 return Some(format!("it holds {comm} (pid {pid}), which others need"));
             }
         }
+        if let Some(why) = in_terminal(doors, app) {
+            return Some(why);
+        }
         if app.group.is_none() && app.main().is_some_and(|main| is_login(doors, main)) {
             return Some("it is a login shell".to_owned());
         }
         self.inner(app)
             .map(|inner| format!("it holds another app's cgroup, {inner}"))
+    }
+
+    /// Why an app of this user that was never topmost is not touched now: it may be what locks the
+    /// screen.
+    pub fn why_locked(&self, uid: u32) -> Option<String> {
+        let locked = self.locked.contains(&uid);
+        locked.then(|| "its session is locked, and it may be what locks it".to_owned())
     }
 
     /// A cgroup of another app below this one's.
@@ -66,6 +84,32 @@ impl<'a> Untouchable<'a> {
         let next = self.homes.range(below.clone()..).next()?;
         next.starts_with(&below).then_some(next.as_str())
     }
+}
+
+/// Why what a terminal, or a command line, put into a scope of its own is not touched: a program of
+/// root's or a multiplexer runs there.
+fn in_terminal(doors: &Doors, app: &Sighted) -> Option<String> {
+    let unit = app.unit_name().and_then(unit::parse)?;
+    if unit.starter != Starter::Other {
+        return None;
+    }
+    let uid = |id| {
+        doors
+            .same_process(id)
+            .and_then(|process| process.owner_uid().ok())
+    };
+    let own = app.main().and_then(|main| uid(main.id));
+    app.members.iter().find_map(|member| {
+        let Member { id, comm } = member;
+        if is_multiplexer(comm) {
+            return Some(format!(
+                "it holds {comm} (pid {}), which keeps other shells",
+                id.pid
+            ));
+        }
+        let root = own != Some(0) && uid(*id) == Some(0);
+        root.then(|| format!("it holds {comm} (pid {}), which root runs", id.pid))
+    })
 }
 
 /// Shells that a login started have a name that begins with a dash.
