@@ -135,14 +135,14 @@ impl Daemon {
 
     /// Root's explicit claim ends by root's word only.
     fn may_override(&self, peer: PeerCred) -> Result<(), Refusal> {
-        match self.topmost.explicit_uid() {
-            Some(0) if peer.uid != 0 => Err(Refusal::new(
-                ErrorCode::NotAllowed,
-                "root's explicit claim is in force",
-                "withdraw it as root (limelight focus --none)",
-            )),
-            _ => Ok(()),
+        if peer.uid == 0 || !self.topmost.is_root_explicit() {
+            return Ok(());
         }
+        Err(Refusal::new(
+            ErrorCode::NotAllowed,
+            "root's explicit claim is in force",
+            "withdraw it as root (limelight focus --none)",
+        ))
     }
 
     fn claimed_process(&self, peer: PeerCred, pid: i32) -> Result<App, Refusal> {

@@ -60,7 +60,7 @@ fn process(root: &Path, owner: u32, real: u32, effective: u32) -> Sleeper {
 
 fn session(root: &Path, name: &str, uid: u32, active: bool) {
     let text = format!(
-        "# private\nUID={uid}\nUSER=x\nACTIVE={}\nSTATE=online\n",
+        "# private\nUID={uid}\nUSER=x\nACTIVE={}\nSTATE=online\nSEAT=seat0\nCLASS=user\n",
         u8::from(active)
     );
     fs::write(root.join("sessions").join(name), text).unwrap();

@@ -3,6 +3,7 @@
 //! by root: what each of them may change. A message without an answer here fails the test.
 
 mod hostile;
+mod sessions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -73,7 +74,8 @@ impl World {
         world.machine.give(&world.strange, STRANGER);
         let sessions = [(OWNER, 1), (STRANGER, 0)];
         for (uid, active) in sessions {
-            let text = format!("UID={uid}\nACTIVE={active}\nSTATE=online\n");
+            let text =
+                format!("UID={uid}\nACTIVE={active}\nSTATE=online\nSEAT=seat0\nCLASS=user\n");
             world.machine.write(&format!("sessions/{uid}"), &text);
         }
         Some(world)
