@@ -96,13 +96,13 @@ impl Daemon {
 
     /// For `status`: those whose claims would be taken now.
     pub(crate) fn agents_status(&self) -> Vec<AgentStatus> {
-        let heard = |agent: &&Agent| {
-            let others = self.topmost.held_by_other_user(agent.peer.uid);
-            trust::may_speak(&self.doors, agent.peer.uid, others).is_ok()
+        let heard = |(client, agent): &(&u64, &Agent)| {
+            let speaker = self.speaker(**client, agent.peer);
+            trust::may_speak(&self.doors, &self.access, speaker).is_ok()
         };
-        let agents = self.agents.0.values().filter(heard);
+        let agents = self.agents.0.iter().filter(heard);
         agents
-            .map(|agent| AgentStatus {
+            .map(|(_, agent)| AgentStatus {
                 pid: agent.peer.pid,
                 uid: agent.peer.uid,
                 source: agent.source.clone(),

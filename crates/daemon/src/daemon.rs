@@ -17,6 +17,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::process::Signal;
 use tracing::{error, info, warn};
 
+use crate::access::Access;
 use crate::actuators::device::DeviceDoor;
 use crate::actuators::{Actuators, Context};
 use crate::agents::Agents;
@@ -84,6 +85,8 @@ pub struct Daemon {
     pub(crate) reactor: Reactor,
     signals: Signals,
     pub(crate) control: ControlSource,
+    /// Whom the configuration and the machine vouch for.
+    pub(crate) access: Access,
     pub(crate) pressure_source: PressureSource,
     pub(crate) oom_score_adj: OomScoreAdj,
     pub(crate) top_app: TopApp,
@@ -205,6 +208,7 @@ impl Daemon {
             .add(control.listener(), Token::Listener, EventFlags::IN)
             .map_err(io)?;
         let mut daemon = Daemon {
+            access: Access::new(&doors.roots.groups, &config.access_group),
             topmost: Topmost::new(config.settings.topmost.gap),
             household: Household::default(),
             zeroing: Zeroing::default(),

@@ -28,7 +28,8 @@
     )
 )]
 
-pub mod actuators;
+pub mod access;
+mod actuators;
 mod agents;
 pub mod answers;
 pub mod apps;

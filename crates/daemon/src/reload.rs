@@ -4,6 +4,7 @@
 use limelight_core::policy::Event;
 use tracing::{error, info, warn};
 
+use crate::access::Access;
 use crate::config::{self, Config};
 use crate::daemon::Daemon;
 use crate::doors::now;
@@ -32,6 +33,7 @@ impl Daemon {
                 if !self.options.dry_run {
                     self.history.keep_in(Some(self.config.state_directory()));
                 }
+                self.access = Access::new(&self.doors.roots.groups, &self.config.access_group);
                 self.topmost.set_gap(self.config.settings.topmost.gap);
                 self.windows.configure(self.config.settings.window);
                 self.not_adoptable.clear();

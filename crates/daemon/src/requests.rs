@@ -9,6 +9,7 @@ use limelight_core::model::App;
 use limelight_sys::peercred::PeerCred;
 use tracing::debug;
 
+use crate::access::Speaker;
 use crate::daemon::Daemon;
 use crate::doors::now;
 use crate::identify::{self, Refusal};
@@ -34,6 +35,15 @@ impl From<Refusal> for Response {
 }
 
 impl Daemon {
+    /// The user at the other end of a connection.
+    pub(crate) fn speaker(&self, client: u64, peer: PeerCred) -> Speaker {
+        let groups = self.control.groups_of(client);
+        Speaker {
+            uid: peer.uid,
+            member: self.access.includes(groups),
+        }
+    }
+
     /// Answers one request.
     pub(crate) fn request(&mut self, word: &Word) -> Response {
         let request = match serde_json::from_slice::<Request>(&word.line) {
@@ -97,8 +107,8 @@ impl Daemon {
     ) -> Result<Response, Refusal> {
         check_source(source)?;
         let peer = word.peer;
-        let others = self.topmost.held_by_other_user(peer.uid);
-        let may_speak = trust::may_speak(&self.doors, peer.uid, others);
+        let speaker = self.speaker(word.client, peer);
+        let may_speak = trust::may_speak(&self.doors, &self.access, speaker);
         self.look_at_sessions();
         // A running report counts as soon as the session is active, and not before.
         let counts = self.topmost.counts_of(peer.uid);

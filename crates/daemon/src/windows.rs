@@ -15,6 +15,7 @@ use limelight_core::settings::WindowSettings;
 use limelight_sys::clock;
 use tracing::debug;
 
+use crate::access::Speaker;
 use crate::actuators::Context;
 use crate::config::EvdevSource;
 use crate::daemon::Daemon;
@@ -132,7 +133,8 @@ impl Daemon {
         let at = now();
         let happened = happened(at_us, at)?;
         let Some(front) = self.topmost.front().map(|front| front.app.clone()) else {
-            trust::may_speak(&self.doors, word.peer.uid, false)?;
+            let speaker = self.speaker(word.client, word.peer);
+            trust::may_speak(&self.doors, &self.access, speaker)?;
             if event == WindowEvent::Open {
                 self.windows.model.input_elsewhere();
             }
@@ -142,7 +144,8 @@ impl Daemon {
                 "name one first (limelight focus PID, or a session agent)",
             ));
         };
-        self.may_tell(word.peer.uid, &front, at)?;
+        let speaker = self.speaker(word.client, word.peer);
+        self.may_tell(speaker, &front, at)?;
         *self.windows.reporters.entry(word.client).or_default() += 1;
         self.windows.told_by(source, at);
         let other = match pid {
@@ -234,13 +237,13 @@ impl Daemon {
     }
 
     /// Whether this user may speak of the app in front.
-    fn may_tell(&mut self, uid: u32, front: &App, at: Duration) -> Result<(), Refusal> {
+    fn may_tell(&mut self, speaker: Speaker, front: &App, at: Duration) -> Result<(), Refusal> {
+        let uid = speaker.uid;
         let granted = |pass: &Pass| pass.uid == uid && pass.app == front.key && at < pass.until;
         if uid == 0 || self.windows.pass.as_ref().is_some_and(granted) {
             return Ok(());
         }
-        let others = self.topmost.held_by_other_user(uid);
-        trust::may_speak(&self.doors, uid, others)?;
+        trust::may_speak(&self.doors, &self.access, speaker)?;
         match (&front.process, identify::open_home(&self.doors, front)) {
             (Some(process), _) => trust::owns_process(&self.doors, uid, process.pid)?,
             (None, home) => {

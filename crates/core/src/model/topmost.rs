@@ -44,7 +44,7 @@ pub struct Claim {
     pub app: Option<App>,
     /// Who says so, for people.
     pub source: String,
-    /// User id of the claimer, for [`Topmost::held_by_other_user`].
+    /// User id of the claimer.
     pub uid: u32,
 }
 
@@ -176,11 +176,6 @@ impl Topmost {
 
     fn counts(&self, claim: &Claim) -> bool {
         self.counts_of(claim.uid)
-    }
-
-    /// Whether a claim of a user other than `uid` is in force.
-    pub fn held_by_other_user(&self, uid: u32) -> bool {
-        self.held.iter().any(|held| held.claim.uid != uid)
     }
 
     /// An explicit claim, which replaces the user's earlier one; `none` withdraws that one and

@@ -170,14 +170,6 @@ fn an_app_that_ended_is_gone_at_once_and_never_previous() {
 }
 
 #[test]
-fn other_users_claims_are_seen() {
-    let mut topmost = Topmost::new(S(2));
-    topmost.claim_session(Holder(1), claim(1), S(0));
-    assert!(!topmost.held_by_other_user(1000));
-    assert!(topmost.held_by_other_user(1001));
-}
-
-#[test]
 fn whose_session_is_not_active_does_not_count_until_it_is() {
     let mut topmost = Topmost::new(S(2));
     let of = |uid: u32, pid: i32| Claim { uid, ..claim(pid) };

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use limelight_core::control::{ErrorCode, Notice, Response, LINE_MAX, SOCKET_NAME};
-use limelight_sys::peercred::{peer, PeerCred};
+use limelight_sys::peercred::{peer, peer_groups, PeerCred};
 use rustix::event::epoll::EventFlags;
 use tracing::{debug, warn};
 
@@ -40,6 +40,8 @@ const WAITING_MAX: usize = 256 * 1024;
 struct Client {
     stream: UnixStream,
     peer: PeerCred,
+    /// All groups of the process that connected.
+    groups: Vec<u32>,
     unread: Vec<u8>,
     unsent: Vec<u8>,
     last_word: Duration,
@@ -180,9 +182,15 @@ impl ControlSource {
         if let Err(error) = reactor.add(&stream, Token::Client(id), EventFlags::IN) {
             return warn!("a client cannot be served: {error}");
         }
+        let mut groups = peer_groups(&stream).unwrap_or_else(|error| {
+            debug!("the groups of pid {} are not known: {error}", peer.pid);
+            Vec::new()
+        });
+        groups.push(peer.gid);
         let client = Client {
             stream,
             peer,
+            groups,
             unread: Vec::new(),
             unsent: Vec::new(),
             last_word: now,
@@ -271,6 +279,14 @@ impl ControlSource {
             client.unsent.extend_from_slice(&encode(response));
             client.send(now);
         }
+    }
+
+    /// Groups of the process that connected.
+    pub fn groups_of(&self, id: u64) -> impl Iterator<Item = u32> + '_ {
+        let client = self.clients.get(&id);
+        client
+            .into_iter()
+            .flat_map(|client| client.groups.iter().copied())
     }
 
     /// Notes that this client's connection carries a claim.

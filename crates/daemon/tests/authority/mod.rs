@@ -3,6 +3,7 @@
 //! by root: what each of them may change. A message without an answer here fails the test.
 
 mod hostile;
+mod no_logind;
 mod sessions;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,6 +73,7 @@ impl World {
         world.machine.give(&world.front, OWNER);
         world.machine.give(&world.behind, OWNER);
         world.machine.give(&world.strange, STRANGER);
+        world.machine.open_device(&world.front, "dev-input/event0");
         let sessions = [(OWNER, 1), (STRANGER, 0)];
         for (uid, active) in sessions {
             let text =

@@ -107,6 +107,7 @@ fn an_owner_may_only_lower_and_nobody_else_may_anything() {
         return;
     }
     machine.give(&a, USER);
+    machine.open_device(&a, "dev-dri/card0");
     let mut daemon = machine.start();
     let mut user = daemon.connect_as(USER);
     let mut root = daemon.connect();
