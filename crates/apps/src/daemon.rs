@@ -368,7 +368,7 @@ pub fn history() -> Result<Vec<HistoryEntry>> {
     line.stream.write_all(b"{\"op\":\"history\"}\n")?;
     let answer = line.answer()?;
     match serde_json::from_str(&answer) {
-        Ok(Response::History { entries }) => Ok(entries),
+        Ok(Response::History { entries, .. }) => Ok(entries),
         _ => bail!("limelightd answered {answer:?} to a request for its history"),
     }
 }

@@ -9,13 +9,25 @@ use limelight_core::control::HistoryEntry;
 use crate::exit::Failure;
 use crate::format::{self, printable};
 
-/// Prints what was done, oldest first.
-pub fn print(entries: &[HistoryEntry], json: bool, out: &mut Vec<u8>) -> Result<(), Failure> {
+/// Prints what was done, oldest first; `hidden`: why other users' entries are not among them.
+pub fn print(
+    entries: &[HistoryEntry],
+    hidden: Option<&str>,
+    json: bool,
+    out: &mut Vec<u8>,
+) -> Result<(), Failure> {
     if json {
         return format::json(&entries, out);
     }
     if entries.is_empty() {
-        writeln!(out, "nothing was done yet: memory has not run short")?;
+        match hidden {
+            Some(why) => writeln!(
+                out,
+                "nothing was done yet to apps of yours; {}",
+                printable(why)
+            )?,
+            None => writeln!(out, "nothing was done yet: memory has not run short")?,
+        }
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     for entry in entries {
@@ -94,7 +106,7 @@ mod tests {
             memory: MemoryThen::default(),
         };
         let mut out = Vec::new();
-        print(&[entry], false, &mut out).unwrap();
+        print(&[entry], None, false, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text.lines().count(), 3, "{text}");
         assert!(

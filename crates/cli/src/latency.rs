@@ -18,7 +18,14 @@ pub fn print(report: &LatencyReport, json: bool, out: &mut Vec<u8>) -> Result<()
         return format::json(report, out);
     }
     if report.apps.is_empty() {
-        writeln!(out, "no app has answered any input yet")?;
+        match &report.hidden {
+            Some(why) => writeln!(
+                out,
+                "no app of yours has answered any input yet; {}",
+                printable(why)
+            )?,
+            None => writeln!(out, "no app has answered any input yet")?,
+        }
         return Ok(());
     }
     let mut rows = vec![HEAD.map(str::to_owned)];

@@ -220,11 +220,17 @@ pub enum Response {
     Apps {
         /// They, the one that was used last first.
         apps: Vec<AppReport>,
+        /// Why other users' apps were left out, if any were.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hidden: Option<String>,
     },
     /// Answer to [`Request::Decision`].
     Decision {
         /// It; `None`: none was taken since the daemon started.
         decision: Option<Box<Decision>>,
+        /// Why other users' apps were left out of it, if they may have been.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hidden: Option<String>,
     },
     /// Answer to [`Request::Agent`]: what the configuration wants of it.
     Agent {
@@ -237,6 +243,9 @@ pub enum Response {
     History {
         /// What was done, oldest first; at most [`HISTORY_MAX`].
         entries: Vec<HistoryEntry>,
+        /// Why entries of other users' apps were left out, if they may have been.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hidden: Option<String>,
     },
 }
 
@@ -294,6 +303,10 @@ pub struct Status {
     pub device: DeviceStatus,
     /// Every change in force, or with `dry_run` every change that would be.
     pub changes: Vec<Change>,
+    /// Why the app in front is left out, and all that would tell when it changes or gets input:
+    /// another user's is shown to its owner, to root and to a group. Counts are 0 then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hidden: Option<String>,
 }
 
 /// An app.

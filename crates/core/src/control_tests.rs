@@ -129,6 +129,7 @@ fn a_response_survives_the_wire() {
             max_us: 4,
             deadline_ms: 500,
         }],
+        hidden: None,
     });
     let line = serde_json::to_string(&latency).unwrap();
     assert!(

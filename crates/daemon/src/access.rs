@@ -85,6 +85,11 @@ impl Access {
         (!self.name.is_empty()).then_some(self.name.as_str())
     }
 
+    /// Its number, where it exists.
+    pub fn gid(&self) -> Option<u32> {
+        self.gid
+    }
+
     /// Whether one of these groups is the one.
     pub fn includes(&self, groups: impl IntoIterator<Item = u32>) -> bool {
         let gid = self.gid;

@@ -254,6 +254,7 @@ impl Daemon {
             stopping: false,
             _lock: lock,
         };
+        daemon.control.set_group(daemon.access.gid());
         daemon.start_swap();
         daemon.watch_sources();
         daemon.look_at_sessions();

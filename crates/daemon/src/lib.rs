@@ -67,5 +67,6 @@ pub mod swap_report;
 pub mod swapper;
 pub mod trust;
 pub mod undo;
+mod visibility;
 mod watched;
 mod windows;

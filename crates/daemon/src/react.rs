@@ -130,8 +130,9 @@ impl Daemon {
             None => info!("topmost: none"),
         }
         self.note_front();
-        self.windows
-            .topmost(self.topmost.front().map(|front| &front.app));
+        let front = self.topmost.front().map(|front| &front.app);
+        let owner = front.and_then(|app| self.owner_of(app));
+        self.windows.topmost(front, owner);
         self.tell_kernel(now());
         self.watch_front();
         self.refresh(Event::Topmost);

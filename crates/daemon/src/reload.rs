@@ -34,6 +34,7 @@ impl Daemon {
                     self.history.keep_in(Some(self.config.state_directory()));
                 }
                 self.access = Access::new(&self.doors.roots.groups, &self.config.access_group);
+                self.control.set_group(self.access.gid());
                 self.topmost.set_gap(self.config.settings.topmost.gap);
                 self.windows.configure(self.config.settings.window);
                 self.not_adoptable.clear();

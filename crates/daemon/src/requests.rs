@@ -3,7 +3,7 @@
 
 mod apps;
 
-use limelight_core::control::{ErrorCode, FocusTarget, Request, Response};
+use limelight_core::control::{Deed, ErrorCode, FocusTarget, Request, Response};
 use limelight_core::model::topmost::{Claim, Holder};
 use limelight_core::model::App;
 use limelight_sys::peercred::PeerCred;
@@ -56,6 +56,7 @@ impl Daemon {
                 }
             }
         };
+        let speaker = self.speaker(word.client, word.peer);
         let result = match request {
             Request::Focus {
                 target,
@@ -68,12 +69,12 @@ impl Daemon {
                 pid,
                 source,
             } => self.window(word, event, at_us, pid, &source),
-            Request::Latency { app } => self.latency(app.as_deref()),
+            Request::Latency { app } => self.latency(speaker, app.as_deref()),
             Request::Status => {
                 self.look_for_rivals();
-                Ok(Response::Status(Box::new(self.status())))
+                Ok(Response::Status(Box::new(self.status_for(speaker))))
             }
-            Request::Apps { pid } => self.apps(pid),
+            Request::Apps { pid } => self.apps(speaker, pid),
             Request::Class { pid, class } => self.set_class(word, pid, class),
             Request::Agent {
                 source,
@@ -81,21 +82,32 @@ impl Daemon {
                 passed_over,
             } => self.agent(word, source, detail, passed_over),
             Request::InUse { pid, what, on } => self.in_use(word, pid, what, on),
-            Request::Decision { deed } => Ok(Response::Decision {
-                decision: self.decisions.last(deed).cloned().map(Box::new),
-            }),
+            Request::Decision { deed } => Ok(self.decision(speaker, deed)),
             Request::Listen => Ok(self.listen(word)),
             Request::History { last } => Ok(Response::History {
-                entries: self.history.of(word.peer.uid, last),
+                entries: self.history.of(speaker, last),
+                hidden: self.hidden(speaker),
             }),
             Request::Explain { pid } => self
-                .explain(pid)
+                .explain(speaker, pid)
                 .map(|explain| Response::Explain(Box::new(explain))),
         };
         result.unwrap_or_else(|refusal| {
             debug!("uid {} is refused: {}", word.peer.uid, refusal.message);
             refusal.into()
         })
+    }
+
+    /// Answer to `decision` for this user.
+    fn decision(&self, speaker: Speaker, deed: Option<Deed>) -> Response {
+        let decision = self.decisions.last(deed).cloned().map(|mut decision| {
+            decision.weighed = self.keep_visible(speaker, decision.weighed, |one| one.uid);
+            Box::new(decision)
+        });
+        Response::Decision {
+            decision,
+            hidden: self.hidden(speaker),
+        }
     }
 
     fn focus(
@@ -139,7 +151,7 @@ impl Daemon {
         self.after(shift);
         // Refused for now, not for ever: the session's next switch needs no new claim.
         may_speak.map(|()| Response::Ok {
-            message: self.standing(name),
+            message: self.standing(speaker, name),
         })
     }
 
@@ -175,22 +187,33 @@ impl Daemon {
                 "start the app first",
             ));
         }
-        trust::owns_all(&self.doors, peer.uid, &procs)?;
+        trust::owns_all(&self.doors, peer.uid, &procs).map_err(|refusal| match refusal.code {
+            // Without the number of another user's process.
+            ErrorCode::NotAllowed => Refusal {
+                message: format!(
+                    "{path} holds processes of other users than uid {}",
+                    peer.uid
+                ),
+                ..refusal
+            },
+            _ => refusal,
+        })?;
         Ok(app)
     }
 
     /// What is in force after a claim, in words.
-    fn standing(&self, claimed: Option<String>) -> String {
+    fn standing(&self, speaker: Speaker, claimed: Option<String>) -> String {
         let Some(front) = self.topmost.front() else {
             return "no app is topmost".to_owned();
         };
-        let name = describe(&front.app);
+        let name = self.name_for(speaker, &front.app, describe(&front.app));
         match front.leaves_at {
             Some(at) => format!(
                 "{name} is topmost for another {} ms",
                 at.saturating_sub(now()).as_millis()
             ),
             None if claimed.as_ref() == Some(&name) => format!("{name} is topmost"),
+            None if !self.sees_app(speaker, &front.app) => format!("noted; {name} is topmost"),
             None => format!("noted; {name} is topmost by the claim of {}", front.source),
         }
     }

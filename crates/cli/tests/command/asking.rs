@@ -30,10 +30,53 @@ fn status_tells_who_is_in_front_and_what_protects_it() {
     assert_eq!(daemon.request(), Request::Status);
 }
 
+const HIDDEN: &str = "what other users' apps do is shown to their owners and root only";
+
+#[test]
+fn what_is_hidden_is_said() {
+    let hidden = || Some(HIDDEN.to_owned());
+    let foreign = Status {
+        topmost: None,
+        changes: Vec::new(),
+        hidden: hidden(),
+        ..status()
+    };
+    for (arguments, answer) in [
+        (&["status"][..], Response::Status(Box::new(foreign))),
+        (
+            &["class", "list"],
+            Response::Apps {
+                apps: Vec::new(),
+                hidden: hidden(),
+            },
+        ),
+        (
+            &["latency"],
+            Response::Latency(LatencyReport {
+                apps: Vec::new(),
+                hidden: hidden(),
+            }),
+        ),
+        (
+            &["history"],
+            Response::History {
+                entries: Vec::new(),
+                hidden: hidden(),
+            },
+        ),
+    ] {
+        let daemon = Daemon::answering(answer);
+        let out = daemon.limelight(arguments).success();
+        let out = text(&out.get_output().stdout);
+        assert!(out.contains(HIDDEN), "{arguments:?}: {out}");
+    }
+}
+
 #[test]
 fn latency_lists_apps_or_one() {
     let report = LatencyReport {
         apps: vec![latency()],
+        hidden: None,
     };
     let daemon = Daemon::answering(Response::Latency(report.clone()));
     let out = daemon.limelight(&["latency"]).success();
@@ -50,7 +93,10 @@ fn latency_lists_apps_or_one() {
     let app = Some("viewer".to_owned());
     assert_eq!(daemon.request(), Request::Latency { app });
 
-    let nobody = Daemon::answering(Response::Latency(LatencyReport { apps: vec![] }));
+    let nobody = Daemon::answering(Response::Latency(LatencyReport {
+        apps: vec![],
+        hidden: None,
+    }));
     let out = nobody.limelight(&["latency"]).success();
     assert!(text(&out.get_output().stdout).contains("no app has answered"));
 }

@@ -24,17 +24,28 @@ fn no_app(pid: i32) -> Refusal {
 }
 
 impl Daemon {
-    /// Answer to `apps`.
-    pub(super) fn apps(&mut self, pid: Option<i32>) -> Result<Response, Refusal> {
+    /// Answer to `apps` for this user.
+    pub(super) fn apps(&mut self, speaker: Speaker, pid: Option<i32>) -> Result<Response, Refusal> {
         let only = match pid {
-            Some(pid) => Some(self.known_app_of(pid).ok_or_else(|| no_app(pid))?),
+            Some(pid) => {
+                self.may_ask_of(speaker, pid)?;
+                let key = self.known_app_of(pid).ok_or_else(|| no_app(pid))?;
+                let owner = self.apps.get(key).map(|known| known.found.uid);
+                if owner.is_some_and(|owner| !speaker.sees(owner)) {
+                    return Err(self.not_shown(pid));
+                }
+                Some(key)
+            }
             None => None,
         };
         self.look_at_apps();
         let all = self.apps.by_use().into_iter().rev();
-        let chosen = all.filter(|known| only.is_none_or(|key| known.key() == key));
+        let chosen = all.filter(|known| {
+            speaker.sees(known.found.uid) && only.is_none_or(|key| known.key() == key)
+        });
         Ok(Response::Apps {
             apps: chosen.map(|known| self.app_report(known)).collect(),
+            hidden: self.hidden(speaker),
         })
     }
 

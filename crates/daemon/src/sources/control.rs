@@ -77,6 +77,8 @@ pub struct ControlSource {
     spare: Option<UnixListener>,
     /// Those whose places others were given since the last tidying.
     displaced: Vec<u64>,
+    /// The group that is told everything.
+    group: Option<u32>,
 }
 
 impl ControlSource {
@@ -104,7 +106,13 @@ impl ControlSource {
             clients: BTreeMap::new(),
             next: 0,
             displaced: Vec::new(),
+            group: None,
         })
+    }
+
+    /// Sets the group whose members are told of all users' apps.
+    pub fn set_group(&mut self, group: Option<u32>) {
+        self.group = group;
     }
 
     /// To wait for.
@@ -310,7 +318,7 @@ impl ControlSource {
         }
     }
 
-    /// Tells those who listen: `notice` to root and to the `owner` of the app that it names, or to
+    /// Tells those who listen: `notice` to root, the group and the `owner` of the app that it names, or to
     /// everybody where that is `None`, and `others` to the rest. Whoever does not take what it was
     /// told misses what comes next.
     pub fn tell(
@@ -323,7 +331,10 @@ impl ControlSource {
         let listeners = self.clients.values_mut().filter(|client| client.listens);
         for client in listeners.filter(|client| client.unsent.len() < WAITING_MAX) {
             let uid = client.peer.uid;
-            let own = uid == 0 || owner.is_none_or(|owner| owner == uid);
+            let member = self
+                .group
+                .is_some_and(|group| client.groups.contains(&group));
+            let own = uid == 0 || member || owner.is_none_or(|owner| owner == uid);
             let told = if own { Some(notice) } else { others };
             let Some(told) = told else {
                 continue;

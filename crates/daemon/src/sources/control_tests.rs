@@ -171,3 +171,52 @@ fn the_number_of_clients_is_bounded() {
     assert!(line(&late).contains("busy"));
     assert_eq!(fixture.source.clients.len(), kept.len());
 }
+
+#[test]
+fn notices_of_an_app_go_to_its_owner_root_and_the_group() {
+    const OWNER: u32 = 54_321;
+    const GROUP: u32 = 60_123;
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("SKIPPED: speaking as other users takes root");
+    }
+    let mut fixture = Fixture::new();
+    fixture.source.set_group(Some(GROUP));
+    let connect = |fixture: &mut Fixture, uid: u32, gid: u32| {
+        let path = fixture.source.path.clone();
+        let connected = std::thread::spawn(move || {
+            rustix::thread::set_thread_groups(&[rustix::process::Gid::from_raw(gid)]).unwrap();
+            rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(uid)).unwrap();
+            UnixStream::connect(path).unwrap()
+        });
+        let stream = connected.join().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        fixture.source.accept(&fixture.reactor, NOW);
+        stream
+    };
+    let streams = [
+        (OWNER, 1, true),
+        (OWNER + 1, 1, false),
+        (OWNER + 1, GROUP, true),
+        (0, 1, true),
+    ]
+    .map(|(uid, gid, hears)| (connect(&mut fixture, uid, gid), hears));
+    let ids: Vec<u64> = fixture.source.clients.keys().copied().collect();
+    ids.iter().for_each(|&id| fixture.source.set_listening(id));
+    let notice = Notice::Growing {
+        app: limelight_core::control::AppStatus {
+            name: "diary".to_owned(),
+            pid: None,
+            cgroup: None,
+            own_cgroup: true,
+        },
+        grown: 1,
+    };
+    fixture
+        .source
+        .tell(Some(OWNER), &notice, None, Duration::ZERO);
+    for (number, (mut stream, hears)) in streams.into_iter().enumerate() {
+        let mut text = [0; 1024];
+        let heard = stream.read(&mut text).is_ok_and(|count| count > 0);
+        assert_eq!(heard, hears, "listener {number}");
+    }
+}
