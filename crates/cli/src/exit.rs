@@ -68,6 +68,7 @@ impl Failure {
                 code,
                 message,
                 cure,
+                ..
             } => {
                 let (message, cure) = (message.clone(), cure.clone());
                 match code {

@@ -209,6 +209,10 @@ pub enum Response {
         message: String,
         /// What the caller can do about it.
         cure: String,
+        /// With [`ErrorCode::Busy`], where that is known: in how many milliseconds the same request
+        /// will be answered.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        retry_ms: Option<u64>,
     },
     /// Answer to [`Request::Status`].
     Status(Box<Status>),
@@ -262,7 +266,7 @@ pub enum ErrorCode {
     /// The request is fine, but it names something that can never be an app (the root cgroup, a
     /// kernel thread).
     NotAnApp,
-    /// The daemon serves as many clients as it can.
+    /// The daemon serves as many clients as it can, or the caller asks too often.
     Busy,
     /// The daemon failed; its log says more.
     Internal,

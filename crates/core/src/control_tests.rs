@@ -109,6 +109,7 @@ fn a_response_survives_the_wire() {
         code: ErrorCode::NotAllowed,
         message: "pid 1 belongs to uid 0".into(),
         cure: "claim a process of your own".into(),
+        retry_ms: None,
     };
     let line = serde_json::to_string(&error).unwrap();
     assert!(

@@ -321,9 +321,6 @@ impl Daemon {
 
     /// How long nothing is due.
     fn timeout(&self) -> Option<Duration> {
-        if self.control.has_words() {
-            return Some(Duration::ZERO);
-        }
         let tick = self.wants_ticks().then_some(self.next_tick);
         let gap = self.topmost.front().and_then(|front| front.leaves_at);
         let deadlines = [
@@ -331,6 +328,7 @@ impl Daemon {
             gap,
             self.oom_score_adj.next_scan(),
             self.control.next_deadline(),
+            self.control.next_word(now()),
             self.service.next_deadline(),
             self.readahead.next_deadline(),
             self.windows.next_deadline(),
@@ -410,7 +408,7 @@ impl Daemon {
     }
 
     fn serve_clients(&mut self) {
-        for word in self.control.take_words() {
+        for word in self.control.take_words(now()) {
             let response = self.request(&word);
             self.control.answer(word.client, &response, now());
         }

@@ -48,6 +48,7 @@ pub mod history;
 mod household;
 pub mod identify;
 pub mod killers;
+mod limit;
 pub mod lock;
 pub mod locker;
 pub mod log;

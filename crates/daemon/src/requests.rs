@@ -2,6 +2,7 @@
 //! What a client's line means, and the answer to it.
 
 mod apps;
+mod rules;
 
 use limelight_core::control::{Deed, ErrorCode, FocusTarget, Request, Response};
 use limelight_core::model::topmost::{Claim, Holder};
@@ -15,6 +16,8 @@ use crate::doors::now;
 use crate::identify::{self, Refusal};
 use crate::sources::control::Word;
 use crate::trust;
+
+use rules::{keeps_promise, rules, Cost};
 
 /// Longest name of a source, in bytes.
 const SOURCE_MAX: usize = 64;
@@ -30,6 +33,7 @@ impl From<Refusal> for Response {
             code,
             message,
             cure,
+            retry_ms: None,
         }
     }
 }
@@ -53,10 +57,15 @@ impl Daemon {
                     code: ErrorCode::BadRequest,
                     message: format!("not a request: {error}"),
                     cure: "send {\"op\":\"status\"}, {\"op\":\"explain\",\"pid\":N}, {\"op\":\"latency\"}, {\"op\":\"apps\"}, {\"op\":\"class\",\"pid\":N,\"class\":\"normal\"}, {\"op\":\"in-use\",\"pid\":N,\"use\":\"unsaved\",\"on\":true}, {\"op\":\"history\"}, {\"op\":\"decision\"}, {\"op\":\"listen\"}, {\"op\":\"focus\",\"target\":{\"pid\":N},\"source\":\"NAME\"} or {\"op\":\"window\",\"event\":\"open\",\"source\":\"NAME\"}, one a line".to_owned(),
+                    retry_ms: None,
                 }
             }
         };
         let speaker = self.speaker(word.client, word.peer);
+        let (shows, cost) = rules(&request);
+        if let Some(busy) = self.charge(speaker, cost) {
+            return busy;
+        }
         let result = match request {
             Request::Focus {
                 target,
@@ -92,9 +101,36 @@ impl Daemon {
                 .explain(speaker, pid)
                 .map(|explain| Response::Explain(Box::new(explain))),
         };
-        result.unwrap_or_else(|refusal| {
+        let response = result.unwrap_or_else(|refusal| {
             debug!("uid {} is refused: {}", word.peer.uid, refusal.message);
             refusal.into()
+        });
+        debug_assert!(keeps_promise(shows, &response));
+        response
+    }
+
+    /// Charges a request to its user. `Some`: the refusal of a user who asks too often.
+    fn charge(&mut self, speaker: Speaker, cost: Cost) -> Option<Response> {
+        let at = now();
+        let tokens = match cost {
+            Cost::Work(tokens) => {
+                self.control.limiter().was_work(speaker.uid, tokens, at);
+                return None;
+            }
+            Cost::Lookup(tokens) => tokens,
+        };
+        let at_screen =
+            speaker.sees_all() || trust::may_speak(&self.doors, &self.access, speaker).is_ok();
+        let granted = self
+            .control
+            .limiter()
+            .look_up(speaker.uid, tokens, at_screen, at);
+        let ms = granted.err()?.as_millis() as u64;
+        Some(Response::Error {
+            code: ErrorCode::Busy,
+            message: format!("uid {} asks limelightd too often", speaker.uid),
+            cure: format!("ask again in {ms} ms"),
+            retry_ms: Some(ms),
         })
     }
 

@@ -208,6 +208,7 @@ fn each_refusal_has_its_exit_code_and_its_cure() {
             code,
             message: "pid 4242: no".into(),
             cure: "ask nicely".into(),
+            retry_ms: None,
         });
         let out = daemon.limelight(&["focus", "4242"]).code(exit);
         let err = text(&out.get_output().stderr);
@@ -292,4 +293,29 @@ fn with_json_a_failure_is_json_with_its_cure() {
     assert_eq!(told["code"], 3);
     assert!(told["error"].as_str().unwrap().contains("/no/such.sock"));
     assert!(told["cure"].as_str().unwrap().contains("start it"));
+}
+
+#[test]
+fn busy_daemon_is_asked_again_when_it_says_so() {
+    let busy = Response::Error {
+        code: ErrorCode::Busy,
+        message: "uid 1000 asks limelightd too often".into(),
+        cure: "ask again in 30 ms".into(),
+        retry_ms: Some(30),
+    };
+    let line = |answer: &Response| serde_json::to_string(answer).unwrap() + "\n";
+    let answers = vec![line(&busy), line(&Response::Status(Box::new(status())))];
+    let daemon = Daemon::sending_each(answers);
+    let out = daemon.limelight(&["status"]).success();
+    assert!(text(&out.get_output().stdout).contains("viewer"));
+
+    let busy = Response::Error {
+        code: ErrorCode::Busy,
+        message: "uid 1000 asks limelightd too often".into(),
+        cure: "ask again in 9000 ms".into(),
+        retry_ms: Some(9000),
+    };
+    let daemon = Daemon::answering(busy);
+    let out = daemon.limelight(&["--timeout", "1", "status"]).code(4);
+    assert!(text(&out.get_output().stderr).contains("ask again in 9000 ms"));
 }

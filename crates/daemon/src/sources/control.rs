@@ -19,6 +19,7 @@ use rustix::event::epoll::EventFlags;
 use tracing::{debug, warn};
 
 use crate::exit::Failure;
+use crate::limit::Limiter;
 use crate::reactor::{Reactor, Ready, Token};
 
 /// Most clients at once.
@@ -79,6 +80,7 @@ pub struct ControlSource {
     displaced: Vec<u64>,
     /// The group that is told everything.
     group: Option<u32>,
+    limiter: Limiter,
 }
 
 impl ControlSource {
@@ -107,6 +109,7 @@ impl ControlSource {
             next: 0,
             displaced: Vec::new(),
             group: None,
+            limiter: Limiter::default(),
         })
     }
 
@@ -152,6 +155,7 @@ impl ControlSource {
                 code: ErrorCode::Busy,
                 message: "limelightd has no descriptor left".to_owned(),
                 cure: "try again later; if it lasts, raise LimitNOFILE= of limelightd".to_owned(),
+                retry_ms: None,
             });
             // Whether the client takes it is the client's affair.
             let _ = stream.write(&answer);
@@ -180,6 +184,7 @@ impl ControlSource {
                     peer.uid
                 ),
                 cure: "close other connections, or try again later".to_owned(),
+                retry_ms: None,
             });
             // Whether the client takes it is the client's affair.
             let _ = stream.write(&answer);
@@ -256,14 +261,22 @@ impl ControlSource {
         client.send(now);
     }
 
-    /// The next request of each client; the rest waits for the next turn.
-    pub fn take_words(&mut self) -> Vec<Word> {
+    /// What users have asked for lately.
+    pub fn limiter(&mut self) -> &mut Limiter {
+        &mut self.limiter
+    }
+
+    /// The next request of each client; the rest waits for the next turn, or until its user may send
+    /// more.
+    pub fn take_words(&mut self, now: Duration) -> Vec<Word> {
         let mut words = Vec::new();
         for (&id, client) in &mut self.clients {
-            if client.unsent.len() >= WAITING_MAX {
+            let uid = client.peer.uid;
+            if client.unsent.len() >= WAITING_MAX || self.limiter.may_read(uid, now).is_err() {
                 continue;
             }
             if let Some(line) = client.take_line() {
+                self.limiter.was_read(uid, line.len(), now);
                 words.push(Word {
                     client: id,
                     peer: client.peer,
@@ -274,11 +287,14 @@ impl ControlSource {
         words
     }
 
-    /// Whether a request waits although no descriptor will say so.
-    pub fn has_words(&self) -> bool {
-        self.clients
+    /// Until when a request waits although no descriptor will say so; `now` or earlier: it does not.
+    pub fn next_word(&self, now: Duration) -> Option<Duration> {
+        let waiting = self
+            .clients
             .values()
-            .any(|client| client.unsent.len() < WAITING_MAX && client.unread.contains(&b'\n'))
+            .filter(|client| client.unsent.len() < WAITING_MAX && client.unread.contains(&b'\n'));
+        let due = waiting.map(|client| self.limiter.may_read(client.peer.uid, now));
+        due.map(|due| due.err().unwrap_or(now)).min()
     }
 
     /// Answers a client.
@@ -457,6 +473,7 @@ impl Client {
             code: ErrorCode::BadRequest,
             message: format!("a request line is longer than {LINE_MAX} bytes"),
             cure: "send one JSON object a line".to_owned(),
+            retry_ms: None,
         }));
     }
 

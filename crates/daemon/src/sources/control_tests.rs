@@ -39,7 +39,7 @@ impl Fixture {
                 self.source.transfer(id, ready, NOW);
             }
         }
-        for word in self.source.take_words() {
+        for word in self.source.take_words(NOW) {
             let message = word.line.len().to_string();
             self.source
                 .answer(word.client, &Response::Ok { message }, NOW);
@@ -77,7 +77,11 @@ fn a_line_may_come_in_pieces_and_many_at_once() {
     fixture.turn();
     stream.write_all(b"de\nx\n").unwrap();
     fixture.turn();
-    assert!(fixture.source.has_words(), "others have their turn first");
+    assert_eq!(
+        fixture.source.next_word(NOW),
+        Some(NOW),
+        "others have their turn first"
+    );
     fixture.turn();
     let mut reader = BufReader::new(&stream);
     let mut text = String::new();
