@@ -131,7 +131,7 @@ fn list(
     let mut rows = vec![head];
     rows.extend(apps.iter().map(|app| {
         [
-            format::app(&app.app).replace('\n', " "),
+            format::app(&app.app),
             app.class.to_string(),
             used(app),
             format::bytes(app.resident),
@@ -277,7 +277,7 @@ mod tests {
     fn a_list_is_a_line_for_each_app() {
         let text = text(|out| list(&[report("no\ntes", 7)], None, false, out));
         assert_eq!(text.lines().count(), 2, "{text}");
-        assert!(text.contains("no tes (pid 7)"), "{text}");
+        assert!(text.contains("no\\ntes (pid 7)"), "{text}");
         assert!(text.contains("sound, unsaved, not swapped"), "{text}");
     }
 

@@ -86,7 +86,7 @@ fn weighed(one: &Weighed, at_ms: u64) -> String {
         uses.concat(),
         printable(&one.reason)
     );
-    line.replace('\n', " ")
+    line
 }
 
 #[cfg(test)]

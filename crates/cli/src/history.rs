@@ -34,11 +34,7 @@ pub fn print(
         let then = Duration::from_millis(entry.unix_ms);
         let ago = format::span(now.clone().unwrap_or_default().saturating_sub(then));
         writeln!(out, "{ago} ago: {}", deed(entry))?;
-        writeln!(
-            out,
-            "    because  {}",
-            printable(&entry.reason).replace('\n', " ")
-        )?;
+        writeln!(out, "    because  {}", printable(&entry.reason))?;
         writeln!(out, "    memory   {}", memory(entry))?;
     }
     Ok(())
@@ -47,7 +43,7 @@ pub fn print(
 /// What was done to whom.
 pub fn deed(entry: &HistoryEntry) -> String {
     let mut text = match &entry.app {
-        Some(app) => format!("{} {}", format::app(app).replace('\n', " "), entry.deed),
+        Some(app) => format!("{} {}", format::app(app), entry.deed),
         None => entry.deed.to_string(),
     };
     if let Some(class) = entry.class {
@@ -110,7 +106,7 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text.lines().count(), 3, "{text}");
         assert!(
-            text.contains("ne ws (pid 7) killed, disposable, 34.0 MiB in 12.4 ms"),
+            text.contains("ne\\nws (pid 7) killed, disposable, 34.0 MiB in 12.4 ms"),
             "{text}"
         );
         assert!(text.contains("no swap"));

@@ -31,7 +31,7 @@ pub fn print(report: &LatencyReport, json: bool, out: &mut Vec<u8>) -> Result<()
     let mut rows = vec![HEAD.map(str::to_owned)];
     rows.extend(report.apps.iter().map(|app| {
         [
-            printable(&app.name).replace('\n', " "),
+            printable(&app.name),
             app.answers.to_string(),
             format::micros(app.p50_us),
             format::micros(app.p95_us),

@@ -8,6 +8,7 @@ use crate::access::Access;
 use crate::config::{self, Config};
 use crate::daemon::Daemon;
 use crate::doors::now;
+use crate::log;
 use crate::readahead::Readahead;
 use crate::sources::oom_score_adj::OomScoreAdj;
 use crate::sources::top_app::TopApp;
@@ -57,7 +58,8 @@ impl Daemon {
                 info!("configuration reloaded");
             }
             Err(errors) => {
-                error!("the configuration in force is kept, the new one is wrong:\n{errors}")
+                error!("the configuration in force is kept, the new one is wrong:");
+                log::error_lines(&errors.to_string());
             }
         }
         self.service.ready();

@@ -288,7 +288,7 @@ fn topmost(daemon: Option<&Status>, findings: &mut Findings) {
     let named = match &status.topmost {
         Some(topmost) => format!(
             "{}, named by {}",
-            crate::format::app(&topmost.app).replace('\n', " "),
+            crate::format::app(&topmost.app),
             topmost.source
         ),
         None => "no app is in front now".to_owned(),

@@ -171,7 +171,7 @@ fn without_cgroup(apps: &[AppReport], findings: &mut Findings) {
     let without: Vec<String> = apps
         .iter()
         .filter(|app| !app.app.own_cgroup)
-        .map(|app| format::app(&app.app).replace('\n', " "))
+        .map(|app| format::app(&app.app))
         .collect();
     if without.is_empty() {
         return;

@@ -64,7 +64,7 @@ fn topmost(status: &Status, theme: Theme) -> Line<'static> {
         };
         return Line::from(vec![label("in front", theme), Span::raw(text)]);
     };
-    let name = printable(&topmost.app.name).replace('\n', " ");
+    let name = printable(&topmost.app.name);
     let pid = topmost
         .app
         .pid

@@ -33,6 +33,36 @@ fn status_tells_who_is_in_front_and_what_protects_it() {
 const HIDDEN: &str = "what other users' apps do is shown to their owners and root only";
 
 #[test]
+fn name_with_a_newline_forges_no_line() {
+    const NAME: &str = "viewer\nprevious  bank (pid 1)\u{1b}[2J";
+    let mut forged = status();
+    if let Some(topmost) = &mut forged.topmost {
+        topmost.app.name = NAME.to_owned();
+    }
+    forged.changes[0].rule = format!("protect: {NAME}");
+    let message = format!("{NAME} is topmost");
+    let refused = Response::Error {
+        code: ErrorCode::NotAllowed,
+        message: format!("{NAME} is another user's"),
+        cure: format!("ask {NAME}"),
+        retry_ms: None,
+    };
+    for (arguments, answer, code) in [
+        (&["status"][..], Response::Status(Box::new(forged)), 0),
+        (&["focus", "7"], Response::Ok { message }, 0),
+        (&["focus", "7"], refused, 4),
+    ] {
+        let daemon = Daemon::answering(answer);
+        let out = daemon.limelight(arguments).code(code);
+        let out = out.get_output();
+        let out = text(&out.stdout) + &text(&out.stderr);
+        assert!(out.contains("viewer\\nprevious"), "{out}");
+        let forged = |line: &str| line.starts_with("previous") || line.contains('\u{1b}');
+        assert!(!out.lines().any(forged), "{out}");
+    }
+}
+
+#[test]
 fn what_is_hidden_is_said() {
     let hidden = || Some(HIDDEN.to_owned());
     let foreign = Status {
