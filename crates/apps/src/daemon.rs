@@ -27,7 +27,7 @@ pub const LOG: &str = "/run/limelightd.log";
 /// The daemon's configuration.
 pub const CONFIG: &str = "/etc/limelight/limelight.toml";
 /// Where the daemon answers.
-const SOCKET: &str = "/run/limelight/control.sock";
+pub const SOCKET: &str = "/run/limelight/control.sock";
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
