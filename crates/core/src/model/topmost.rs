@@ -168,6 +168,24 @@ impl Topmost {
         self.settle(now, self.gap)
     }
 
+    /// Whether logind tells whose session is active.
+    pub fn knows_sessions(&self) -> bool {
+        self.active.is_some()
+    }
+
+    /// Connections and users with a claim in force or in waiting; explicit claims have no connection.
+    pub fn claimants(&self) -> Vec<(Option<Holder>, u32)> {
+        let held = self.held.iter();
+        held.map(|held| (held.holder, held.claim.uid)).collect()
+    }
+
+    /// Drops the claims of these.
+    pub fn drop_claims(&mut self, of: &[(Option<Holder>, u32)], now: Duration) -> Shift {
+        self.held
+            .retain(|held| !of.contains(&(held.holder, held.claim.uid)));
+        self.settle(now, self.gap)
+    }
+
     /// Whether this user's claims count now.
     pub fn counts_of(&self, uid: u32) -> bool {
         let active = self.active.as_ref();

@@ -121,6 +121,33 @@ fn user_withdraws_no_claim_of_another_user() {
 }
 
 #[test]
+fn claim_that_waits_for_its_session_does_not_count_without_sessions() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    at_seat(&world, OWNER, "seat0", "user", true);
+    let mut daemon = world.start(true);
+    let mut owner = daemon.connect_as(OWNER);
+    let mut stranger = daemon.connect_as(STRANGER);
+    take(&mut daemon, &mut owner, &claim(world.front.pid, true));
+    refusal(&mut daemon, &mut stranger, &claim(world.strange.pid, true));
+    // The owner logs out, and no greeter comes: logind has no session at a seat any more.
+    for uid in [OWNER, STRANGER] {
+        std::fs::remove_file(world.machine.path(&format!("sessions/{uid}"))).unwrap();
+    }
+    for _ in 0..10 {
+        let patience = Some(std::time::Duration::from_millis(20));
+        daemon.daemon.turn(patience).unwrap();
+    }
+    assert_eq!(
+        daemon.topmost(),
+        Some(world.front.pid),
+        "has an input device"
+    );
+    daemon.stop();
+}
+
+#[test]
 fn explicit_claim_does_not_outlive_the_active_session() {
     let Some(world) = World::new() else {
         return;
