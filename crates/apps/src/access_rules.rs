@@ -250,7 +250,8 @@ fn names(reporter: &Reporter, forger: i32) -> Result<()> {
         text.lines()
             .any(|line| line.trim_start().starts_with("killed: all"))
     };
-    for question in [&["status"][..], &["class", "list"], &["top", "--once"]] {
+    let pid = forger.to_string();
+    for question in [&["status"][..], &["explain", &pid], &["focus", &pid]] {
         let (_, text) = limelight_as(0, 0, question)?;
         reporter.check(
             format!("a name forges no line: limelight {}", question.join(" ")),

@@ -11,8 +11,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Lines of 1 KiB that a user may send at once, and in a second.
+/// Lines of 1 KiB that a user may send at once, and in a second. Each costs some tens of microseconds,
+/// also one that is refused.
 const LINES: Size = Size {
+    most: 400,
+    a_second: 200,
+};
+
+/// The same for a user who tells of the app in front: each key and each frame may be a line.
+const LINES_AT_SCREEN: Size = Size {
     most: 2000,
     a_second: 1000,
 };
@@ -168,13 +175,23 @@ impl Limiter {
         }
     }
 
-    /// Takes tokens for a lookup, or says how long to wait. `at_screen`: the user sits there, or is
-    /// trusted otherwise.
+    /// This user told of the app in front, and was allowed to.
+    pub fn was_at_screen(&mut self, uid: u32, now: Duration) {
+        if uid != 0 {
+            let lines = &mut self.user(uid, now).lines;
+            if lines.size.most != LINES_AT_SCREEN.most {
+                *lines = Bucket::full(LINES_AT_SCREEN, now);
+            }
+        }
+    }
+
+    /// Takes tokens for a lookup, or says how long to wait. `at_screen`: whether the user sits there, or is
+    /// trusted otherwise; it is not asked when the user has no tokens.
     pub fn look_up(
         &mut self,
         uid: u32,
         tokens: u32,
-        at_screen: bool,
+        at_screen: impl FnOnce() -> bool,
         now: Duration,
     ) -> Result<(), Duration> {
         if uid == 0 {
@@ -186,6 +203,7 @@ impl Limiter {
         if !own.has(tokens) {
             return Err(own.wait_for(tokens));
         }
+        let at_screen = at_screen();
         if !at_screen && !elsewhere.has(tokens) {
             return Err(elsewhere.wait_for(tokens));
         }
@@ -206,7 +224,7 @@ mod tests {
     /// Lookups that are granted without waiting.
     fn burst(limiter: &mut Limiter, uid: u32, at_screen: bool, now: Duration) -> u32 {
         (0..10_000)
-            .take_while(|_| limiter.look_up(uid, 1, at_screen, now).is_ok())
+            .take_while(|_| limiter.look_up(uid, 1, || at_screen, now).is_ok())
             .count() as u32
     }
 
@@ -214,9 +232,9 @@ mod tests {
     fn burst_then_so_many_a_second() {
         let mut limiter = Limiter::default();
         assert_eq!(burst(&mut limiter, 1000, true, MS(0)), LOOKUPS.most);
-        let wait = limiter.look_up(1000, 2, true, MS(0)).unwrap_err();
+        let wait = limiter.look_up(1000, 2, || true, MS(0)).unwrap_err();
         assert!(wait >= MS(100) && wait <= MS(102), "{wait:?}");
-        assert!(limiter.look_up(1000, 2, true, wait).is_ok());
+        assert!(limiter.look_up(1000, 2, || true, wait).is_ok());
         assert_eq!(
             burst(&mut limiter, 1000, true, wait + MS(1000)),
             LOOKUPS.a_second
@@ -230,7 +248,8 @@ mod tests {
         burst(&mut limiter, 1000, true, MS(0));
         for us in (0..1_000_000).step_by(300) {
             let now = Duration::from_micros(us);
-            limiter.look_up(1000, LOOKUPS.most, true, now).unwrap_err();
+            let refused = limiter.look_up(1000, LOOKUPS.most, || true, now);
+            refused.unwrap_err();
         }
         let granted = burst(&mut limiter, 1000, true, MS(1000));
         assert!(granted.abs_diff(LOOKUPS.a_second) <= 1, "{granted}");
@@ -246,20 +265,27 @@ mod tests {
         assert_eq!(burst(&mut limiter, 1000, true, MS(0)), LOOKUPS.most);
         assert!(limiter.users.len() <= USERS_MAX);
         for _ in 0..10_000 {
-            limiter.look_up(0, 100, false, MS(0)).unwrap();
+            limiter.look_up(0, 100, || false, MS(0)).unwrap();
         }
     }
 
     #[test]
     fn too_many_lines_wait_and_large_ones_count_for_more() {
         let mut limiter = Limiter::default();
-        for _ in 0..30 {
+        for _ in 0..6 {
             limiter.may_read(1000, MS(0)).unwrap();
             limiter.was_read(1000, 64 << 10, MS(0));
         }
         limiter.was_work(1000, LINES.most, MS(0));
         let when = limiter.may_read(1000, MS(0)).unwrap_err();
         assert!(limiter.may_read(1000, when).is_ok());
+        limiter.was_at_screen(1000, MS(0));
+        for _ in 0..LINES_AT_SCREEN.most {
+            limiter.may_read(1000, MS(0)).unwrap();
+            limiter.was_read(1000, 80, MS(0));
+            limiter.was_at_screen(1000, MS(0));
+        }
+        assert!(limiter.may_read(1000, MS(0)).is_err());
         assert!(limiter.may_read(1001, MS(0)).is_ok());
         limiter.was_read(0, 64 << 20, MS(0));
         assert!(limiter.may_read(0, MS(0)).is_ok());

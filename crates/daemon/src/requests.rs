@@ -119,12 +119,10 @@ impl Daemon {
             }
             Cost::Lookup(tokens) => tokens,
         };
-        let at_screen =
-            speaker.sees_all() || trust::may_speak(&self.doors, &self.access, speaker).is_ok();
-        let granted = self
-            .control
-            .limiter()
-            .look_up(speaker.uid, tokens, at_screen, at);
+        let (doors, access) = (&self.doors, &self.access);
+        let at_screen = || speaker.sees_all() || trust::may_speak(doors, access, speaker).is_ok();
+        let limiter = self.control.limiter();
+        let granted = limiter.look_up(speaker.uid, tokens, at_screen, at);
         let ms = granted.err()?.as_millis() as u64;
         Some(Response::Error {
             code: ErrorCode::Busy,
@@ -158,6 +156,9 @@ impl Daemon {
         let speaker = self.speaker(word.client, peer);
         let may_speak = trust::may_speak(&self.doors, &self.access, speaker);
         self.look_at_sessions();
+        if may_speak.is_ok() {
+            self.control.limiter().was_at_screen(peer.uid, now());
+        }
         // A running report counts as soon as the session is active, and not before.
         let counts = self.topmost.counts_of(peer.uid);
         if counts || !hold {

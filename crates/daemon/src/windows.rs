@@ -285,6 +285,7 @@ impl Daemon {
                 owns.map_err(|refusal| not_own(refusal, uid))?;
             }
         }
+        self.control.limiter().was_at_screen(uid, at);
         self.windows.pass = Some(Pass {
             uid,
             app: front.key,
