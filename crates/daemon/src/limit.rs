@@ -30,6 +30,10 @@ const LOOKUPS: Size = Size {
     a_second: 20,
 };
 
+/// How long a user who told of the app in front counts as one. It is longer than windows go without
+/// asking again.
+const AT_SCREEN: Duration = Duration::from_secs(5);
+
 /// Users whose buckets are kept; full ones are forgotten first.
 const USERS_MAX: usize = 256;
 
@@ -70,6 +74,12 @@ impl Bucket {
         self.at += Duration::from_millis(u64::try_from(passed).unwrap_or(u64::MAX));
     }
 
+    /// Takes another size, and no more tokens than it may have.
+    fn resize(&mut self, size: Size) {
+        self.size = size;
+        self.thousandths = self.thousandths.min(i64::from(size.most) * 1000);
+    }
+
     fn is_full(&self) -> bool {
         self.thousandths >= i64::from(self.size.most) * 1000
     }
@@ -95,6 +105,19 @@ impl Bucket {
 struct User {
     lines: Bucket,
     lookups: Bucket,
+    /// Told of the app in front until then.
+    at_screen: Option<Duration>,
+}
+
+impl User {
+    fn refill(&mut self, now: Duration) {
+        self.lines.refill(now);
+        self.lookups.refill(now);
+        if self.at_screen.is_some_and(|until| until <= now) {
+            self.at_screen = None;
+            self.lines.resize(LINES);
+        }
+    }
 }
 
 /// All buckets.
@@ -122,17 +145,16 @@ impl Limiter {
         let user = self.users.entry(uid).or_insert_with(|| User {
             lines: Bucket::full(LINES, now),
             lookups: Bucket::full(LOOKUPS, now),
+            at_screen: None,
         });
-        user.lines.refill(now);
-        user.lookups.refill(now);
+        user.refill(now);
         user
     }
 
     /// Makes room: users with full buckets lose nothing, else the one whose are fullest goes.
     fn forget(&mut self, now: Duration) {
         self.users.retain(|_, user| {
-            user.lines.refill(now);
-            user.lookups.refill(now);
+            user.refill(now);
             !(user.lines.is_full() && user.lookups.is_full())
         });
         while self.users.len() >= USERS_MAX {
@@ -178,10 +200,9 @@ impl Limiter {
     /// This user told of the app in front, and was allowed to.
     pub fn was_at_screen(&mut self, uid: u32, now: Duration) {
         if uid != 0 {
-            let lines = &mut self.user(uid, now).lines;
-            if lines.size.most != LINES_AT_SCREEN.most {
-                *lines = Bucket::full(LINES_AT_SCREEN, now);
-            }
+            let user = self.user(uid, now);
+            user.at_screen = Some(now + AT_SCREEN);
+            user.lines.resize(LINES_AT_SCREEN);
         }
     }
 
@@ -279,13 +300,31 @@ mod tests {
         limiter.was_work(1000, LINES.most, MS(0));
         let when = limiter.may_read(1000, MS(0)).unwrap_err();
         assert!(limiter.may_read(1000, when).is_ok());
+        assert!(limiter.may_read(1001, MS(0)).is_ok());
+        limiter.was_read(0, 64 << 20, MS(0));
+        assert!(limiter.may_read(0, MS(0)).is_ok());
+    }
+
+    #[test]
+    fn user_at_the_screen_may_send_more_for_as_long_as_it_is_one() {
+        let mut limiter = Limiter::default();
+        let lines = |limiter: &mut Limiter, now| {
+            let sent = (0..10_000).take_while(|_| {
+                let may = limiter.may_read(1000, now).is_ok();
+                limiter.was_read(1000, 80, now);
+                may
+            });
+            sent.count() as u32
+        };
         limiter.was_at_screen(1000, MS(0));
-        for _ in 0..LINES_AT_SCREEN.most {
-            limiter.may_read(1000, MS(0)).unwrap();
-            limiter.was_read(1000, 80, MS(0));
-            limiter.was_at_screen(1000, MS(0));
-        }
-        assert!(limiter.may_read(1000, MS(0)).is_err());
+        limiter.was_at_screen(1000, MS(2000));
+        assert_eq!(lines(&mut limiter, MS(2000)), LINES_AT_SCREEN.most);
+        limiter.was_at_screen(1000, MS(2001));
+        let second = lines(&mut limiter, MS(3000));
+        assert!(second.abs_diff(LINES_AT_SCREEN.a_second) <= 2, "{second}");
+        let later = MS(2001) + AT_SCREEN + MS(60_000);
+        assert_eq!(lines(&mut limiter, later), LINES.most);
+        assert!(limiter.may_read(1000, later).is_err());
         assert!(limiter.may_read(1001, MS(0)).is_ok());
         limiter.was_read(0, 64 << 20, MS(0));
         assert!(limiter.may_read(0, MS(0)).is_ok());
