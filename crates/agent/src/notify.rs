@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use limelight_core::control::{Deed, HistoryEntry, Notice};
 use limelight_core::model::shortage::Level;
+use limelight_core::text::escaped;
 
 const PROGRAM: &str = "notify-send";
 
@@ -132,12 +133,11 @@ fn done(entry: &HistoryEntry) -> Option<Text> {
 /// Text that came from an app, without what a notification would take for markup.
 fn plain(text: &str) -> String {
     let mut plain = String::new();
-    for c in text.chars().take(200) {
+    for c in escaped(text).chars().take(200) {
         match c {
             '&' => plain.push_str("&amp;"),
             '<' => plain.push_str("&lt;"),
             '>' => plain.push_str("&gt;"),
-            c if c.is_control() => plain.push(' '),
             c => plain.push(c),
         }
     }
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn kills_are_told_and_housekeeping_is_not() {
         let killed = text(&entry(Deed::Kill)).unwrap();
-        assert_eq!(killed.title, "&lt;b&gt;news&lt;/b&gt;  was closed");
+        assert_eq!(killed.title, "&lt;b&gt;news&lt;/b&gt;\\n was closed");
         assert!(killed.body.contains("34 MiB"), "{}", killed.body);
         assert!(text(&entry(Deed::ForeignKill)).unwrap().urgent);
         for deed in [

@@ -8,7 +8,7 @@ use crate::plan::{Arm, Init, Record};
 use crate::record::{write, Reporter};
 use crate::scenario::Work;
 use crate::{
-    android, boost, boost_rules, cache_model, cgroup, chaos, class_rules, cold_start,
+    access_rules, android, boost, boost_rules, cache_model, cgroup, chaos, class_rules, cold_start,
     daemon_killed, focus_move, gallery, gallery_real, gate, kill_latency, leak, machine, openrc,
     overhead, own_tree, package, premap, premap_rules, prezero, prezero_engines, prezero_rules,
     process, processors, readahead_rules, reading, rotation, self_hog, siblings, soak, startup,
@@ -72,6 +72,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::BoostRules => boost_rules::run(stage),
         Work::AndroidRules => android::run(stage),
         Work::ClassRules => class_rules::run(stage),
+        Work::AccessRules => access_rules::run(stage),
         Work::Siblings => siblings::run(stage),
         Work::Openrc => openrc::run(stage),
         Work::Gate(work) => gate::run(stage, &work),

@@ -27,7 +27,7 @@ pub const LOG: &str = "/run/limelightd.log";
 /// The daemon's configuration.
 pub const CONFIG: &str = "/etc/limelight/limelight.toml";
 /// Where the daemon answers.
-const SOCKET: &str = "/run/limelight/control.sock";
+pub const SOCKET: &str = "/run/limelight/control.sock";
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
@@ -368,7 +368,7 @@ pub fn history() -> Result<Vec<HistoryEntry>> {
     line.stream.write_all(b"{\"op\":\"history\"}\n")?;
     let answer = line.answer()?;
     match serde_json::from_str(&answer) {
-        Ok(Response::History { entries }) => Ok(entries),
+        Ok(Response::History { entries, .. }) => Ok(entries),
         _ => bail!("limelightd answered {answer:?} to a request for its history"),
     }
 }

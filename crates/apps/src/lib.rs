@@ -4,6 +4,7 @@
 //! The lab writes a [`plan::Plan`]; [`init`] carries it out as PID 1 and gives each cell a process
 //! ([`cell`]), which starts the programs ([`viewer`], [`load`]) and reports ([`record`]).
 
+pub mod access_rules;
 pub mod android;
 pub mod background;
 pub mod boost;

@@ -40,6 +40,8 @@ pub enum Work {
     AndroidRules,
     /// What is promised about apps and their classes, checked one by one.
     ClassRules,
+    /// What several users of one machine may do and see, checked one by one.
+    AccessRules,
     /// What is reserved for the app in front and it does not use protects nobody else.
     Siblings,
     /// What `readahead` promises, checked one by one.

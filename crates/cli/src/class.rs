@@ -19,12 +19,16 @@ pub fn run(
     json: bool,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
-    let apps = |pid| match ask(Request::Apps { pid })? {
-        Response::Apps { apps } => Ok(apps),
+    let answer = |pid| match ask(Request::Apps { pid })? {
+        Response::Apps { apps, hidden } => Ok((apps, hidden)),
         other => Err(Failure::unexpected(&other)),
     };
+    let apps = |pid| answer(pid).map(|(apps, _)| apps);
     match command {
-        ClassCommand::List => list(&apps(None)?, json, out),
+        ClassCommand::List => {
+            let (apps, hidden) = answer(None)?;
+            list(&apps, hidden.as_deref(), json, out)
+        }
         ClassCommand::Why { app } => {
             let chosen = match app.parse() {
                 Ok(pid) => apps(Some(pid))?,
@@ -105,9 +109,18 @@ pub fn marks(app: &AppReport) -> String {
     marks.join(", ")
 }
 
-fn list(apps: &[AppReport], json: bool, out: &mut Vec<u8>) -> Result<(), Failure> {
+fn list(
+    apps: &[AppReport],
+    hidden: Option<&str>,
+    json: bool,
+    out: &mut Vec<u8>,
+) -> Result<(), Failure> {
     if json {
         return format::json(&apps, out);
+    }
+    if let (true, Some(why)) = (apps.is_empty(), hidden) {
+        writeln!(out, "no app of yours is known; {}", printable(why))?;
+        return Ok(());
     }
     if apps.is_empty() {
         writeln!(
@@ -120,7 +133,7 @@ fn list(apps: &[AppReport], json: bool, out: &mut Vec<u8>) -> Result<(), Failure
     let mut rows = vec![head];
     rows.extend(apps.iter().map(|app| {
         [
-            format::app(&app.app).replace('\n', " "),
+            format::app(&app.app),
             app.class.to_string(),
             used(app),
             format::bytes(app.resident),
@@ -264,9 +277,9 @@ mod tests {
 
     #[test]
     fn a_list_is_a_line_for_each_app() {
-        let text = text(|out| list(&[report("no\ntes", 7)], false, out));
+        let text = text(|out| list(&[report("no\ntes", 7)], None, false, out));
         assert_eq!(text.lines().count(), 2, "{text}");
-        assert!(text.contains("no tes (pid 7)"), "{text}");
+        assert!(text.contains("no\\ntes (pid 7)"), "{text}");
         assert!(text.contains("sound, unsaved, not swapped"), "{text}");
     }
 

@@ -18,6 +18,7 @@ const ANSWER_MAX_BYTES: u64 = 8 << 20;
 pub struct Client {
     reader: BufReader<UnixStream>,
     socket: PathBuf,
+    patience: Duration,
 }
 
 impl Client {
@@ -33,11 +34,26 @@ impl Client {
         Ok(Client {
             reader: BufReader::new(stream),
             socket: socket.to_owned(),
+            patience,
         })
     }
 
-    /// Asks, and waits for the answer.
+    /// Asks, and waits for the answer. A daemon that was asked too often is asked once more when it
+    /// says so, unless that is later than the caller waits.
     pub fn ask(&mut self, request: &Request) -> Result<Response, Failure> {
+        let answer = self.ask_once(request)?;
+        match answer {
+            Response::Error {
+                retry_ms: Some(ms), ..
+            } if Duration::from_millis(ms) < self.patience => {
+                std::thread::sleep(Duration::from_millis(ms));
+                self.ask_once(request)
+            }
+            answer => Ok(answer),
+        }
+    }
+
+    fn ask_once(&mut self, request: &Request) -> Result<Response, Failure> {
         let mut line = serde_json::to_string(request)?;
         line.push('\n');
         // A daemon that turns us away answers and closes before it reads: its answer says why.

@@ -9,8 +9,13 @@ use limelight_core::control::{Decision, Weighed};
 use crate::exit::Failure;
 use crate::format::{self, printable, Table};
 
-/// Prints a decision with all that was weighed.
-pub fn print(decision: Option<&Decision>, json: bool, out: &mut Vec<u8>) -> Result<(), Failure> {
+/// Prints a decision with all that was weighed; `hidden`: why other users' apps are not among it.
+pub fn print(
+    decision: Option<&Decision>,
+    hidden: Option<&str>,
+    json: bool,
+    out: &mut Vec<u8>,
+) -> Result<(), Failure> {
     if json {
         return format::json(&decision, out);
     }
@@ -24,7 +29,13 @@ pub fn print(decision: Option<&Decision>, json: bool, out: &mut Vec<u8>) -> Resu
     let memory = &decision.memory;
     let mut table = Table::default();
     let chosen = decision.weighed.iter().find(|weighed| weighed.chosen);
-    let chosen = chosen.map_or("an app".to_owned(), |one| format::app(&one.app));
+    let chosen = chosen.map_or_else(
+        || match hidden {
+            Some(_) => "an app of another user".to_owned(),
+            None => "an app".to_owned(),
+        },
+        |one| format::app(&one.app),
+    );
     table.line("decision", format!("{chosen} {}", decision.deed));
     table.line("when", format::ago(decision.at_ms));
     table.line(
@@ -53,6 +64,9 @@ pub fn print(decision: Option<&Decision>, json: bool, out: &mut Vec<u8>) -> Resu
     for (at, one) in decision.weighed.iter().enumerate() {
         writeln!(out, "{:3}. {}", at + 1, weighed(one, decision.at_ms))?;
     }
+    if let Some(why) = hidden {
+        writeln!(out, "{}", printable(why))?;
+    }
     Ok(())
 }
 
@@ -72,7 +86,7 @@ fn weighed(one: &Weighed, at_ms: u64) -> String {
         uses.concat(),
         printable(&one.reason)
     );
-    line.replace('\n', " ")
+    line
 }
 
 #[cfg(test)]
@@ -91,6 +105,7 @@ mod tests {
                 cgroup: None,
                 own_cgroup: true,
             },
+            uid: Some(1000),
             chosen,
             reason: "because".to_owned(),
             class: Class::Disposable,
@@ -108,15 +123,24 @@ mod tests {
             weighed: vec![app("one", false), app("two", true)],
         };
         let mut out = Vec::new();
-        print(Some(&decision), false, &mut out).unwrap();
+        print(Some(&decision), None, false, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.contains("two killed"), "{text}");
         assert!(
             text.contains("2. two (disposable, 10.0 MiB, used 4 s before): CHOSEN, because"),
             "{text}"
         );
+        let foreign = Decision {
+            weighed: vec![app("one", false)],
+            ..decision
+        };
         let mut out = Vec::new();
-        print(None, false, &mut out).unwrap();
+        print(Some(&foreign), Some("not shown"), false, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains("an app of another user killed"), "{text}");
+        assert!(text.ends_with("not shown\n"), "{text}");
+        let mut out = Vec::new();
+        print(None, None, false, &mut out).unwrap();
         assert!(String::from_utf8(out).unwrap().starts_with("nothing"));
     }
 }

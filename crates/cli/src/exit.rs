@@ -68,6 +68,7 @@ impl Failure {
                 code,
                 message,
                 cure,
+                ..
             } => {
                 let (message, cure) = (message.clone(), cure.clone());
                 match code {
@@ -76,7 +77,9 @@ impl Failure {
                     | ErrorCode::NotAllowed
                     | ErrorCode::NotAnApp
                     | ErrorCode::Busy => Failure::Refused { message, cure },
-                    ErrorCode::Internal => Failure::Other(with_cure(message, &cure)),
+                    ErrorCode::Internal => {
+                        Failure::Other(with_cure(printable(&message), &printable(&cure)))
+                    }
                 }
             }
             _ => Failure::another_version(),
@@ -129,9 +132,13 @@ impl fmt::Display for Failure {
                 }
             }
             Failure::Refused { message, cure } | Failure::NotFound { message, cure } => {
-                f.write_str(&printable(&with_cure(message.clone(), cure)))
+                f.write_str(&with_cure(printable(message), &printable(cure)))
             }
-            Failure::Other(message) => f.write_str(&printable(message)),
+            // Of several lines, of which the others say what helps.
+            Failure::Other(message) => {
+                let lines: Vec<String> = message.lines().map(printable).collect();
+                f.write_str(&lines.join("\n"))
+            }
         }
     }
 }

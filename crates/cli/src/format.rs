@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use limelight_core::control::AppStatus;
+use limelight_core::text::escaped;
 use limelight_sys::clock;
 use serde::Serialize;
 
@@ -93,12 +94,9 @@ pub fn app(app: &AppStatus) -> String {
     }
 }
 
-/// Text that came from a process or its cgroup, without what could drive the terminal.
+/// Text that came from a process or its cgroup, in one line and without what could drive the terminal.
 pub fn printable(text: &str) -> String {
-    let keep = |c: char| !c.is_control() || c == '\n';
-    text.chars()
-        .map(|c| if keep(c) { c } else { '\u{fffd}' })
-        .collect()
+    escaped(text).into_owned()
 }
 
 /// A number with its noun: `1 process`, `3 processes`.
@@ -265,7 +263,7 @@ mod tests {
 
     #[test]
     fn names_cannot_drive_the_terminal() {
-        assert_eq!(printable("a\x1b[2Jb\u{9b}"), "a\u{fffd}[2Jb\u{fffd}");
+        assert_eq!(printable("a\x1b[2Jb\u{9b}\nc"), "a\\u{1b}[2Jb\\u{9b}\\nc");
     }
 
     #[test]

@@ -9,24 +9,32 @@ use limelight_core::control::HistoryEntry;
 use crate::exit::Failure;
 use crate::format::{self, printable};
 
-/// Prints what was done, oldest first.
-pub fn print(entries: &[HistoryEntry], json: bool, out: &mut Vec<u8>) -> Result<(), Failure> {
+/// Prints what was done, oldest first; `hidden`: why other users' entries are not among them.
+pub fn print(
+    entries: &[HistoryEntry],
+    hidden: Option<&str>,
+    json: bool,
+    out: &mut Vec<u8>,
+) -> Result<(), Failure> {
     if json {
         return format::json(&entries, out);
     }
     if entries.is_empty() {
-        writeln!(out, "nothing was done yet: memory has not run short")?;
+        match hidden {
+            Some(why) => writeln!(
+                out,
+                "nothing was done yet to apps of yours; {}",
+                printable(why)
+            )?,
+            None => writeln!(out, "nothing was done yet: memory has not run short")?,
+        }
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     for entry in entries {
         let then = Duration::from_millis(entry.unix_ms);
         let ago = format::span(now.clone().unwrap_or_default().saturating_sub(then));
         writeln!(out, "{ago} ago: {}", deed(entry))?;
-        writeln!(
-            out,
-            "    because  {}",
-            printable(&entry.reason).replace('\n', " ")
-        )?;
+        writeln!(out, "    because  {}", printable(&entry.reason))?;
         writeln!(out, "    memory   {}", memory(entry))?;
     }
     Ok(())
@@ -35,7 +43,7 @@ pub fn print(entries: &[HistoryEntry], json: bool, out: &mut Vec<u8>) -> Result<
 /// What was done to whom.
 pub fn deed(entry: &HistoryEntry) -> String {
     let mut text = match &entry.app {
-        Some(app) => format!("{} {}", format::app(app).replace('\n', " "), entry.deed),
+        Some(app) => format!("{} {}", format::app(app), entry.deed),
         None => entry.deed.to_string(),
     };
     if let Some(class) = entry.class {
@@ -100,11 +108,11 @@ mod tests {
             memory: MemoryThen::default(),
         };
         let mut out = Vec::new();
-        print(&[entry()], false, &mut out).unwrap();
+        print(&[entry()], None, false, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text.lines().count(), 3, "{text}");
         assert!(
-            text.contains("ne ws (pid 7) killed, disposable, 34.0 MiB in 12.4 ms"),
+            text.contains("ne\\nws (pid 7) killed, disposable, 34.0 MiB in 12.4 ms"),
             "{text}"
         );
         assert!(text.contains("no swap"));

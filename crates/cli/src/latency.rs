@@ -18,13 +18,20 @@ pub fn print(report: &LatencyReport, json: bool, out: &mut Vec<u8>) -> Result<()
         return format::json(report, out);
     }
     if report.apps.is_empty() {
-        writeln!(out, "no app has answered any input yet")?;
+        match &report.hidden {
+            Some(why) => writeln!(
+                out,
+                "no app of yours has answered any input yet; {}",
+                printable(why)
+            )?,
+            None => writeln!(out, "no app has answered any input yet")?,
+        }
         return Ok(());
     }
     let mut rows = vec![HEAD.map(str::to_owned)];
     rows.extend(report.apps.iter().map(|app| {
         [
-            printable(&app.name).replace('\n', " "),
+            printable(&app.name),
             app.answers.to_string(),
             format::micros(app.p50_us),
             format::micros(app.p95_us),

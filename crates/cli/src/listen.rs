@@ -59,7 +59,7 @@ fn text(notice: &Notice) -> String {
             format!("{}: {}", history::deed(entry), printable(&entry.reason))
         }
     };
-    line.replace('\n', " ")
+    line
 }
 
 #[cfg(test)]
@@ -85,7 +85,7 @@ mod tests {
         };
         assert_eq!(
             text(&notice),
-            "memory: kill, 12.0 MiB available; next: ne ws (pid 7)"
+            "memory: kill, 12.0 MiB available; next: ne\\nws (pid 7)"
         );
     }
 }

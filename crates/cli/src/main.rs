@@ -90,8 +90,9 @@ fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
             (None, last) => {
                 let deed = last.and_then(DecisionWord::deed);
                 match ask(Request::Decision { deed })? {
-                    Response::Decision { decision } => {
-                        decision::print(decision.as_deref(), args.json, out)?;
+                    Response::Decision { decision, hidden } => {
+                        let hidden = hidden.as_deref();
+                        decision::print(decision.as_deref(), hidden, args.json, out)?;
                     }
                     other => return Err(Failure::unexpected(&other)),
                 }
@@ -134,7 +135,9 @@ fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
             listen::run(client, args.json, &mut io::stdout().lock())?;
         }
         Command::History { last } => match ask(Request::History { last: *last })? {
-            Response::History { entries } => history::print(&entries, args.json, out)?,
+            Response::History { entries, hidden } => {
+                history::print(&entries, hidden.as_deref(), args.json, out)?;
+            }
             other => return Err(Failure::unexpected(&other)),
         },
         Command::Window {
@@ -206,7 +209,7 @@ fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
             let Response::Status(status) = expected(ask(Request::Status)?)? else {
                 return Err(Failure::another_version());
             };
-            let Response::Apps { apps } = expected(ask(Request::Apps { pid: None })?)? else {
+            let Response::Apps { apps, .. } = expected(ask(Request::Apps { pid: None })?)? else {
                 return Err(Failure::another_version());
             };
             let Response::Latency(latency) = expected(ask(Request::Latency { app: None })?)? else {

@@ -114,7 +114,7 @@ fn floats(registry: &mut Registry, name: &str, help: &str, values: Vec<(Labels, 
 }
 
 fn label(name: &'static str, value: &str) -> (&'static str, String) {
-    (name, format::printable(value).replace('\n', " "))
+    (name, format::printable(value))
 }
 
 /// All metrics in Prometheus' text format.

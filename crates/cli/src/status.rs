@@ -66,7 +66,11 @@ fn print_text(report: &Report, out: &mut Vec<u8>) -> Result<(), Failure> {
     );
     table.line(
         "topmost",
-        status.topmost.as_ref().map_or("none".into(), topmost),
+        match (&status.topmost, &status.hidden) {
+            (Some(front), _) => topmost(front),
+            (None, Some(why)) => format!("not shown: {}", printable(why)),
+            (None, None) => "none".to_owned(),
+        },
     );
     if let Some(previous) = &status.previous {
         table.line("previous", format::app(previous));
@@ -89,6 +93,7 @@ fn print_text(report: &Report, out: &mut Vec<u8>) -> Result<(), Failure> {
     sources("input", &status.window.sources, &mut table);
     table.print(out)?;
     match status.changes.is_empty() {
+        true if status.hidden.is_some() => writeln!(out, "\nno knob is turned for your apps")?,
         true => writeln!(out, "\nno knob is turned")?,
         false => {
             writeln!(out)?;

@@ -209,6 +209,10 @@ pub enum Response {
         message: String,
         /// What the caller can do about it.
         cure: String,
+        /// With [`ErrorCode::Busy`], where that is known: in how many milliseconds the same request
+        /// will be answered.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        retry_ms: Option<u64>,
     },
     /// Answer to [`Request::Status`].
     Status(Box<Status>),
@@ -220,11 +224,17 @@ pub enum Response {
     Apps {
         /// They, the one that was used last first.
         apps: Vec<AppReport>,
+        /// Why other users' apps were left out, if any were.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hidden: Option<String>,
     },
     /// Answer to [`Request::Decision`].
     Decision {
         /// It; `None`: none was taken since the daemon started.
         decision: Option<Box<Decision>>,
+        /// Why other users' apps were left out of it, if they may have been.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hidden: Option<String>,
     },
     /// Answer to [`Request::Agent`]: what the configuration wants of it.
     Agent {
@@ -237,6 +247,9 @@ pub enum Response {
     History {
         /// What was done, oldest first; at most [`HISTORY_MAX`].
         entries: Vec<HistoryEntry>,
+        /// Why entries of other users' apps were left out, if they may have been.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hidden: Option<String>,
     },
 }
 
@@ -253,7 +266,7 @@ pub enum ErrorCode {
     /// The request is fine, but it names something that can never be an app (the root cgroup, a
     /// kernel thread).
     NotAnApp,
-    /// The daemon serves as many clients as it can.
+    /// The daemon serves as many clients as it can, or the caller asks too often.
     Busy,
     /// The daemon failed; its log says more.
     Internal,
@@ -294,6 +307,10 @@ pub struct Status {
     pub device: DeviceStatus,
     /// Every change in force, or with `dry_run` every change that would be.
     pub changes: Vec<Change>,
+    /// Why the app in front is left out, and all that would tell when it changes or gets input:
+    /// another user's is shown to its owner, to root and to a group. Counts are 0 then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hidden: Option<String>,
 }
 
 /// An app.

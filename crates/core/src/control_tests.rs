@@ -109,6 +109,7 @@ fn a_response_survives_the_wire() {
         code: ErrorCode::NotAllowed,
         message: "pid 1 belongs to uid 0".into(),
         cure: "claim a process of your own".into(),
+        retry_ms: None,
     };
     let line = serde_json::to_string(&error).unwrap();
     assert!(
@@ -129,6 +130,7 @@ fn a_response_survives_the_wire() {
             max_us: 4,
             deadline_ms: 500,
         }],
+        hidden: None,
     });
     let line = serde_json::to_string(&latency).unwrap();
     assert!(

@@ -24,3 +24,4 @@ pub mod control;
 pub mod model;
 pub mod policy;
 pub mod settings;
+pub mod text;

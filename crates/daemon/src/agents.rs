@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 
 use limelight_core::control::{AgentStatus, PassedOver, AGENT_TEXT_MAX, PASSED_OVER_MAX};
 use limelight_core::control::{ErrorCode, Response};
+use limelight_core::model::topmost::Holder;
 use limelight_sys::peercred::PeerCred;
 use tracing::info;
 
+use crate::access::Speaker;
 use crate::daemon::Daemon;
 use crate::doors::now;
 use crate::identify::Refusal;
@@ -90,19 +92,36 @@ impl Daemon {
     pub(crate) fn look_at_sessions(&mut self) {
         self.sessions.take();
         let active = active_users(&self.doors);
+        if active.is_none() && self.topmost.knows_sessions() {
+            self.drop_waiting_claims();
+        }
         let shift = self.topmost.set_active_users(active, now());
+        self.after(shift);
+    }
+
+    /// The last session at a seat has ended: what was noted for users whose session was not active
+    /// must not count because no session is.
+    fn drop_waiting_claims(&mut self) {
+        let mut claimants = self.topmost.claimants();
+        claimants.retain(|&(holder, uid)| {
+            let groups = holder.map(|Holder(client)| self.control.groups_of(client));
+            let member = groups.is_some_and(|groups| self.access.includes(groups));
+            let speaker = Speaker { uid, member };
+            trust::may_speak(&self.doors, &self.access, speaker).is_err()
+        });
+        let shift = self.topmost.drop_claims(&claimants, now());
         self.after(shift);
     }
 
     /// For `status`: those whose claims would be taken now.
     pub(crate) fn agents_status(&self) -> Vec<AgentStatus> {
-        let heard = |agent: &&Agent| {
-            let others = self.topmost.held_by_other_user(agent.peer.uid);
-            trust::may_speak(&self.doors, agent.peer.uid, others).is_ok()
+        let heard = |(client, agent): &(&u64, &Agent)| {
+            let speaker = self.speaker(**client, agent.peer);
+            trust::may_speak(&self.doors, &self.access, speaker).is_ok()
         };
-        let agents = self.agents.0.values().filter(heard);
+        let agents = self.agents.0.iter().filter(heard);
         agents
-            .map(|agent| AgentStatus {
+            .map(|(_, agent)| AgentStatus {
                 pid: agent.peer.pid,
                 uid: agent.peer.uid,
                 source: agent.source.clone(),

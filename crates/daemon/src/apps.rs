@@ -7,6 +7,7 @@ use limelight_core::model::apps::{Known, Use};
 use limelight_core::model::{AppKey, ProcessId};
 use tracing::{debug, warn};
 
+use crate::access::Speaker;
 use crate::daemon::Daemon;
 use crate::doors::now;
 use crate::reactor::Token;
@@ -87,9 +88,9 @@ impl Announced {
     }
 
     /// What users said who were not asked about then counts from when they are.
-    fn hear(&mut self, may_speak: impl Fn(u32) -> bool) {
+    fn hear(&mut self, may_speak: impl Fn(u64, u32) -> bool) {
         let waiting = self.all.iter_mut().filter(|word| !word.counts);
-        waiting.for_each(|word| word.counts = may_speak(word.uid));
+        waiting.for_each(|word| word.counts = may_speak(word.client, word.uid));
     }
 
     fn processes(&self) -> Vec<(ProcessId, Use)> {
@@ -116,9 +117,11 @@ impl Daemon {
         self.expect(&made.units);
         let doors = &self.doors;
         self.announced.forget(|id| !doors.has_ended(id));
-        let topmost = &self.topmost;
-        self.announced
-            .hear(|uid| trust::may_speak(doors, uid, topmost.held_by_other_user(uid)).is_ok());
+        let (access, control) = (&self.access, &self.control);
+        self.announced.hear(|client, uid| {
+            let member = access.includes(control.groups_of(client));
+            trust::may_speak(doors, access, Speaker { uid, member }).is_ok()
+        });
         let helpers = &self.config.settings.boost.helpers;
         let announced = self.announced.processes();
         let found = match self.app_source.look(&self.doors, helpers, &announced, at) {
@@ -223,7 +226,7 @@ mod tests {
             let id = ProcessId { pid, starttime: 1 };
             announced.add(1, 1000, id, Use::Visible, pid % 2 == 0);
         }
-        announced.hear(|_| true);
+        announced.hear(|_, _| true);
         assert_eq!(announced.processes().len(), ANNOUNCED_MAX);
         assert!(announced.add(2, 1000, APP, Use::Visible, true));
     }
@@ -231,10 +234,10 @@ mod tests {
     fn what_was_said_too_early_counts_from_when_its_user_may_speak_and_stays() {
         let mut announced = Announced::default();
         announced.add(1, 1000, APP, Use::Unsaved, false);
-        announced.hear(|uid| uid == 1001);
+        announced.hear(|_, uid| uid == 1001);
         assert_eq!(announced.processes(), []);
-        announced.hear(|uid| uid == 1000);
-        announced.hear(|_| false);
+        announced.hear(|_, uid| uid == 1000);
+        announced.hear(|_, _| false);
         assert_eq!(announced.processes(), [(APP, Use::Unsaved)]);
     }
 }

@@ -73,11 +73,24 @@ pub enum UseDevice {
     Off,
 }
 
+/// The group that sees everything, and may say which app is in the foreground where no logind tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AccessGroup {
+    /// There is none.
+    Off,
+    /// By its name in `/etc/group`.
+    Name(String),
+    /// By its number.
+    Id(u32),
+}
+
 /// The whole configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// What policy and model want to know.
     pub settings: Settings,
+    /// `[access] group`.
+    pub access_group: AccessGroup,
     /// `[sources] oom_score_adj`.
     pub oom_score_adj: OomScoreAdjSource,
     /// `[sources] top_app`.
@@ -109,6 +122,7 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             settings: Settings::default(),
+            access_group: AccessGroup::Name("limelight".to_owned()),
             oom_score_adj: OomScoreAdjSource::default(),
             top_app: true,
             scan_interval: Duration::from_millis(500),

@@ -29,7 +29,7 @@ fn golden_errors() {
             "[topmost]\ngap_ms = \"2s\"\n[protekt]\nenabled = true\n",
             &[
                 (2, "`gap_ms` in [topmost] is \"2s\"; allowed: a whole number from 0 to 60000"),
-                (3, "unknown section [protekt]; there are [topmost], [sources], [protect], [boost], [premap], [readahead], [prezero], [swap], [window], [class], [kernel]"),
+                (3, "unknown section [protekt]; there are [topmost], [sources], [protect], [boost], [premap], [readahead], [prezero], [swap], [window], [class], [access], [kernel]"),
             ],
         ),
         (
@@ -183,6 +183,8 @@ fn every_key_reaches_the_configuration() {
         keep = [\"a\"]
         normal = [\"b\"]
         disposable = [\"c\", \"d*\"]
+        [access]
+        group = \"wheel\"
         [kernel]
         device = \"require\"
     ";
@@ -249,6 +251,7 @@ fn every_key_reaches_the_configuration() {
         apps: 3,
     };
     assert_eq!(config.settings.window, window);
+    assert_eq!(config.access_group, AccessGroup::Name("wheel".to_owned()));
     assert_eq!(config.device, UseDevice::Require);
     let mut lists = Lists::default();
     lists.of_mut(Class::Keep).push("a".to_owned());
@@ -259,6 +262,31 @@ fn every_key_reaches_the_configuration() {
     assert_eq!(config.class_lists, lists);
     let keys = text.lines().filter(|line| line.contains('=')).count();
     assert_eq!(keys, KEYS.len(), "a key is missing in this test");
+}
+
+#[test]
+fn group_is_a_name_a_number_or_none() {
+    let group = |value: &str| {
+        let mut config = Config::default();
+        let text = format!("[access]\ngroup = {value}\n");
+        let errors = apply(&mut config, &text, &mut |_, _, _| {});
+        errors.is_empty().then_some(config.access_group)
+    };
+    assert_eq!(group("\"\""), Some(AccessGroup::Off));
+    for number in ["990", "\"990\"", "\"0990\""] {
+        assert_eq!(group(number), Some(AccessGroup::Id(990)), "{number}");
+    }
+    for wrong in [
+        "-1",
+        "4294967295",
+        "\"4294967295\"",
+        "0x10",
+        "true",
+        "\"a:b\"",
+        "[\"a\"]",
+    ] {
+        assert_eq!(group(wrong), None, "{wrong}");
+    }
 }
 
 #[test]

@@ -17,6 +17,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::process::Signal;
 use tracing::{error, info, warn};
 
+use crate::access::Access;
 use crate::actuators::device::DeviceDoor;
 use crate::actuators::{Actuators, Context};
 use crate::agents::Agents;
@@ -85,6 +86,8 @@ pub struct Daemon {
     pub(crate) reactor: Reactor,
     signals: Signals,
     pub(crate) control: ControlSource,
+    /// Whom the configuration and the machine vouch for.
+    pub(crate) access: Access,
     pub(crate) pressure_source: PressureSource,
     pub(crate) oom_score_adj: OomScoreAdj,
     pub(crate) top_app: TopApp,
@@ -208,6 +211,7 @@ impl Daemon {
             .add(control.listener(), Token::Listener, EventFlags::IN)
             .map_err(io)?;
         let mut daemon = Daemon {
+            access: Access::new(&doors.roots.groups, &config.access_group),
             topmost: Topmost::new(config.settings.topmost.gap),
             household: Household::default(),
             zeroing: Zeroing::open((!options.dry_run).then(|| config.state_directory())),
@@ -254,6 +258,7 @@ impl Daemon {
             stopping: false,
             _lock: lock,
         };
+        daemon.control.set_group(daemon.access.gid());
         daemon.start_swap();
         daemon.watch_sources();
         daemon.look_at_sessions();
@@ -320,9 +325,6 @@ impl Daemon {
 
     /// How long nothing is due.
     fn timeout(&self) -> Option<Duration> {
-        if self.control.has_words() {
-            return Some(Duration::ZERO);
-        }
         let tick = self.wants_ticks().then_some(self.next_tick);
         let gap = self.topmost.front().and_then(|front| front.leaves_at);
         let deadlines = [
@@ -330,6 +332,7 @@ impl Daemon {
             gap,
             self.oom_score_adj.next_scan(),
             self.control.next_deadline(),
+            self.control.next_word(now()),
             self.service.next_deadline(),
             self.readahead.next_deadline(),
             self.windows.next_deadline(),
@@ -409,7 +412,7 @@ impl Daemon {
     }
 
     fn serve_clients(&mut self) {
-        for word in self.control.take_words() {
+        for word in self.control.take_words(now()) {
             let response = self.request(&word);
             self.control.answer(word.client, &response, now());
         }

@@ -69,6 +69,7 @@ fn decision(snapshot: &Snapshot, deed: Deed, at: Duration, accounts: Vec<Account
         let known = apps.find(|known| known.key() == account.app)?;
         Some(Weighed {
             app: app_status(&known.found.app),
+            uid: Some(known.found.uid),
             chosen: account.chosen,
             reason: account.reason,
             class: known.found.class.class,

@@ -33,6 +33,10 @@ pub struct Roots {
     pub device: PathBuf,
     /// Input devices.
     pub input: PathBuf,
+    /// Screens.
+    pub dri: PathBuf,
+    /// Users' groups.
+    pub groups: PathBuf,
     /// Android's cpuset of the app in front.
     pub top_app: PathBuf,
     /// logind's session files.
@@ -70,6 +74,8 @@ impl Default for Roots {
             tracefs: None,
             device: DEVICE_PATH.into(),
             input: "/dev/input".into(),
+            dri: "/dev/dri".into(),
+            groups: "/etc/group".into(),
             top_app: "/dev/cpuset/top-app".into(),
             sessions: "/run/systemd/sessions".into(),
             inhibit: "/run/systemd/inhibit".into(),

@@ -46,7 +46,7 @@ impl Daemon {
             source: WAKE_GRAPH.to_owned(),
             uid: 0,
         };
-        let claim = front.and_then(|id| self.claim_of(id, WAKE_GRAPH));
+        let claim = front.and_then(|id| self.claim_of(id, WAKE_GRAPH, false));
         let shift = self
             .topmost
             .claim_guessed(claim.unwrap_or_else(nobody), now());

@@ -17,6 +17,7 @@ use limelight_core::model::class::Class;
 use limelight_core::model::App;
 use tracing::{info, warn};
 
+use crate::access::Speaker;
 use crate::doors::now;
 use crate::report::app_status;
 
@@ -156,10 +157,10 @@ impl History {
         std::mem::take(&mut self.fresh)
     }
 
-    /// The last entries that this user may see, oldest first: root all, others what was done to
-    /// their own apps or to none.
-    pub fn of(&self, uid: u32, count: u16) -> Vec<HistoryEntry> {
-        let may = |entry: &&HistoryEntry| uid == 0 || entry.uid.is_none_or(|own| own == uid);
+    /// The last entries that this user may see, oldest first and repeats folded: what was done to the
+    /// user's own apps or to none, and everything for those who see all.
+    pub fn of(&self, speaker: Speaker, count: u16) -> Vec<HistoryEntry> {
+        let may = |entry: &&HistoryEntry| entry.uid.is_none_or(|owner| speaker.sees(owner));
         let mut entries = fold(self.entries.iter().filter(may));
         let skipped = entries.len().saturating_sub(count.into());
         entries.split_off(skipped)
@@ -389,10 +390,13 @@ mod tests {
         for uid in [None, Some(1000), Some(1001)] {
             history.note(Note { uid, ..note("why") });
         }
-        assert_eq!(history.of(0, 9).len(), 3);
-        let own: Vec<_> = history.of(1000, 9).iter().map(|entry| entry.uid).collect();
+        let speaker = |uid, member| Speaker { uid, member };
+        assert_eq!(history.of(speaker(0, false), 9).len(), 3);
+        assert_eq!(history.of(speaker(1002, true), 9).len(), 3);
+        let own = history.of(speaker(1000, false), 9);
+        let own: Vec<_> = own.iter().map(|entry| entry.uid).collect();
         assert_eq!(own, [None, Some(1000)]);
-        assert_eq!(history.of(1000, 1).len(), 1);
+        assert_eq!(history.of(speaker(1000, false), 1).len(), 1);
     }
 
     #[test]

@@ -426,7 +426,8 @@ impl Daemon {
                             at: gauge.at,
                             deed: Deed::Ask,
                             app: None,
-                            uid: None,
+                            // The reason names that app.
+                            uid: owner,
                             class: None,
                             bytes: wanted.saturating_sub(gauge.available),
                             took: None,

@@ -29,6 +29,7 @@
     )
 )]
 
+pub mod access;
 pub mod actuators;
 mod agents;
 pub mod answers;
@@ -50,6 +51,7 @@ pub mod history;
 mod household;
 pub mod identify;
 pub mod killers;
+mod limit;
 pub mod lock;
 pub mod locker;
 pub mod log;
@@ -69,5 +71,6 @@ pub mod swap_report;
 pub mod swapper;
 pub mod trust;
 pub mod undo;
+mod visibility;
 mod watched;
 mod windows;

@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Where messages go: the journal when systemd started us, else standard error.
+//! Where messages go: standard error, which is the journal when systemd started us. What processes
+//! call themselves is escaped here, for all messages.
 
+use std::fmt;
+
+use limelight_core::text::escaped;
+use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
-use tracing::warn;
+use tracing::{error, warn, Event, Level, Subscriber};
 use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
 /// The environment variable with the level.
@@ -21,34 +29,129 @@ fn filter(wanted: &str) -> (Targets, Option<String>) {
     }
 }
 
-/// Starts logging. `LIMELIGHT_LOG` sets the level (`debug`, or `limelight_daemon::undo=debug`).
+/// Starts logging to standard error. `LIMELIGHT_LOG` sets the level (`debug`, or
+/// `limelight_daemon::undo=debug`).
 pub fn start() {
     let wanted = std::env::var(LEVEL).unwrap_or_else(|_| "info".to_owned());
     let (filter, wrong) = filter(&wanted);
-    let registry = tracing_subscriber::registry().with(filter);
-    // Set by systemd when standard error is the journal.
-    let journal = std::env::var_os("JOURNAL_STREAM").and_then(|_| tracing_journald::layer().ok());
-    match journal {
-        Some(journal) => registry.with(journal.with_field_prefix(None)).init(),
-        None => {
-            let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-            let plain = tracing_subscriber::fmt::layer()
-                .with_writer(std::io::stderr)
-                .with_ansi(terminal)
-                .with_target(false)
-                .without_time();
-            registry.with(plain).init();
-        }
-    }
+    let journal = std::env::var("JOURNAL_STREAM").is_ok_and(|stream| is_journal(&stream));
+    let terminal = !journal && std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let layer = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_ansi(terminal)
+        .event_format(Lines { journal });
+    tracing_subscriber::registry()
+        .with(filter)
+        .with(layer)
+        .init();
     if let Some(wrong) = wrong {
         warn!("{wrong}");
+    }
+}
+
+/// Whether standard error is this stream of the journal, which systemd names by device and inode:
+/// programs that a service starts inherit the variable, and may write elsewhere.
+fn is_journal(stream: &str) -> bool {
+    rustix::fs::fstat(std::io::stderr())
+        .is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
+}
+
+/// Logs a text of several lines, each by itself.
+pub fn error_lines(text: &str) {
+    text.lines().for_each(|line| error!("{line}"));
+}
+
+/// One line for each event, whatever the names in it are made of.
+struct Lines {
+    /// The level is written as sd-daemon(3) has it.
+    journal: bool,
+}
+
+impl<S, N> FormatEvent<S, N> for Lines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let (number, name, colour) = match *event.metadata().level() {
+            Level::ERROR => (3, "ERROR", 31),
+            Level::WARN => (4, " WARN", 33),
+            Level::INFO => (6, " INFO", 32),
+            Level::DEBUG => (7, "DEBUG", 34),
+            Level::TRACE => (7, "TRACE", 35),
+        };
+        match (self.journal, writer.has_ansi_escapes()) {
+            (true, _) => write!(writer, "<{number}>")?,
+            (false, true) => write!(writer, "\x1b[{colour}m{name}\x1b[0m ")?,
+            (false, false) => write!(writer, "{name} ")?,
+        }
+        let mut fields = Fields(String::new());
+        event.record(&mut fields);
+        writeln!(writer, "{}", escaped(&fields.0))
+    }
+}
+
+/// An event's message and what else it has.
+struct Fields(String);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        use fmt::Write;
+        // A string takes whatever is written.
+        let _ = match field.name() {
+            "message" => write!(self.0, "{value:?}"),
+            name => write!(self.0, " {name}={value:?}"),
+        };
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tracing::Level;
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+    use tracing::info;
+
+    /// Keeps what is written.
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn name_of_a_process_forges_no_line() {
+        let name = "a\n<3>limelightd: killed sshd\u{1b}[2J";
+        for (journal, begin) in [
+            (true, "<6>topmost: a\\n<3>"),
+            (false, " INFO topmost: a\\n<3>"),
+        ] {
+            let kept = Kept::default();
+            let writer = kept.clone();
+            let layer = tracing_subscriber::fmt::layer()
+                .with_writer(move || writer.clone())
+                .with_ansi(false)
+                .event_format(Lines { journal });
+            let subscriber = tracing_subscriber::registry().with(layer);
+            tracing::subscriber::with_default(subscriber, || info!("topmost: {name}"));
+            let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
+            assert!(text.starts_with(begin), "{text:?}");
+            assert_eq!(text.lines().count(), 1, "{text:?}");
+            assert!(text.ends_with("\\u{1b}[2J\n"), "{text:?}");
+        }
+    }
 
     #[test]
     fn a_level_a_target_and_nonsense() {

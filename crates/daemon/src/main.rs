@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     match run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            tracing::error!("{failure}");
+            log::error_lines(&failure.to_string());
             ExitCode::from(&failure)
         }
     }

@@ -22,6 +22,7 @@ use crate::front_end::FrontEnd;
 use crate::identify;
 use crate::prezero;
 use crate::reactor::Token;
+use crate::sources::oom_score_adj::Zeroed;
 use crate::sources::pressure;
 use crate::trust;
 
@@ -31,15 +32,15 @@ const ROUNDS: usize = 3;
 
 impl Daemon {
     /// Processes whose `oom_score_adj` became 0, oldest first.
-    pub(crate) fn infer_by_score(&mut self, fronts: Vec<ProcessId>) {
-        for id in fronts {
+    pub(crate) fn infer_by_score(&mut self, fronts: Vec<Zeroed>) {
+        for Zeroed { id, by_owner } in fronts {
             match self.top_app.speaks() {
                 true => debug!(
                     "pid {} became 0, but {} counts",
                     id.pid,
                     self.top_app.detail()
                 ),
-                false => self.infer(id, "oom_score_adj"),
+                false => self.infer(id, "oom_score_adj", by_owner),
             }
         }
     }
@@ -48,7 +49,8 @@ impl Daemon {
     pub(crate) fn look_at_top_app(&mut self) {
         const SOURCE: &str = "top-app";
         match self.top_app.look(&self.doors) {
-            Some(Some(id)) => self.infer(id, SOURCE),
+            // Root alone can put a process there.
+            Some(Some(id)) => self.infer(id, SOURCE, false),
             Some(None) if self.topmost.hears_inferred() => {
                 let nobody = Claim {
                     app: None,
@@ -62,8 +64,8 @@ impl Daemon {
         }
     }
 
-    /// The system has this process for the one in front.
-    fn infer(&mut self, id: ProcessId, source: &str) {
+    /// The system has this process for the one in front; `by_owner`: its own user may have said so.
+    fn infer(&mut self, id: ProcessId, source: &str, by_owner: bool) {
         if !self.topmost.hears_inferred() {
             debug!(
                 "pid {} is in front by {source}, but a higher claim is in force",
@@ -71,18 +73,25 @@ impl Daemon {
             );
             return;
         }
-        if let Some(claim) = self.claim_of(id, source) {
+        if let Some(claim) = self.claim_of(id, source, by_owner) {
             let shift = self.topmost.claim_inferred(claim, now());
             self.after(shift);
         }
     }
 
-    /// The claim that a process is in front, as its owner's: the kernel has let whoever put it there.
-    pub(crate) fn claim_of(&self, id: ProcessId, source: &str) -> Option<Claim> {
-        let uid = self.doors.same_process(id)?.owner_uid().ok()?;
-        let others = self.topmost.held_by_other_user(uid);
-        let app = trust::may_speak(&self.doors, uid, others)
-            .and_then(|()| identify::app_of_pid(&self.doors, id.pid));
+    /// The claim that a process is in front, as its owner's. Unless the owner may have made it
+    /// (`by_owner`), root did, and only a session that is not on the screen speaks against it.
+    pub(crate) fn claim_of(&self, id: ProcessId, source: &str, by_owner: bool) -> Option<Claim> {
+        let process = self.doors.same_process(id)?;
+        let uid = process.owner_uid().ok()?;
+        let allowed = match by_owner {
+            true => {
+                let speaker = self.access.speaker_of(&process, uid);
+                trust::may_speak(&self.doors, &self.access, speaker)
+            }
+            false => trust::may_be_claimed(&self.doors, uid),
+        };
+        let app = allowed.and_then(|()| identify::app_of_pid(&self.doors, id.pid));
         match app {
             Ok(app) => Some(Claim {
                 app: Some(trust::confine(&self.doors, uid, app)),
@@ -129,8 +138,9 @@ impl Daemon {
             Some(front) => info!("topmost: {} (by {})", front.app.name, front.source),
             None => info!("topmost: none"),
         }
-        self.windows
-            .topmost(self.topmost.front().map(|front| &front.app));
+        let front = self.topmost.front().map(|front| &front.app);
+        let owner = front.and_then(|app| self.owner_of(app));
+        self.windows.topmost(front, owner);
         self.tell_kernel(now());
         self.watch_front();
         self.refresh(Event::Topmost);

@@ -4,9 +4,11 @@
 use limelight_core::policy::Event;
 use tracing::{error, info, warn};
 
+use crate::access::Access;
 use crate::config::{self, Config};
 use crate::daemon::Daemon;
 use crate::doors::now;
+use crate::log;
 use crate::readahead::Readahead;
 use crate::sources::oom_score_adj::OomScoreAdj;
 use crate::sources::top_app::TopApp;
@@ -32,6 +34,8 @@ impl Daemon {
                 if !self.options.dry_run {
                     self.history.keep_in(Some(self.config.state_directory()));
                 }
+                self.access = Access::new(&self.doors.roots.groups, &self.config.access_group);
+                self.control.set_group(self.access.gid());
                 self.topmost.set_gap(self.config.settings.topmost.gap);
                 self.windows.configure(self.config.settings.window);
                 self.not_adoptable.clear();
@@ -54,7 +58,8 @@ impl Daemon {
                 info!("configuration reloaded");
             }
             Err(errors) => {
-                error!("the configuration in force is kept, the new one is wrong:\n{errors}")
+                error!("the configuration in force is kept, the new one is wrong:");
+                log::error_lines(&errors.to_string());
             }
         }
         self.service.ready();

@@ -13,6 +13,7 @@ use limelight_core::policy::boost::Standing;
 use limelight_core::policy::{boost, premap, prezero, protect, readahead};
 use limelight_sys::controllers::Lack;
 
+use crate::access::Speaker;
 use crate::daemon::Daemon;
 use crate::doors::now;
 use crate::identify::{self, no_process, Refusal};
@@ -73,7 +74,8 @@ impl Daemon {
             memory: self.memory_status(stalls.memory),
             stalls,
             device: self.actuators.device.status(),
-            changes: self.actuators.changes.all(),
+            changes: self.actuators.changes.all_where(|_| true),
+            hidden: None,
         }
     }
 
@@ -330,8 +332,9 @@ impl Daemon {
         }
     }
 
-    /// Answer to `explain`.
-    pub(crate) fn explain(&self, pid: i32) -> Result<Explain, Refusal> {
+    /// Answer to `explain` for this user.
+    pub(crate) fn explain(&self, speaker: Speaker, pid: i32) -> Result<Explain, Refusal> {
+        self.may_ask_of(speaker, pid)?;
         let gone = |error: limelight_sys::Error| no_process(pid, error);
         let (id, process) = self.doors.process(pid).map_err(gone)?;
         let name = process.comm().map_err(gone)?;
@@ -350,6 +353,10 @@ impl Daemon {
                 identify::app_of_pid(&self.doors, pid).ok(),
             ),
         };
+        // A process of one user may belong to an app of another one (sudo).
+        if app.as_ref().is_some_and(|app| !self.sees_app(speaker, app)) {
+            return Err(self.not_shown(pid));
+        }
         let changes = app.as_ref().map_or_else(Vec::new, |app| {
             self.actuators
                 .changes
@@ -361,12 +368,12 @@ impl Daemon {
             role,
             app: app.as_ref().map(app_status),
             source: front.map(|front| front.source.clone()),
-            notes: self.notes(role, id),
+            notes: self.notes(speaker, role, id),
             changes,
         })
     }
 
-    fn notes(&self, role: Role, id: ProcessId) -> Vec<String> {
+    fn notes(&self, speaker: Speaker, role: Role, id: ProcessId) -> Vec<String> {
         let mut notes = match role {
             Role::Topmost => {
                 let mut notes: Vec<String> = self.guess_note().into_iter().collect();
@@ -383,12 +390,13 @@ impl Daemon {
                 vec!["this app was topmost before; nothing is done for it now".to_owned()]
             }
             Role::Background => vec![match self.topmost.front() {
-                Some(front) => {
+                Some(front) if self.sees_app(speaker, &front.app) => {
                     format!(
                         "nothing is done for this process: {} is topmost",
                         front.app.name
                     )
                 }
+                Some(_) => "nothing is done for this process: it is not topmost".to_owned(),
                 None => "nothing is done for this process: no app is topmost".to_owned(),
             }],
         };

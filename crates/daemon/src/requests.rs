@@ -2,18 +2,22 @@
 //! What a client's line means, and the answer to it.
 
 mod apps;
+mod rules;
 
-use limelight_core::control::{ErrorCode, FocusTarget, Request, Response};
+use limelight_core::control::{Deed, ErrorCode, FocusTarget, Request, Response};
 use limelight_core::model::topmost::{Claim, Holder};
 use limelight_core::model::App;
 use limelight_sys::peercred::PeerCred;
 use tracing::debug;
 
+use crate::access::Speaker;
 use crate::daemon::Daemon;
 use crate::doors::now;
 use crate::identify::{self, Refusal};
 use crate::sources::control::Word;
 use crate::trust;
+
+use rules::{keeps_promise, rules, Cost};
 
 /// Longest name of a source, in bytes.
 const SOURCE_MAX: usize = 64;
@@ -29,11 +33,21 @@ impl From<Refusal> for Response {
             code,
             message,
             cure,
+            retry_ms: None,
         }
     }
 }
 
 impl Daemon {
+    /// The user at the other end of a connection.
+    pub(crate) fn speaker(&self, client: u64, peer: PeerCred) -> Speaker {
+        let groups = self.control.groups_of(client);
+        Speaker {
+            uid: peer.uid,
+            member: self.access.includes(groups),
+        }
+    }
+
     /// Answers one request.
     pub(crate) fn request(&mut self, word: &Word) -> Response {
         let request = match serde_json::from_slice::<Request>(&word.line) {
@@ -43,9 +57,15 @@ impl Daemon {
                     code: ErrorCode::BadRequest,
                     message: format!("not a request: {error}"),
                     cure: "send {\"op\":\"status\"}, {\"op\":\"explain\",\"pid\":N}, {\"op\":\"latency\"}, {\"op\":\"apps\"}, {\"op\":\"class\",\"pid\":N,\"class\":\"normal\"}, {\"op\":\"in-use\",\"pid\":N,\"use\":\"unsaved\",\"on\":true}, {\"op\":\"history\"}, {\"op\":\"decision\"}, {\"op\":\"listen\"}, {\"op\":\"focus\",\"target\":{\"pid\":N},\"source\":\"NAME\"} or {\"op\":\"window\",\"event\":\"open\",\"source\":\"NAME\"}, one a line".to_owned(),
+                    retry_ms: None,
                 }
             }
         };
+        let speaker = self.speaker(word.client, word.peer);
+        let (shows, cost) = rules(&request);
+        if let Some(busy) = self.charge(speaker, cost) {
+            return busy;
+        }
         let result = match request {
             Request::Focus {
                 target,
@@ -58,12 +78,12 @@ impl Daemon {
                 pid,
                 source,
             } => self.window(word, event, at_us, pid, &source),
-            Request::Latency { app } => self.latency(app.as_deref()),
+            Request::Latency { app } => self.latency(speaker, app.as_deref()),
             Request::Status => {
                 self.look_for_rivals();
-                Ok(Response::Status(Box::new(self.status())))
+                Ok(Response::Status(Box::new(self.status_for(speaker))))
             }
-            Request::Apps { pid } => self.apps(pid),
+            Request::Apps { pid } => self.apps(speaker, pid),
             Request::Class { pid, class } => self.set_class(word, pid, class),
             Request::Agent {
                 source,
@@ -71,21 +91,57 @@ impl Daemon {
                 passed_over,
             } => self.agent(word, source, detail, passed_over),
             Request::InUse { pid, what, on } => self.in_use(word, pid, what, on),
-            Request::Decision { deed } => Ok(Response::Decision {
-                decision: self.decisions.last(deed).cloned().map(Box::new),
-            }),
+            Request::Decision { deed } => Ok(self.decision(speaker, deed)),
             Request::Listen => Ok(self.listen(word)),
             Request::History { last } => Ok(Response::History {
-                entries: self.history.of(word.peer.uid, last),
+                entries: self.history.of(speaker, last),
+                hidden: self.hidden(speaker),
             }),
             Request::Explain { pid } => self
-                .explain(pid)
+                .explain(speaker, pid)
                 .map(|explain| Response::Explain(Box::new(explain))),
         };
-        result.unwrap_or_else(|refusal| {
+        let response = result.unwrap_or_else(|refusal| {
             debug!("uid {} is refused: {}", word.peer.uid, refusal.message);
             refusal.into()
+        });
+        debug_assert!(keeps_promise(shows, &response));
+        response
+    }
+
+    /// Charges a request to its user. `Some`: the refusal of a user who asks too often.
+    fn charge(&mut self, speaker: Speaker, cost: Cost) -> Option<Response> {
+        let at = now();
+        let tokens = match cost {
+            Cost::Work(tokens) => {
+                self.control.limiter().was_work(speaker.uid, tokens, at);
+                return None;
+            }
+            Cost::Lookup(tokens) => tokens,
+        };
+        let (doors, access) = (&self.doors, &self.access);
+        let at_screen = || speaker.sees_all() || trust::may_speak(doors, access, speaker).is_ok();
+        let limiter = self.control.limiter();
+        let granted = limiter.look_up(speaker.uid, tokens, at_screen, at);
+        let ms = granted.err()?.as_millis() as u64;
+        Some(Response::Error {
+            code: ErrorCode::Busy,
+            message: format!("uid {} asks limelightd too often", speaker.uid),
+            cure: format!("ask again in {ms} ms"),
+            retry_ms: Some(ms),
         })
+    }
+
+    /// Answer to `decision` for this user.
+    fn decision(&self, speaker: Speaker, deed: Option<Deed>) -> Response {
+        let decision = self.decisions.last(deed).cloned().map(|mut decision| {
+            decision.weighed = self.keep_visible(speaker, decision.weighed, |one| one.uid);
+            Box::new(decision)
+        });
+        Response::Decision {
+            decision,
+            hidden: self.hidden(speaker),
+        }
     }
 
     fn focus(
@@ -97,9 +153,12 @@ impl Daemon {
     ) -> Result<Response, Refusal> {
         check_source(source)?;
         let peer = word.peer;
-        let others = self.topmost.held_by_other_user(peer.uid);
-        let may_speak = trust::may_speak(&self.doors, peer.uid, others);
+        let speaker = self.speaker(word.client, peer);
+        let may_speak = trust::may_speak(&self.doors, &self.access, speaker);
         self.look_at_sessions();
+        if may_speak.is_ok() {
+            self.control.limiter().was_at_screen(peer.uid, now());
+        }
         // A running report counts as soon as the session is active, and not before.
         let counts = self.topmost.counts_of(peer.uid);
         if counts || !hold {
@@ -129,20 +188,20 @@ impl Daemon {
         self.after(shift);
         // Refused for now, not for ever: the session's next switch needs no new claim.
         may_speak.map(|()| Response::Ok {
-            message: self.standing(name),
+            message: self.standing(speaker, name),
         })
     }
 
     /// Root's explicit claim ends by root's word only.
     fn may_override(&self, peer: PeerCred) -> Result<(), Refusal> {
-        match self.topmost.explicit_uid() {
-            Some(0) if peer.uid != 0 => Err(Refusal::new(
-                ErrorCode::NotAllowed,
-                "root's explicit claim is in force",
-                "withdraw it as root (limelight focus --none)",
-            )),
-            _ => Ok(()),
+        if peer.uid == 0 || !self.topmost.is_root_explicit() {
+            return Ok(());
         }
+        Err(Refusal::new(
+            ErrorCode::NotAllowed,
+            "root's explicit claim is in force",
+            "withdraw it as root (limelight focus --none)",
+        ))
     }
 
     fn claimed_process(&self, peer: PeerCred, pid: i32) -> Result<App, Refusal> {
@@ -165,22 +224,33 @@ impl Daemon {
                 "start the app first",
             ));
         }
-        trust::owns_all(&self.doors, peer.uid, &procs)?;
+        trust::owns_all(&self.doors, peer.uid, &procs).map_err(|refusal| match refusal.code {
+            // Without the number of another user's process.
+            ErrorCode::NotAllowed => Refusal {
+                message: format!(
+                    "{path} holds processes of other users than uid {}",
+                    peer.uid
+                ),
+                ..refusal
+            },
+            _ => refusal,
+        })?;
         Ok(app)
     }
 
     /// What is in force after a claim, in words.
-    fn standing(&self, claimed: Option<String>) -> String {
+    fn standing(&self, speaker: Speaker, claimed: Option<String>) -> String {
         let Some(front) = self.topmost.front() else {
             return "no app is topmost".to_owned();
         };
-        let name = describe(&front.app);
+        let name = self.name_for(speaker, &front.app, describe(&front.app));
         match front.leaves_at {
             Some(at) => format!(
                 "{name} is topmost for another {} ms",
                 at.saturating_sub(now()).as_millis()
             ),
             None if claimed.as_ref() == Some(&name) => format!("{name} is topmost"),
+            None if !self.sees_app(speaker, &front.app) => format!("noted; {name} is topmost"),
             None => format!("noted; {name} is topmost by the claim of {}", front.source),
         }
     }

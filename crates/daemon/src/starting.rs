@@ -34,8 +34,8 @@ impl Daemon {
         let found = pids.iter().rev().find_map(|&pid| {
             let (id, process) = self.doors.process(pid).ok()?;
             let uid = process.owner_uid().ok()?;
-            let others = self.topmost.held_by_other_user(uid);
-            match trust::may_start_apps(&self.doors, uid, others) {
+            let speaker = self.access.speaker_of(&process, uid);
+            match trust::may_start_apps(&self.doors, &self.access, speaker) {
                 Ok(()) => Some(Starting { id, uid, until }),
                 Err(refusal) => {
                     debug!("pid {pid} starts an app: {}", refusal.message);

@@ -1,51 +1,76 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Who may claim what.
 //!
-//! Root may claim anything. Everybody else may claim processes that are theirs, and only from the
-//! active session where logind tells which one that is; elsewhere only while no other user's claim
-//! is in force. What a process is called or which window it has plays no part: only the kernel's
-//! word on its owner does.
+//! Root may claim anything. Other users may claim processes of their own, and only from the active
+//! session where logind tells which one that is. Elsewhere the user must be in the group of
+//! `[access]`, or own a process that has the screen or an input device open. A process's name and its
+//! windows play no part: only its owner does, as the kernel tells it.
 
 use limelight_core::control::ErrorCode;
 use limelight_core::model::App;
 use limelight_sys::pidfd::Pidfd;
 
+use crate::access::{Access, Speaker};
 use crate::doors::Doors;
 use crate::identify::{no_process, Refusal};
 use crate::sources::sessions::active_users;
 
 /// Whether this user may make claims at all now.
-pub fn may_speak(doors: &Doors, uid: u32, other_users_claim: bool) -> Result<(), Refusal> {
+pub fn may_speak(doors: &Doors, access: &Access, speaker: Speaker) -> Result<(), Refusal> {
+    let uid = speaker.uid;
     if uid == 0 {
         return Ok(());
     }
-    match active_users(doors) {
-        Some(active) if active.contains(&uid) => Ok(()),
-        Some(_) => Err(Refusal::new(
-            ErrorCode::NotAllowed,
-            format!("uid {uid} has no active session"),
-            "claim from the session that is on the screen, or as root",
-        )),
-        None if other_users_claim => Err(Refusal::new(
-            ErrorCode::NotAllowed,
-            "another user's claim is in force, and no logind tells whose session is active",
-            "claim as root, or wait until the other user's claim ends",
-        )),
-        None => Ok(()),
+    if let Some(active) = active_users(doors) {
+        return match active.contains(&uid) {
+            true => Ok(()),
+            false => Err(no_session(uid)),
+        };
+    }
+    if speaker.member || access.has_devices(doors, uid) {
+        return Ok(());
+    }
+    let message = format!(
+        "uid {uid} may not say which app is in the foreground: logind knows of no session at a seat, and no \
+         process of this user has the screen or an input device open"
+    );
+    let cure = match access.group() {
+        Some(group) => {
+            format!("add the user to the group {group} and log in again, or ask as root")
+        }
+        None => "name a group in [access] group, or ask as root".to_owned(),
+    };
+    Err(Refusal::new(ErrorCode::NotAllowed, message, cure))
+}
+
+fn no_session(uid: u32) -> Refusal {
+    Refusal::new(
+        ErrorCode::NotAllowed,
+        format!("uid {uid} has no active session at a seat"),
+        "claim from the session that is on the screen, or as root",
+    )
+}
+
+/// Whether a program of this user can be what a person at the screen waits for. Root's can only with a
+/// session of root's: what the system runs under that name is not.
+pub fn may_be_waited_for(doors: &Doors, uid: u32) -> bool {
+    active_users(doors).is_none_or(|active| active.contains(&uid))
+}
+
+/// Whether the system may name a program of this user as the one in the foreground.
+pub fn may_be_claimed(doors: &Doors, uid: u32) -> Result<(), Refusal> {
+    match uid == 0 || may_be_waited_for(doors, uid) {
+        true => Ok(()),
+        false => Err(no_session(uid)),
     }
 }
 
-/// Whether a program of this user that is being started can be what a person waits for. Root may say
-/// of any app that it is in front, but what the system itself runs under root's name is not.
-pub fn may_start_apps(doors: &Doors, uid: u32, other_users_claim: bool) -> Result<(), Refusal> {
-    match active_users(doors) {
-        Some(active) if uid == 0 && !active.contains(&0) => Err(Refusal::new(
-            ErrorCode::NotAllowed,
-            "root has no active session",
-            "start apps from the session that is on the screen",
-        )),
-        _ => may_speak(doors, uid, other_users_claim),
+/// Whether a program that this user starts counts as one that a person waits for.
+pub fn may_start_apps(doors: &Doors, access: &Access, speaker: Speaker) -> Result<(), Refusal> {
+    if !may_be_waited_for(doors, speaker.uid) {
+        return Err(no_session(speaker.uid));
     }
+    may_speak(doors, access, speaker)
 }
 
 /// Whether a process belongs to this user. Pinned, asked, and asked again, so that neither exec of

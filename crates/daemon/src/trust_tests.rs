@@ -60,7 +60,7 @@ fn process(root: &Path, owner: u32, real: u32, effective: u32) -> Sleeper {
 
 fn session(root: &Path, name: &str, uid: u32, active: bool) {
     let text = format!(
-        "# private\nUID={uid}\nUSER=x\nACTIVE={}\nSTATE=online\n",
+        "# private\nUID={uid}\nUSER=x\nACTIVE={}\nSTATE=online\nSEAT=seat0\nCLASS=user\n",
         u8::from(active)
     );
     fs::write(root.join("sessions").join(name), text).unwrap();
@@ -112,33 +112,28 @@ fn an_ended_process_is_not_found() {
     assert_eq!(refusal.code, ErrorCode::NotFound);
 }
 
+fn speaker(uid: u32) -> Speaker {
+    Speaker { uid, member: false }
+}
+
 #[test]
 fn only_the_active_session_speaks_where_logind_tells() {
     let Some((temp, doors)) = fixture() else {
         return;
     };
-    assert_eq!(
-        may_speak(&doors, USER, false),
-        Ok(()),
-        "no logind, nobody else"
-    );
-    assert!(
-        may_speak(&doors, USER, true).is_err(),
-        "no logind, somebody else's claim"
-    );
+    let access = Access::default();
+    let allowed = |speaker| may_speak(&doors, &access, speaker).is_ok();
+    let member = |uid| Speaker { uid, member: true };
+    assert!(!allowed(speaker(USER)), "no logind, no display, no group");
+    assert!(allowed(member(USER)) && allowed(speaker(0)));
     session(temp.path(), "1", USER, true);
     session(temp.path(), "2", STRANGER, false);
-    assert_eq!(may_speak(&doors, USER, true), Ok(()));
-    assert_eq!(
-        may_speak(&doors, STRANGER, false).unwrap_err().code,
-        ErrorCode::NotAllowed
-    );
-    assert_eq!(may_speak(&doors, 0, true), Ok(()));
+    assert!(allowed(speaker(USER)));
+    let refused = may_speak(&doors, &access, member(STRANGER)).unwrap_err();
+    assert_eq!(refused.code, ErrorCode::NotAllowed, "a group is no session");
+    assert!(allowed(speaker(0)));
     session(temp.path(), "1", USER, false);
-    assert!(
-        may_speak(&doors, USER, false).is_err(),
-        "the screen went to somebody else"
-    );
+    assert!(!allowed(speaker(USER)), "another session is on the screen");
 }
 
 #[test]
@@ -146,12 +141,13 @@ fn what_root_runs_is_expected_in_front_only_from_root_s_session() {
     let Some((temp, doors)) = fixture() else {
         return;
     };
-    let allowed = |uid| may_start_apps(&doors, uid, false).is_ok();
-    assert!(allowed(0) && allowed(USER), "no logind: nobody tells");
+    let access = Access::default();
+    let allowed = |uid| may_start_apps(&doors, &access, speaker(uid)).is_ok();
+    assert!(allowed(0) && !allowed(USER), "no logind");
     session(temp.path(), "2", USER, true);
     assert!(!allowed(0), "a service or a cron job");
     assert!(allowed(USER) && !allowed(STRANGER));
-    assert!(may_speak(&doors, 0, false).is_ok());
+    assert!(may_be_claimed(&doors, 0).is_ok());
     session(temp.path(), "3", 0, true);
     assert!(allowed(0));
 }

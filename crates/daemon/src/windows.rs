@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Response windows: what the sources tell, what the model makes of it, and what people see of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use limelight_core::control::{
@@ -15,6 +15,7 @@ use limelight_core::settings::WindowSettings;
 use limelight_sys::clock;
 use tracing::debug;
 
+use crate::access::Speaker;
 use crate::actuators::Context;
 use crate::config::EvdevSource;
 use crate::daemon::Daemon;
@@ -50,6 +51,10 @@ pub struct ResponseWindows {
     evdev: Evdev,
     /// Who told last over the control socket, and when.
     last_told: Option<(String, Duration)>,
+    /// User of the app that was in front last.
+    owner: Option<Option<u32>>,
+    /// Users of the apps that were in front; none but the first two.
+    owners: BTreeSet<Option<u32>>,
 }
 
 impl ResponseWindows {
@@ -61,6 +66,8 @@ impl ResponseWindows {
             reporters: BTreeMap::new(),
             evdev: Evdev::default(),
             last_told: None,
+            owner: None,
+            owners: BTreeSet::new(),
         }
     }
 
@@ -69,14 +76,27 @@ impl ResponseWindows {
         self.model.configure(settings);
     }
 
-    /// Another app, or none, is topmost.
-    pub fn topmost(&mut self, front: Option<&App>) {
-        self.model.topmost(front);
+    /// Another app, or none, is topmost; it belongs to `owner`.
+    pub fn topmost(&mut self, front: Option<&App>, owner: Option<u32>) {
+        if front.is_some() && self.owner != Some(owner) {
+            // When input came for the app of one user is not to be shown to another one.
+            self.last_told = None;
+            self.owner = Some(owner);
+            if self.owners.len() < 2 {
+                self.owners.insert(owner);
+            }
+        }
+        self.model.topmost(front, owner);
     }
 
     /// A connection was closed.
     pub fn release(&mut self, client: u64) {
         self.reporters.remove(&client);
+    }
+
+    /// Whether all counts are of one user's apps.
+    pub fn is_of_one_user(&self) -> bool {
+        self.owners.len() < 2
     }
 
     /// What of the daemon's own sources is listened to: devices, and the display's frames.
@@ -132,7 +152,8 @@ impl Daemon {
         let at = now();
         let happened = happened(at_us, at)?;
         let Some(front) = self.topmost.front().map(|front| front.app.clone()) else {
-            trust::may_speak(&self.doors, word.peer.uid, false)?;
+            let speaker = self.speaker(word.client, word.peer);
+            trust::may_speak(&self.doors, &self.access, speaker)?;
             if event == WindowEvent::Open {
                 self.windows.model.input_elsewhere();
             }
@@ -142,7 +163,8 @@ impl Daemon {
                 "name one first (limelight focus PID, or a session agent)",
             ));
         };
-        self.may_tell(word.peer.uid, &front, at)?;
+        let speaker = self.speaker(word.client, word.peer);
+        self.may_tell(speaker, &front, at)?;
         *self.windows.reporters.entry(word.client).or_default() += 1;
         self.windows.told_by(source, at);
         let other = match pid {
@@ -156,7 +178,11 @@ impl Daemon {
             (WindowEvent::Open, None) => opening(model.input(&front, happened, at), at),
             (WindowEvent::Open, Some(app)) => {
                 model.input_elsewhere();
-                format!("not opened: {} is not topmost", app.name)
+                let name = match trust::owns_process(&self.doors, speaker.uid, pid.unwrap_or(0)) {
+                    Ok(()) => app.name,
+                    Err(_) => "that app".to_owned(),
+                };
+                format!("not opened: {name} is not topmost")
             }
             (WindowEvent::Close, None) => closing(model.frame(Some(front.key), happened)),
             (WindowEvent::Close, Some(app)) => closing(model.frame(Some(app.key), happened)),
@@ -234,27 +260,32 @@ impl Daemon {
     }
 
     /// Whether this user may speak of the app in front.
-    fn may_tell(&mut self, uid: u32, front: &App, at: Duration) -> Result<(), Refusal> {
+    fn may_tell(&mut self, speaker: Speaker, front: &App, at: Duration) -> Result<(), Refusal> {
+        let uid = speaker.uid;
         let granted = |pass: &Pass| pass.uid == uid && pass.app == front.key && at < pass.until;
         if uid == 0 || self.windows.pass.as_ref().is_some_and(granted) {
             return Ok(());
         }
-        let others = self.topmost.held_by_other_user(uid);
-        trust::may_speak(&self.doors, uid, others)?;
+        trust::may_speak(&self.doors, &self.access, speaker)?;
         match (&front.process, identify::open_home(&self.doors, front)) {
-            (Some(process), _) => trust::owns_process(&self.doors, uid, process.pid)?,
+            (Some(process), _) => {
+                let owns = trust::owns_process(&self.doors, uid, process.pid);
+                owns.map_err(|refusal| not_own(refusal, uid))?;
+            }
             (None, home) => {
                 let procs = home.and_then(|home| home.procs_below().ok());
                 let procs = procs.filter(|procs| !procs.is_empty()).ok_or_else(|| {
                     Refusal::new(
                         ErrorCode::NotFound,
-                        format!("{} has no process any more", front.name),
+                        "the app in front has no process any more",
                         "name the app that is in front now",
                     )
                 })?;
-                trust::owns_all(&self.doors, uid, &procs)?;
+                let owns = trust::owns_all(&self.doors, uid, &procs);
+                owns.map_err(|refusal| not_own(refusal, uid))?;
             }
         }
+        self.control.limiter().was_at_screen(uid, at);
         self.windows.pass = Some(Pass {
             uid,
             app: front.key,
@@ -273,12 +304,11 @@ impl Daemon {
             })
     }
 
-    /// Answer to `latency`.
-    pub(crate) fn latency(&self, app: Option<&str>) -> Result<Response, Refusal> {
+    /// Answer to `latency` for this user.
+    pub(crate) fn latency(&self, speaker: Speaker, app: Option<&str>) -> Result<Response, Refusal> {
+        let all = self.windows.model.apps();
         let apps: Vec<AppLatency> = self
-            .windows
-            .model
-            .apps()
+            .keep_visible(speaker, all, |answers| answers.owner)
             .into_iter()
             .filter(|answers| app.is_none_or(|name| answers.name == name))
             .map(app_latency)
@@ -289,7 +319,10 @@ impl Daemon {
                 format!("no app named {name:?} had a response window"),
                 "limelight latency lists those that had",
             )),
-            _ => Ok(Response::Latency(LatencyReport { apps })),
+            _ => Ok(Response::Latency(LatencyReport {
+                apps,
+                hidden: self.hidden(speaker),
+            })),
         }
     }
 
@@ -306,7 +339,8 @@ impl Daemon {
         let front = self.topmost.front();
         let topmost = front.and_then(|front| {
             let mut apps = model.apps().into_iter();
-            apps.find(|answers| answers.name == front.app.name)
+            let owner = self.owner_of(&front.app);
+            apps.find(|answers| answers.name == front.app.name && answers.owner == owner)
         });
         let (state, detail) = if !self.config.settings.window.enabled {
             let detail = "switched off by the configuration ([window] enabled)";
@@ -387,6 +421,18 @@ impl Daemon {
                 seen.deadline_ms
             ),
         })
+    }
+}
+
+/// A refusal that does not name the app in front, which is another user's.
+fn not_own(refusal: Refusal, uid: u32) -> Refusal {
+    match refusal.code {
+        ErrorCode::NotAllowed => Refusal::new(
+            refusal.code,
+            format!("the app in front does not belong to uid {uid}"),
+            "tell of the input of your own app while it is in front, or as root",
+        ),
+        _ => refusal,
     }
 }
 

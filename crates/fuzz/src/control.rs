@@ -62,7 +62,7 @@ fn sent_over_socket(data: &[u8]) -> Vec<Vec<u8>> {
                 source.transfer(id, ready, NOW);
             }
         }
-        for word in source.take_words() {
+        for word in source.take_words(NOW) {
             let message = String::new();
             source.answer(word.client, &Response::Ok { message }, NOW);
             heard.push(word.line);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 
@@ -45,6 +45,8 @@ pub struct FileStat {
     pub device: u64,
     /// Its owner.
     pub owner: u32,
+    /// Number of the device for which a character device's node stands.
+    character: Option<u64>,
 }
 
 impl FileStat {
@@ -70,12 +72,25 @@ impl FileStat {
                 _ => stat.st_dev,
             },
             owner: stat.st_uid,
+            character: (FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice)
+                .then_some(stat.st_rdev),
         }
     }
 
     /// Whether both are of one file, whatever was written to it between.
     pub fn same_file(&self, other: &FileStat) -> bool {
         (self.id.device, self.id.inode) == (other.id.device, other.id.inode)
+    }
+
+    /// Whether both are of one file, or of nodes of one character device.
+    pub fn same_device(&self, other: &FileStat) -> bool {
+        self.same_file(other) || (self.character.is_some() && self.character == other.character)
+    }
+
+    /// Of a file at a path; a link is followed.
+    pub fn at(path: &Path) -> Result<Self> {
+        let stat = rustix::fs::stat(path).map_err(|errno| Error::new("stat", path, errno))?;
+        Ok(FileStat::new(&stat))
     }
 
     /// Of an open file.

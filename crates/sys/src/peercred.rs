@@ -53,6 +53,43 @@ pub fn peer(socket: &impl AsFd) -> Result<PeerCred> {
     })
 }
 
+/// Supplementary groups of the process that connected, as they were at `connect()`
+/// (`SO_PEERGROUPS`, Linux 4.13).
+pub fn peer_groups(socket: &impl AsFd) -> Result<Vec<u32>> {
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&socket.as_fd());
+    let mut groups = vec![0u32; 64];
+    loop {
+        let mut len = std::mem::size_of_val(groups.as_slice()) as libc::socklen_t;
+        // SAFETY: `groups` and `len` are valid for writes of the sizes given, and the descriptor is
+        // borrowed, hence open, for the duration of the call.
+        let answer = unsafe {
+            libc::getsockopt(
+                fd,
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &mut len,
+            )
+        };
+        let count = len as usize / std::mem::size_of::<u32>();
+        if answer == 0 {
+            groups.truncate(count);
+            return Ok(groups);
+        }
+        let error = std::io::Error::last_os_error();
+        let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
+        // The kernel says how much room it needs.
+        if errno != rustix::io::Errno::RANGE || count <= groups.len() {
+            return Err(Error::new(
+                "list the groups of",
+                "a control connection",
+                errno,
+            ));
+        }
+        groups.resize(count, 0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,8 +104,38 @@ mod tests {
     }
 
     #[test]
+    fn groups_of_a_pair_are_our_own() {
+        let (left, _right) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut own: Vec<u32> = rustix::process::getgroups()
+            .unwrap()
+            .into_iter()
+            .map(|group| group.as_raw())
+            .collect();
+        let mut groups = peer_groups(&left).unwrap();
+        own.sort_unstable();
+        groups.sort_unstable();
+        assert_eq!(groups, own);
+    }
+
+    #[test]
+    fn more_groups_than_expected_are_listed_too() {
+        let many: Vec<rustix::process::Gid> =
+            (1000..1200).map(rustix::process::Gid::from_raw).collect();
+        let listed = std::thread::spawn(move || {
+            // Takes root, for this thread alone.
+            rustix::thread::set_thread_groups(&many).ok()?;
+            let (left, _right) = std::os::unix::net::UnixStream::pair().unwrap();
+            Some(peer_groups(&left).unwrap().len())
+        });
+        if let Some(count) = listed.join().unwrap() {
+            assert_eq!(count, 200);
+        }
+    }
+
+    #[test]
     fn a_file_has_no_peer() {
         let file = std::fs::File::open("/proc/self/stat").unwrap();
         assert!(peer(&file).is_err());
+        assert!(peer_groups(&file).is_err());
     }
 }

@@ -83,6 +83,11 @@ impl Process {
         Stat::parse(&text).ok_or_else(|| self.malformed("stat", "not in the form of proc(5)"))
     }
 
+    /// Its groups: the effective one and the supplementary ones.
+    pub fn groups(&self) -> Result<Vec<u32>> {
+        Ok(parse_groups(&self.read("status")?))
+    }
+
     /// Reads `status`.
     pub fn status(&self) -> Result<Status> {
         let text = self.read("status")?;
@@ -261,6 +266,19 @@ impl Status {
     }
 }
 
+/// The effective group of `Gid`, and all of `Groups`, in `/proc/PID/status`.
+fn parse_groups(text: &str) -> Vec<u32> {
+    let numbers = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        let words = line.unwrap_or_default().split_ascii_whitespace();
+        words
+            .filter_map(|word| word.parse().ok())
+            .collect::<Vec<u32>>()
+    };
+    let effective = numbers("Gid:").into_iter().skip(1).take(1);
+    effective.chain(numbers("Groups:")).collect()
+}
+
 /// The v2 line (`0::PATH`) of `/proc/PID/cgroup`.
 pub fn parse_cgroup(text: &str) -> Option<String> {
     // Not `lines()`: a name may hold anything but a newline (`cgroup_mkdir()`), and one that ends in
@@ -308,6 +326,14 @@ mod tests {
     }
 
     #[test]
+    fn groups_are_the_effective_and_the_supplementary_ones() {
+        let text = "Name:\tsh\nUid:\t1\t1\t1\t1\nGid:\t10\t11\t12\t13\nGroups:\t4 24 990 \n";
+        assert_eq!(parse_groups(text), [11, 4, 24, 990]);
+        assert_eq!(parse_groups("Gid:\t10\t11\t12\t13\nGroups:\t \n"), [11]);
+        assert_eq!(parse_groups(""), Vec::<u32>::new());
+    }
+
+    #[test]
     fn cgroup_line() {
         assert_eq!(
             parse_cgroup("4:memory:/m\n0::/a/b.scope\n").as_deref(),
@@ -324,6 +350,7 @@ mod tests {
             Stat::parse(&text);
             Status::parse(&text);
             parse_cgroup(&text);
+            parse_groups(&text);
         }
 
         #[test]

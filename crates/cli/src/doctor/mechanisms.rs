@@ -172,6 +172,9 @@ fn windows(found: &Found, daemon: Option<&Status>) -> Machine {
             false => Machine::Optional("a session agent or a compositor has to tell".to_owned()),
         };
     };
+    if let Some(why) = &status.hidden {
+        return Machine::Optional(format!("not shown: {why}"));
+    }
     let window = &status.window;
     let mut means: Vec<String> = window
         .sources
@@ -269,6 +272,9 @@ fn topmost(daemon: Option<&Status>, findings: &mut Findings) {
     let Some(status) = daemon else {
         return;
     };
+    if let Some(why) = &status.hidden {
+        return findings.note(CHECK, format!("not shown: {why}"));
+    }
     let active = |name: &str| {
         let mut sources = status.sources.iter();
         sources.any(|source| source.name == name && source.state == State::Active)
@@ -282,7 +288,7 @@ fn topmost(daemon: Option<&Status>, findings: &mut Findings) {
     let named = match &status.topmost {
         Some(topmost) => format!(
             "{}, named by {}",
-            crate::format::app(&topmost.app).replace('\n', " "),
+            crate::format::app(&topmost.app),
             topmost.source
         ),
         None => "no app is in front now".to_owned(),

@@ -53,7 +53,7 @@ pub fn print(
 fn section(findings: &[&Finding], paper: &Paper, out: &mut Vec<u8>) -> Result<(), Failure> {
     let name = |finding: &Finding| {
         let check = finding.check.strip_prefix("mechanism ");
-        printable(check.unwrap_or(&finding.check)).replace('\n', " ")
+        printable(check.unwrap_or(&finding.check))
     };
     let names = findings.iter().map(|finding| name(finding).chars().count());
     let width = names.max().unwrap_or(0);
@@ -62,13 +62,13 @@ fn section(findings: &[&Finding], paper: &Paper, out: &mut Vec<u8>) -> Result<()
     for finding in findings {
         let cure = match &finding.cure {
             Some(_) if finding.cure == before => "\n-> as above".to_owned(),
-            Some(cure) => format!("\n-> {cure}"),
+            Some(cure) => format!("\n-> {}", printable(cure)),
             None => String::new(),
         };
         before.clone_from(&finding.cure);
         table.line(
             &format!("{:7}  {:width$}", finding.state.word(), name(finding)),
-            printable(&format!("{}{cure}", finding.detail)),
+            format!("{}{cure}", printable(&finding.detail)),
         );
     }
     let mut text = Vec::new();

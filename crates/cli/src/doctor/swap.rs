@@ -145,7 +145,7 @@ pub fn apps(machine: &Machine, findings: &mut Findings) {
     let client = Client::connect(&machine.socket, machine.patience);
     let answer = client.and_then(|mut client| client.ask(&Request::Apps { pid: None }));
     let apps = match answer {
-        Ok(Response::Apps { apps }) => apps,
+        Ok(Response::Apps { apps, .. }) => apps,
         // That there is no daemon is said elsewhere.
         Ok(_) | Err(_) => return,
     };
@@ -171,7 +171,7 @@ fn without_cgroup(apps: &[AppReport], findings: &mut Findings) {
     let without: Vec<String> = apps
         .iter()
         .filter(|app| !app.app.own_cgroup)
-        .map(|app| format::app(&app.app).replace('\n', " "))
+        .map(|app| format::app(&app.app))
         .collect();
     if without.is_empty() {
         return;

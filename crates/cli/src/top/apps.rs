@@ -164,7 +164,7 @@ fn row(
         };
         let (text, style) = match (column.order, column.head) {
             (Some(Order::Name), _) => {
-                let name = printable(&app.app.name).replace('\n', " ");
+                let name = printable(&app.app.name);
                 let style = if front { theme.front() } else { Style::new() };
                 (name, style)
             }

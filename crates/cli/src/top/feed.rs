@@ -83,13 +83,13 @@ impl Feed {
         let Response::Status(status) = self.ask(&Request::Status)? else {
             return Err(Failure::another_version());
         };
-        let Response::Apps { apps } = self.ask(&Request::Apps { pid: None })? else {
+        let Response::Apps { apps, .. } = self.ask(&Request::Apps { pid: None })? else {
             return Err(Failure::another_version());
         };
         let Response::Latency(latency) = self.ask(&Request::Latency { app: None })? else {
             return Err(Failure::another_version());
         };
-        let Response::History { entries } = self.ask(&Request::History { last: DEEDS })? else {
+        let Response::History { entries, .. } = self.ask(&Request::History { last: DEEDS })? else {
             return Err(Failure::another_version());
         };
         let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

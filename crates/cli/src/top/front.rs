@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use limelight_core::control::{MemoryStatus, Stall, TopmostStatus, WindowStatus};
+use limelight_core::control::{MemoryStatus, Stall, Status, WindowStatus};
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
@@ -36,7 +36,7 @@ pub fn title(frame: &mut Frame, area: Rect, picture: &Picture, theme: Theme) {
 pub fn draw(frame: &mut Frame, area: Rect, picture: &Picture, theme: Theme) {
     let status = &picture.status;
     let lines = [
-        topmost(status.topmost.as_ref(), theme),
+        topmost(status, theme),
         answers(&status.window, area.width, theme),
         memory(&status.memory, area.width, theme),
         waits(picture, area.width, theme),
@@ -56,14 +56,15 @@ fn label(name: &str, theme: Theme) -> Span<'static> {
     Span::styled(format!(" {name:9} "), theme.dim())
 }
 
-fn topmost(topmost: Option<&TopmostStatus>, theme: Theme) -> Line<'static> {
-    let Some(topmost) = topmost else {
-        return Line::from(vec![
-            label("in front", theme),
-            Span::raw("no app: nothing is done for any"),
-        ]);
+fn topmost(status: &Status, theme: Theme) -> Line<'static> {
+    let Some(topmost) = &status.topmost else {
+        let text = match status.hidden {
+            Some(_) => "not shown: another user's, or nobody's at this screen",
+            None => "no app: nothing is done for any",
+        };
+        return Line::from(vec![label("in front", theme), Span::raw(text)]);
     };
-    let name = printable(&topmost.app.name).replace('\n', " ");
+    let name = printable(&topmost.app.name);
     let pid = topmost
         .app
         .pid

@@ -44,7 +44,7 @@ fn line(picture: &Picture, mechanism: &MechanismStatus, theme: Theme) -> Line<'s
         Span::styled(format!("{:10} ", mechanism.name), theme.strong()),
     ];
     let counted = counted(picture, mechanism);
-    let detail = printable(&detail(mechanism)).replace('\n', " ");
+    let detail = printable(&detail(mechanism));
     match counted.is_empty() {
         true => spans.push(Span::styled(detail, theme.dim())),
         false => {

@@ -171,7 +171,7 @@ fn watch(
 
 /// What `class why` and `explain` say of an app.
 fn explained(feed: &mut Feed, pid: i32) -> Result<String, Failure> {
-    let Response::Apps { apps } = feed.ask(&Request::Apps { pid: Some(pid) })? else {
+    let Response::Apps { apps, .. } = feed.ask(&Request::Apps { pid: Some(pid) })? else {
         return Err(Failure::another_version());
     };
     let Response::Explain(told) = feed.ask(&Request::Explain { pid })? else {

@@ -63,7 +63,7 @@ fn opened(frame: &mut Frame, title: &str, columns: u16, rows: u16, theme: Theme)
         Constraint::Length(columns.min(screen.width)),
         Constraint::Length(rows.min(screen.height)),
     );
-    let title = format!(" {} ", printable(title).replace('\n', " "));
+    let title = format!(" {} ", printable(title));
     let block = Block::bordered()
         .border_type(BorderType::Rounded)
         .border_style(theme.good())

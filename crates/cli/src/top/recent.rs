@@ -48,7 +48,7 @@ pub fn all(picture: &Picture) -> Vec<Recent> {
 }
 
 fn line(text: &str) -> String {
-    printable(text).replace('\n', " ")
+    printable(text)
 }
 
 /// Knobs that were turned alike, by one rule and together, are one thing: an app may have hundreds of

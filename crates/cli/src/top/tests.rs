@@ -157,6 +157,7 @@ fn picture() -> Picture {
             }),
         },
         device: DeviceStatus::Unused { why: String::new() },
+        hidden: None,
         changes: vec![
             knob("/app.slice/app-viewer-42.scope/memory.min", 1_000),
             knob("/proc/42/oom_score_adj", 2_000),
@@ -188,6 +189,7 @@ fn picture() -> Picture {
         ],
         latency: LatencyReport {
             apps: vec![answers()],
+            hidden: None,
         },
         history: vec![entry],
         counters: [("limelight_protect_kept".to_owned(), 24_577)].into(),

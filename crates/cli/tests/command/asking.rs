@@ -30,10 +30,83 @@ fn status_tells_who_is_in_front_and_what_protects_it() {
     assert_eq!(daemon.request(), Request::Status);
 }
 
+const HIDDEN: &str = "what other users' apps do is shown to their owners and root only";
+
+#[test]
+fn name_with_a_newline_forges_no_line() {
+    const NAME: &str = "viewer\nprevious  bank (pid 1)\u{1b}[2J";
+    let mut forged = status();
+    if let Some(topmost) = &mut forged.topmost {
+        topmost.app.name = NAME.to_owned();
+    }
+    forged.changes[0].rule = format!("protect: {NAME}");
+    let message = format!("{NAME} is topmost");
+    let refused = Response::Error {
+        code: ErrorCode::NotAllowed,
+        message: format!("{NAME} is another user's"),
+        cure: format!("ask {NAME}"),
+        retry_ms: None,
+    };
+    for (arguments, answer, code) in [
+        (&["status"][..], Response::Status(Box::new(forged)), 0),
+        (&["focus", "7"], Response::Ok { message }, 0),
+        (&["focus", "7"], refused, 4),
+    ] {
+        let daemon = Daemon::answering(answer);
+        let out = daemon.limelight(arguments).code(code);
+        let out = out.get_output();
+        let out = text(&out.stdout) + &text(&out.stderr);
+        assert!(out.contains("viewer\\nprevious"), "{out}");
+        let forged = |line: &str| line.starts_with("previous") || line.contains('\u{1b}');
+        assert!(!out.lines().any(forged), "{out}");
+    }
+}
+
+#[test]
+fn what_is_hidden_is_said() {
+    let hidden = || Some(HIDDEN.to_owned());
+    let foreign = Status {
+        topmost: None,
+        changes: Vec::new(),
+        hidden: hidden(),
+        ..status()
+    };
+    for (arguments, answer) in [
+        (&["status"][..], Response::Status(Box::new(foreign))),
+        (
+            &["class", "list"],
+            Response::Apps {
+                apps: Vec::new(),
+                hidden: hidden(),
+            },
+        ),
+        (
+            &["latency"],
+            Response::Latency(LatencyReport {
+                apps: Vec::new(),
+                hidden: hidden(),
+            }),
+        ),
+        (
+            &["history"],
+            Response::History {
+                entries: Vec::new(),
+                hidden: hidden(),
+            },
+        ),
+    ] {
+        let daemon = Daemon::answering(answer);
+        let out = daemon.limelight(arguments).success();
+        let out = text(&out.get_output().stdout);
+        assert!(out.contains(HIDDEN), "{arguments:?}: {out}");
+    }
+}
+
 #[test]
 fn latency_lists_apps_or_one() {
     let report = LatencyReport {
         apps: vec![latency()],
+        hidden: None,
     };
     let daemon = Daemon::answering(Response::Latency(report.clone()));
     let out = daemon.limelight(&["latency"]).success();
@@ -50,7 +123,10 @@ fn latency_lists_apps_or_one() {
     let app = Some("viewer".to_owned());
     assert_eq!(daemon.request(), Request::Latency { app });
 
-    let nobody = Daemon::answering(Response::Latency(LatencyReport { apps: vec![] }));
+    let nobody = Daemon::answering(Response::Latency(LatencyReport {
+        apps: vec![],
+        hidden: None,
+    }));
     let out = nobody.limelight(&["latency"]).success();
     assert!(text(&out.get_output().stdout).contains("no app has answered"));
 }
@@ -162,6 +238,7 @@ fn each_refusal_has_its_exit_code_and_its_cure() {
             code,
             message: "pid 4242: no".into(),
             cure: "ask nicely".into(),
+            retry_ms: None,
         });
         let out = daemon.limelight(&["focus", "4242"]).code(exit);
         let err = text(&out.get_output().stderr);
@@ -246,4 +323,29 @@ fn with_json_a_failure_is_json_with_its_cure() {
     assert_eq!(told["code"], 3);
     assert!(told["error"].as_str().unwrap().contains("/no/such.sock"));
     assert!(told["cure"].as_str().unwrap().contains("start it"));
+}
+
+#[test]
+fn busy_daemon_is_asked_again_when_it_says_so() {
+    let busy = Response::Error {
+        code: ErrorCode::Busy,
+        message: "uid 1000 asks limelightd too often".into(),
+        cure: "ask again in 30 ms".into(),
+        retry_ms: Some(30),
+    };
+    let line = |answer: &Response| serde_json::to_string(answer).unwrap() + "\n";
+    let answers = vec![line(&busy), line(&Response::Status(Box::new(status())))];
+    let daemon = Daemon::sending_each(answers);
+    let out = daemon.limelight(&["status"]).success();
+    assert!(text(&out.get_output().stdout).contains("viewer"));
+
+    let busy = Response::Error {
+        code: ErrorCode::Busy,
+        message: "uid 1000 asks limelightd too often".into(),
+        cure: "ask again in 9000 ms".into(),
+        retry_ms: Some(9000),
+    };
+    let daemon = Daemon::answering(busy);
+    let out = daemon.limelight(&["--timeout", "1", "status"]).code(4);
+    assert!(text(&out.get_output().stderr).contains("ask again in 9000 ms"));
 }

@@ -198,6 +198,7 @@ pub fn status() -> Status {
             why: "absent".into(),
         },
         changes: vec![change()],
+        hidden: None,
     }
 }
 

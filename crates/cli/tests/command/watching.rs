@@ -19,9 +19,11 @@ fn metrics_are_what_prometheus_reads() {
             Response::Status(Box::new(status())),
             Response::Apps {
                 apps: vec![app_report(Class::Normal), app_report(Class::Normal)],
+                hidden: None,
             },
             Response::Latency(LatencyReport {
                 apps: vec![latency()],
+                hidden: None,
             }),
         ];
         let line = |answer| serde_json::to_string(answer).unwrap() + "\n";
@@ -81,11 +83,16 @@ fn top_is_a_text_where_nobody_can_look() {
             Response::Status(Box::new(status())),
             Response::Apps {
                 apps: vec![app_report(Class::Keep)],
+                hidden: None,
             },
             Response::Latency(LatencyReport {
                 apps: vec![latency()],
+                hidden: None,
             }),
-            Response::History { entries: vec![] },
+            Response::History {
+                entries: vec![],
+                hidden: None,
+            },
         ];
         let line = |answer| serde_json::to_string(answer).unwrap() + "\n";
         Daemon::sending_each(answers.iter().map(line).collect())
@@ -122,9 +129,18 @@ fn is_for_lines(terminal: &impl std::os::fd::AsFd) -> bool {
 fn top_gives_the_terminal_back_when_it_is_ended() {
     let answers = [
         Response::Status(Box::new(status())),
-        Response::Apps { apps: vec![] },
-        Response::Latency(LatencyReport { apps: vec![] }),
-        Response::History { entries: vec![] },
+        Response::Apps {
+            apps: vec![],
+            hidden: None,
+        },
+        Response::Latency(LatencyReport {
+            apps: vec![],
+            hidden: None,
+        }),
+        Response::History {
+            entries: vec![],
+            hidden: None,
+        },
     ];
     let line = |answer| serde_json::to_string(answer).unwrap() + "\n";
     let daemon = Daemon::sending_each(answers.iter().map(line).collect());

@@ -32,6 +32,9 @@ pub struct Decision {
 pub struct Weighed {
     /// The app.
     pub app: AppStatus,
+    /// Its owner.
+    #[serde(default)]
+    pub uid: Option<u32>,
     /// It was the one.
     pub chosen: bool,
     /// Why, or why not.

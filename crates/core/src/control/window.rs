@@ -68,6 +68,9 @@ pub struct OpenWindow {
 pub struct LatencyReport {
     /// Apps that answered since the daemon started, those that did last first.
     pub apps: Vec<AppLatency>,
+    /// Why other users' apps were left out, if they may have been.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hidden: Option<String>,
 }
 
 /// How long an app takes from input to the frame that answers it. Times are right to 1 %.

@@ -15,7 +15,7 @@
 //! sum 8c3b5e0f9d2a1746
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// First line of a record.
 const HEADER: &str = "limelight-coldstart 1";
@@ -230,8 +230,9 @@ impl Record {
     }
 }
 
-/// The name of a program's record in the directory of all records.
-pub fn file_name(program: &str) -> String {
+/// The name of a program's record in the directory of all records. Each user has records of their own:
+/// what a program reads differs, and no user can spoil another one's.
+pub fn file_name(program: &str, user: u32) -> String {
     let word = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let base: String = program
         .rsplit('/')
@@ -241,7 +242,29 @@ pub fn file_name(program: &str) -> String {
         .map(|byte| if word(byte) { char::from(byte) } else { '_' })
         .take(32)
         .collect();
-    format!("{base}-{:016x}", checksum(program))
+    format!("{base}-{:016x}@{user}", checksum(program))
+}
+
+/// The user whose record it is; root for one that was made when users shared them.
+pub fn user_of(file_name: &str) -> u32 {
+    let user = file_name.rsplit_once('@').map(|(_, user)| user);
+    user.and_then(|user| user.parse().ok()).unwrap_or(0)
+}
+
+/// Which records go when there are more than `most`: those unused for longest, of the user who has the
+/// most. So each of several users keeps a share, however many records another one makes. `names`: least
+/// recently used first.
+pub fn surplus(names: &[String], most: usize) -> Vec<String> {
+    let mut left: BTreeMap<u32, VecDeque<&String>> = BTreeMap::new();
+    for name in names {
+        left.entry(user_of(name)).or_default().push_back(name);
+    }
+    let mut gone = Vec::new();
+    for _ in most..names.len() {
+        let fullest = left.values_mut().max_by_key(|records| records.len());
+        gone.extend(fullest.and_then(VecDeque::pop_front).cloned());
+    }
+    gone
 }
 
 fn same_file(a: &FileVersion, b: &FileVersion) -> bool {

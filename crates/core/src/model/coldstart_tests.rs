@@ -138,10 +138,34 @@ fn figures_of_any_size_are_taken() {
 
 #[test]
 fn a_records_name_is_a_file_name_and_tells_programs_apart() {
-    let name = file_name("/usr/bin/gimp-2.10");
+    let name = file_name("/usr/bin/gimp-2.10", 1000);
     assert!(name.starts_with("gimp-2.10-"), "{name}");
-    assert_ne!(name, file_name("/usr/local/bin/gimp-2.10"));
-    assert!(!file_name("/a/.. \n/\u{e9}").contains(['/', '\n', ' ']));
+    assert_ne!(name, file_name("/usr/local/bin/gimp-2.10", 1000));
+    assert_ne!(name, file_name("/usr/bin/gimp-2.10", 1001));
+    assert!(!file_name("/a/.. \n/\u{e9}", 7).contains(['/', '\n', ' ']));
+    assert_eq!(user_of(&name), 1000);
+    assert_eq!(user_of("gimp-2.10-0123456789abcdef"), 0);
+    assert_eq!(user_of(&file_name("/a@7", 8)), 8);
+}
+
+#[test]
+fn records_of_one_user_evict_no_share_of_another_s() {
+    let own = |user: u32, count: u32| (0..count).map(move |n| file_name(&format!("/a{n}"), user));
+    // The oldest records are the quiet users'.
+    let mut names: Vec<String> = own(1000, 3).chain(own(1001, 2)).collect();
+    names.extend(own(1002, 100));
+    let gone = surplus(&names, 64);
+    assert_eq!(gone.len(), names.len() - 64);
+    assert!(gone.iter().all(|name| user_of(name) == 1002), "{gone:?}");
+    assert_eq!(gone, names[5..5 + gone.len()], "unused for longest");
+    // Three users who want everything have a third each.
+    let names: Vec<String> = (1000..1003).flat_map(|user| own(user, 64)).collect();
+    let gone = surplus(&names, 63);
+    for user in 1000..1003 {
+        let kept = names.iter().filter(|name| !gone.contains(name));
+        assert_eq!(kept.filter(|name| user_of(name) == user).count(), 21);
+    }
+    assert!(surplus(&names, 500).is_empty());
 }
 
 proptest! {

@@ -3,8 +3,9 @@
 //!
 //! Claims have ranks. An *explicit* claim (`limelight focus PID`) stands until its app ends or an
 //! explicit `none` withdraws it. A *session* claim is the running report of a session agent and
-//! stands while the agent's connection does; with several agents the latest report counts. What
-//! was *inferred* from `oom_score_adj` counts only while there is neither: it is dropped, not kept
+//! stands while the agent's connection does; with several agents the latest report counts. An
+//! explicit claim outranks the agents of its own user only; root's outranks everything. Between two
+//! users the latest claim counts, of whichever kind. What was *inferred* from `oom_score_adj` counts only while there is neither: it is dropped, not kept
 //! for later, when it comes in beside a higher claim. So is what was *guessed* from the wake graph, which
 //! counts only while nobody says anything at all.
 //!
@@ -29,6 +30,9 @@ pub enum Rank {
     Explicit,
 }
 
+/// Most users with an explicit claim; beyond that the oldest claim goes.
+const EXPLICIT_MAX: usize = 16;
+
 /// The connection that holds a session claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Holder(pub u64);
@@ -40,7 +44,7 @@ pub struct Claim {
     pub app: Option<App>,
     /// Who says so, for people.
     pub source: String,
-    /// User id of the claimer, for [`Topmost::held_by_other_user`].
+    /// User id of the claimer.
     pub uid: u32,
 }
 
@@ -68,13 +72,20 @@ pub enum Shift {
     Changed,
 }
 
+/// An explicit claim, or the report of a session agent.
+#[derive(Debug, Clone)]
+struct Held {
+    /// The agent's connection; `None` for an explicit claim.
+    holder: Option<Holder>,
+    claim: Claim,
+}
+
 /// All claims in force and what follows from them.
 #[derive(Debug, Clone, Default)]
 pub struct Topmost {
     gap: Duration,
-    explicit: Option<Claim>,
-    /// Latest report last.
-    sessions: Vec<(Holder, Claim)>,
+    /// One explicit claim for each user at the most, and the reports; the latest last.
+    held: Vec<Held>,
     inferred: Option<Claim>,
     guessed: Option<Claim>,
     front: Option<Front>,
@@ -109,27 +120,33 @@ impl Topmost {
 
     /// How many session agents report whose word counts.
     pub fn sessions(&self) -> usize {
-        let claims = self.sessions.iter().map(|(_, claim)| claim);
-        claims.filter(|claim| self.counts(claim)).count()
+        let reports = self.held.iter().filter(|held| held.holder.is_some());
+        reports.filter(|held| self.counts(&held.claim)).count()
+    }
+
+    fn explicit(&self) -> impl DoubleEndedIterator<Item = &Claim> {
+        let explicit = self.held.iter().filter(|held| held.holder.is_none());
+        explicit.map(|held| &held.claim)
+    }
+
+    /// The explicit claim of this user.
+    fn explicit_of(&self, uid: u32) -> Option<&Claim> {
+        self.explicit().find(|claim| claim.uid == uid)
     }
 
     /// Whether an explicit claim is in force.
     pub fn is_explicit(&self) -> bool {
-        self.explicit.is_some()
+        self.explicit().any(|claim| self.counts(claim))
     }
 
-    /// User id of whoever made the explicit claim in force.
-    pub fn explicit_uid(&self) -> Option<u32> {
-        self.explicit.as_ref().map(|claim| claim.uid)
+    /// Whether root made an explicit claim, which outranks all others.
+    pub fn is_root_explicit(&self) -> bool {
+        self.explicit_of(0).is_some()
     }
 
     /// Whether an inferred claim would count now.
     pub fn hears_inferred(&self) -> bool {
-        let mut claims = self
-            .explicit
-            .iter()
-            .chain(self.sessions.iter().map(|(_, c)| c));
-        !claims.any(|claim| self.counts(claim))
+        !self.held.iter().any(|held| self.counts(&held.claim))
     }
 
     /// Whether a guess would count now: nobody says who is in front, nor that nobody is.
@@ -151,6 +168,24 @@ impl Topmost {
         self.settle(now, self.gap)
     }
 
+    /// Whether logind tells whose session is active.
+    pub fn knows_sessions(&self) -> bool {
+        self.active.is_some()
+    }
+
+    /// Connections and users with a claim in force or in waiting; explicit claims have no connection.
+    pub fn claimants(&self) -> Vec<(Option<Holder>, u32)> {
+        let held = self.held.iter();
+        held.map(|held| (held.holder, held.claim.uid)).collect()
+    }
+
+    /// Drops the claims of these.
+    pub fn drop_claims(&mut self, of: &[(Option<Holder>, u32)], now: Duration) -> Shift {
+        self.held
+            .retain(|held| !of.contains(&(held.holder, held.claim.uid)));
+        self.settle(now, self.gap)
+    }
+
     /// Whether this user's claims count now.
     pub fn counts_of(&self, uid: u32) -> bool {
         let active = self.active.as_ref();
@@ -161,21 +196,24 @@ impl Topmost {
         self.counts_of(claim.uid)
     }
 
-    /// Whether a claim of a user other than `uid` is in force.
-    pub fn held_by_other_user(&self, uid: u32) -> bool {
-        let claims = self
-            .explicit
-            .iter()
-            .chain(self.sessions.iter().map(|(_, claim)| claim));
-        claims.into_iter().any(|claim| claim.uid != uid)
-    }
-
-    /// An explicit claim; `none` withdraws the one in force and everything inferred and guessed, at
-    /// once.
+    /// An explicit claim, which replaces the user's earlier one; `none` withdraws that one and
+    /// everything inferred and guessed, at once. Root's `none` withdraws those of all users.
     pub fn claim_explicit(&mut self, claim: Claim, now: Duration) -> Shift {
         self.inferred = None;
         self.guessed = None;
-        self.explicit = claim.app.is_some().then_some(claim);
+        let everybody = claim.uid == 0 && claim.app.is_none();
+        self.held
+            .retain(|held| held.holder.is_some() || (held.claim.uid != claim.uid && !everybody));
+        if claim.app.is_some() {
+            if self.explicit().count() >= EXPLICIT_MAX {
+                let oldest = self.held.iter().position(|held| held.holder.is_none());
+                oldest.map(|at| self.held.remove(at));
+            }
+            self.held.push(Held {
+                holder: None,
+                claim,
+            });
+        }
         self.settle(now, Duration::ZERO)
     }
 
@@ -183,8 +221,9 @@ impl Topmost {
     pub fn claim_session(&mut self, holder: Holder, claim: Claim, now: Duration) -> Shift {
         self.inferred = None;
         self.guessed = None;
-        self.sessions.retain(|(other, _)| *other != holder);
-        self.sessions.push((holder, claim));
+        let holder = Some(holder);
+        self.held.retain(|held| held.holder != holder);
+        self.held.push(Held { holder, claim });
         self.settle(now, self.gap)
     }
 
@@ -210,24 +249,23 @@ impl Topmost {
     /// A connection was closed: its session claim ends. The app stays for the gap, in which a
     /// restarted agent can claim it again.
     pub fn release(&mut self, holder: Holder, now: Duration) -> Shift {
-        self.sessions.retain(|(other, _)| *other != holder);
+        self.held.retain(|held| held.holder != Some(holder));
         self.settle(now, self.gap)
     }
 
     /// An app ended: nobody can mean it any more.
     pub fn vanished(&mut self, key: AppKey, now: Duration) -> Shift {
         let meant = |claim: &Claim| claim.app.as_ref().is_some_and(|app| app.key == key);
-        if self.explicit.as_ref().is_some_and(meant) {
-            self.explicit = None;
-        }
+        self.held
+            .retain(|held| held.holder.is_some() || !meant(&held.claim));
         for claim in [&mut self.inferred, &mut self.guessed] {
             if claim.as_ref().is_some_and(meant) {
                 *claim = None;
             }
         }
-        for (_, claim) in &mut self.sessions {
-            if meant(claim) {
-                claim.app = None;
+        for held in &mut self.held {
+            if meant(&held.claim) {
+                held.claim.app = None;
             }
         }
         let was_front = self
@@ -243,12 +281,10 @@ impl Topmost {
 
     /// An app is another one now (its main process was moved to another cgroup): every claim follows.
     pub fn moved(&mut self, key: AppKey, app: App, now: Duration) -> Shift {
-        let claims = self
-            .explicit
-            .iter_mut()
+        let held = self.held.iter_mut().map(|held| &mut held.claim);
+        let claims = held
             .chain(self.inferred.iter_mut())
-            .chain(self.guessed.iter_mut())
-            .chain(self.sessions.iter_mut().map(|(_, claim)| claim));
+            .chain(self.guessed.iter_mut());
         for known in claims.filter_map(|claim| claim.app.as_mut()) {
             if known.key == key {
                 known.clone_from(&app);
@@ -274,12 +310,10 @@ impl Topmost {
 
     /// Replaces what is known of an app (its cgroup changed) wherever it is meant.
     pub fn update_app(&mut self, app: &App) {
-        let claims = self
-            .explicit
-            .iter_mut()
+        let held = self.held.iter_mut().map(|held| &mut held.claim);
+        let claims = held
             .chain(self.inferred.iter_mut())
-            .chain(self.guessed.iter_mut())
-            .chain(self.sessions.iter_mut().map(|(_, claim)| claim));
+            .chain(self.guessed.iter_mut());
         for known in claims
             .filter_map(|claim| claim.app.as_mut())
             .chain(self.front.iter_mut().map(|front| &mut front.app))
@@ -292,14 +326,16 @@ impl Topmost {
     }
 
     fn effective(&self) -> Option<(Rank, &Claim)> {
-        let counts = |claim: &&Claim| self.counts(claim);
-        let explicit = self.explicit.as_ref().filter(counts);
-        let explicit = explicit.map(|claim| (Rank::Explicit, claim));
-        let mut sessions = self.sessions.iter().rev().map(|(_, claim)| claim);
-        let session = sessions.find(counts).map(|claim| (Rank::Session, claim));
+        let root = self.explicit_of(0).map(|claim| (Rank::Explicit, claim));
+        let mut held = self.held.iter().rev().map(|held| &held.claim);
+        let latest = held.find(|claim| self.counts(claim));
+        let held = latest.map(|latest| match self.explicit_of(latest.uid) {
+            Some(explicit) => (Rank::Explicit, explicit),
+            None => (Rank::Session, latest),
+        });
         let inferred = self.inferred.as_ref().map(|claim| (Rank::Inferred, claim));
         let guessed = self.guessed.as_ref().map(|claim| (Rank::Guessed, claim));
-        explicit.or(session).or(inferred).or(guessed)
+        root.or(held).or(inferred).or(guessed)
     }
 
     /// Brings `front` in line with the claims; when they name no app, the one in front leaves

@@ -170,14 +170,6 @@ fn an_app_that_ended_is_gone_at_once_and_never_previous() {
 }
 
 #[test]
-fn other_users_claims_are_seen() {
-    let mut topmost = Topmost::new(S(2));
-    topmost.claim_session(Holder(1), claim(1), S(0));
-    assert!(!topmost.held_by_other_user(1000));
-    assert!(topmost.held_by_other_user(1001));
-}
-
-#[test]
 fn whose_session_is_not_active_does_not_count_until_it_is() {
     let mut topmost = Topmost::new(S(2));
     let of = |uid: u32, pid: i32| Claim { uid, ..claim(pid) };
@@ -211,4 +203,39 @@ fn whose_session_is_not_active_does_not_count_until_it_is() {
     // Two seats: both count, the latest first.
     topmost.set_active_users(users(&[1000, 1001]), S(8));
     assert_eq!(front(&topmost), Some(2));
+}
+
+#[test]
+fn explicit_claim_outranks_its_own_user_s_agents_and_no_other_s() {
+    let mut topmost = Topmost::new(S(2));
+    let of = |uid: u32, pid: i32| Claim { uid, ..claim(pid) };
+    topmost.claim_session(Holder(1), of(1000, 1), S(0));
+    topmost.claim_explicit(of(1001, 2), S(1));
+    assert_eq!(front(&topmost), Some(2), "the latest of two users");
+    topmost.claim_session(Holder(1), of(1000, 3), S(2));
+    assert_eq!(front(&topmost), Some(3));
+    topmost.claim_session(Holder(2), of(1001, 4), S(3));
+    assert_eq!(front(&topmost), Some(2), "above the user's own agent");
+    topmost.claim_explicit(of(1000, 0), S(4));
+    assert_eq!(front(&topmost), Some(2), "another user's stays");
+    topmost.claim_explicit(of(0, 5), S(5));
+    topmost.claim_session(Holder(1), of(1000, 1), S(6));
+    assert_eq!(front(&topmost), Some(5), "root's outranks everything");
+    topmost.claim_explicit(of(0, 0), S(7));
+    assert!(!topmost.is_explicit(), "root's none ends all of them");
+    assert_eq!(front(&topmost), Some(1));
+}
+
+#[test]
+fn explicit_claims_of_many_users_are_bounded() {
+    let mut topmost = Topmost::new(S(2));
+    for user in 0..100 {
+        let claim = Claim {
+            uid: 1000 + user,
+            ..claim(1 + user as i32)
+        };
+        topmost.claim_explicit(claim, S(0));
+    }
+    assert_eq!(topmost.explicit().count(), EXPLICIT_MAX);
+    assert_eq!(front(&topmost), Some(100));
 }

@@ -92,6 +92,8 @@ pub struct Window {
     pub app: AppKey,
     /// Its name.
     pub name: String,
+    /// Its user.
+    owner: Option<u32>,
     /// When the first input came.
     pub since: Duration,
     /// When it ends without a frame.
@@ -128,6 +130,8 @@ struct Answers {
 pub struct AppAnswers {
     /// Name of the app.
     pub name: String,
+    /// Its user, if that is known.
+    pub owner: Option<u32>,
     /// How often it answered, late answers included.
     pub answers: u64,
     /// Of those, after the deadline.
@@ -140,6 +144,9 @@ pub struct AppAnswers {
     pub deadline: Duration,
 }
 
+/// Name and user of an app.
+type Named = (String, Option<u32>);
+
 /// All windows.
 #[derive(Debug, Clone, Default)]
 pub struct Windows {
@@ -148,7 +155,10 @@ pub struct Windows {
     /// The last frame, and whose it was; `None`: the display's, which shows everybody.
     last_frame: Option<(Option<AppKey>, Duration)>,
     tallies: Tallies,
-    apps: BTreeMap<String, Answers>,
+    /// By name and user: the same program of two users answers each of them.
+    apps: BTreeMap<Named, Answers>,
+    /// User of the topmost app.
+    owner: Option<u32>,
     uses: u64,
 }
 
@@ -199,11 +209,12 @@ impl Windows {
         }
         self.end(End::Abandoned);
         self.tallies.opened += 1;
-        let name = app.name.clone();
-        let ends = at + self.answers(&name).latency.deadline(&settings);
+        let (name, owner) = (app.name.clone(), self.owner);
+        let ends = at + self.answers(&name, owner).latency.deadline(&settings);
         self.current = Some(Window {
             app: app.key,
             name,
+            owner,
             since: at,
             ends,
             inputs: 1,
@@ -263,12 +274,12 @@ impl Windows {
         }
         // By the event's own time: that nobody looked at the clock in between changes nothing.
         let late = window.over || at > window.ends;
-        let name = window.name.clone();
+        let (name, owner) = (window.name.clone(), window.owner);
         if late && !window.over {
             self.tallies.expired += 1;
         }
         self.current = None;
-        let answers = self.answers(&name);
+        let answers = self.answers(&name, owner);
         answers.latency.observe(took);
         if late {
             answers.late += 1;
@@ -279,8 +290,9 @@ impl Windows {
         Closing::Answered(took)
     }
 
-    /// Another app, or none, is topmost.
-    pub fn topmost(&mut self, front: Option<&App>) {
+    /// Another app, or none, is topmost; it belongs to `owner`.
+    pub fn topmost(&mut self, front: Option<&App>, owner: Option<u32>) {
+        self.owner = owner;
         let Some(window) = &mut self.current else {
             return;
         };
@@ -290,6 +302,7 @@ impl Windows {
             Some(app) => {
                 window.app = app.key;
                 window.name.clone_from(&app.name);
+                window.owner = owner;
                 window.moved = true;
             }
             None => self.end(End::Abandoned),
@@ -321,10 +334,11 @@ impl Windows {
 
     /// The apps' answers, those used last first.
     pub fn apps(&self) -> Vec<AppAnswers> {
-        let mut apps: Vec<(&String, &Answers)> = self.apps.iter().collect();
+        let mut apps: Vec<(&Named, &Answers)> = self.apps.iter().collect();
         apps.sort_by_key(|(_, answers)| std::cmp::Reverse(answers.used));
-        let told = apps.into_iter().map(|(name, answers)| AppAnswers {
+        let told = apps.into_iter().map(|((name, owner), answers)| AppAnswers {
             name: name.clone(),
+            owner: *owner,
             answers: answers.latency.answers(),
             late: answers.late,
             unanswered: answers.unanswered,
@@ -342,7 +356,7 @@ impl Windows {
         };
         if window.over {
             self.tallies.unanswered += 1;
-            if let Some(answers) = self.apps.get_mut(&window.name) {
+            if let Some(answers) = self.apps.get_mut(&(window.name, window.owner)) {
                 answers.unanswered += 1;
             }
             return;
@@ -354,8 +368,9 @@ impl Windows {
     }
 
     /// The answers of the app of this name; another app's are forgotten for it when there are many.
-    fn answers(&mut self, name: &str) -> &mut Answers {
-        if !self.apps.contains_key(name) {
+    fn answers(&mut self, name: &str, owner: Option<u32>) -> &mut Answers {
+        let named = (name.to_owned(), owner);
+        if !self.apps.contains_key(&named) {
             self.forget_least_used(self.settings.apps.saturating_sub(1));
         }
         self.uses += 1;
@@ -367,7 +382,7 @@ impl Windows {
             unanswered: 0,
             used,
         };
-        let answers = self.apps.entry(name.to_owned()).or_insert_with(fresh);
+        let answers = self.apps.entry(named).or_insert_with(fresh);
         answers.used = used;
         answers
     }

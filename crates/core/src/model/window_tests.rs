@@ -164,8 +164,8 @@ fn a_frame_of_another_app_closes_nothing_the_display_s_does() {
 fn a_window_follows_the_focus_and_is_not_a_response_then() {
     let mut windows = windows();
     input(&mut windows, 1, 0);
-    windows.topmost(Some(&app(1)));
-    windows.topmost(Some(&app(2)));
+    windows.topmost(Some(&app(1)), None);
+    windows.topmost(Some(&app(2)), None);
     assert_eq!(windows.open().unwrap().app, app(2).key);
     assert_eq!(
         frame(&mut windows, 1, 30),
@@ -182,7 +182,7 @@ fn a_window_follows_the_focus_and_is_not_a_response_then() {
 fn a_window_that_moved_ends_at_its_deadline_all_the_same() {
     let mut windows = windows();
     input(&mut windows, 1, 0);
-    windows.topmost(Some(&app(2)));
+    windows.topmost(Some(&app(2)), None);
     windows.pass_time(MS(500));
     assert!(windows.open().is_none());
     assert_eq!(frame(&mut windows, 2, 700), Closing::Unasked);
@@ -193,7 +193,7 @@ fn a_window_that_moved_ends_at_its_deadline_all_the_same() {
 fn without_a_topmost_app_nobody_waits() {
     let mut windows = windows();
     input(&mut windows, 1, 0);
-    windows.topmost(None);
+    windows.topmost(None, None);
     assert!(windows.open().is_none());
     assert_eq!(windows.tallies().abandoned, 1);
     windows.input_elsewhere();
@@ -290,7 +290,7 @@ proptest! {
                 }
                 Step::Focus(pid) => {
                     front = pid;
-                    windows.topmost(pid.map(app).as_ref());
+                    windows.topmost(pid.map(app).as_ref(), None);
                     let open = windows.open().map(|window| window.app);
                     prop_assert!(open.is_none_or(|open| pid.map(|pid| app(pid).key) == Some(open)));
                 }
@@ -321,4 +321,20 @@ proptest! {
         crossed.input(&app(1), MS(at), MS(at + took));
         prop_assert_eq!(straight.apps(), crossed.apps());
     }
+}
+
+#[test]
+fn answers_of_two_users_are_told_apart() {
+    let mut windows = windows();
+    for (owner, took) in [(1000, 20), (1001, 90)] {
+        windows.topmost(Some(&app(1)), Some(owner));
+        let at = u64::from(owner) * 1000;
+        input(&mut windows, 1, at);
+        frame(&mut windows, 1, at + took);
+    }
+    let seen = windows.apps();
+    assert_eq!(seen.len(), 2);
+    let of = |owner| seen.iter().find(|one| one.owner == Some(owner)).unwrap();
+    assert_eq!((of(1000).answers, of(1001).answers), (1, 1));
+    assert!(of(1000).took.max < of(1001).took.max);
 }

@@ -67,9 +67,10 @@ impl Changes {
         known.is_some_and(|(_, change)| change.outcome == Outcome::Applied)
     }
 
-    /// All changes, by knob.
-    pub fn all(&self) -> Vec<Change> {
-        self.0.values().map(|(_, change)| change.clone()).collect()
+    /// Changes by knob, of those that `sees` chooses by whom they reach.
+    pub fn all_where(&self, sees: impl Fn(Reach) -> bool) -> Vec<Change> {
+        let values = self.0.values().filter(|(reach, _)| sees(*reach));
+        values.map(|(_, change)| change.clone()).collect()
     }
 
     /// Those that reach this process of this app.

@@ -12,7 +12,7 @@ use toml::de::DeValue;
 use toml::Spanned;
 
 use super::classes::SECTION;
-use super::{Adopt, Config, EvdevSource, OomScoreAdjSource, UseDevice};
+use super::{AccessGroup, Adopt, Config, EvdevSource, OomScoreAdjSource, UseDevice};
 
 /// What a key allows, and where its value goes.
 enum Kind {
@@ -23,6 +23,8 @@ enum Kind {
     Word(&'static [&'static str], fn(&mut Config, usize)),
     /// An absolute path.
     Path(fn(&mut Config, &str)),
+    /// A group's name or number.
+    Group(fn(&mut Config, AccessGroup)),
     /// Names of programs as the kernel knows them.
     Names(fn(&mut Config, Vec<String>)),
     /// Patterns of names and paths.
@@ -36,6 +38,7 @@ impl fmt::Display for Kind {
             Kind::Integer(least, most, _) => write!(f, "a whole number from {least} to {most}"),
             Kind::Word(words, _) => write!(f, "\"{}\"", words.join("\", \"")),
             Kind::Path(_) => f.write_str("an absolute path"),
+            Kind::Group(_) => f.write_str("the name or number of a group, or \"\" for none"),
             Kind::Names(_) => write!(f, "a list of names of 1 to {COMM_MAX} bytes each"),
             Kind::Patterns(_) => write!(f, "a list of patterns of 1 to {PATTERN_MAX} bytes each"),
         }
@@ -72,6 +75,30 @@ pub(super) fn ms(value: u32) -> Duration {
 
 fn mib(value: u32) -> u64 {
     u64::from(value) << 20
+}
+
+/// A group by a name of at most 32 bytes, as useradd takes them, or by a number.
+fn group(value: &DeValue<'_>) -> Option<AccessGroup> {
+    const NAME_MAX: usize = 32;
+    match value {
+        DeValue::String(name) if name.is_empty() => Some(AccessGroup::Off),
+        DeValue::String(name) => match name.parse() {
+            Ok(number) => numbered(number),
+            Err(_) => {
+                let fits = name.len() <= NAME_MAX && !name.contains([':', ',', '\n', ' ']);
+                fits.then(|| AccessGroup::Name(name.to_string()))
+            }
+        },
+        DeValue::Integer(number) if number.radix() == 10 => {
+            numbered(number.as_str().replace('_', "").parse().ok()?)
+        }
+        _ => None,
+    }
+}
+
+/// The last number stands for no group.
+fn numbered(number: u32) -> Option<AccessGroup> {
+    (number != u32::MAX).then_some(AccessGroup::Id(number))
 }
 
 /// Every key there is.
@@ -357,6 +384,11 @@ pub(super) const KEYS: &[Key] = &[
         kind: Kind::Patterns(|c, v| *c.class_lists.of_mut(Class::Disposable) = v),
     },
     Key {
+        section: "access",
+        name: "group",
+        kind: Kind::Group(|c, v| c.access_group = v),
+    },
+    Key {
         section: "kernel",
         name: "device",
         kind: Kind::Word(&["auto", "require", "off"], |c, at| {
@@ -401,6 +433,7 @@ pub(super) fn set(config: &mut Config, key: &Key, value: &Spanned<DeValue<'_>>) 
         (Kind::Path(set), DeValue::String(value)) if Path::new(value.as_ref()).is_absolute() => {
             set(config, value.as_ref());
         }
+        (Kind::Group(set), value) if group(value).is_some() => set(config, group(value)?),
         (Kind::Names(set), value) if texts(value, COMM_MAX).is_some() => {
             set(config, texts(value, COMM_MAX)?);
         }

@@ -81,6 +81,8 @@ struct Pending {
     members: BTreeSet<i32>,
     /// The program that its first process runs.
     program: Candidate,
+    /// The user who runs it.
+    user: u32,
 }
 
 /// Whose open it was.
@@ -142,9 +144,9 @@ impl ColdStart {
         &self.directory
     }
 
-    /// Whether there is a record of this program.
-    pub fn knows(&self, program: &Path) -> bool {
-        let name = program.to_str().map(file_name);
+    /// Whether there is a record of this program and user.
+    pub fn knows(&self, program: &Path, user: u32) -> bool {
+        let name = program.to_str().map(|program| file_name(program, user));
         name.is_some_and(|name| self.known.contains(&name))
     }
 
@@ -163,12 +165,13 @@ impl ColdStart {
         now: Duration,
     ) -> Option<Replay> {
         let candidate = candidate(file)?;
-        let replay = self.replay_of(&candidate, now);
         let known = doors.process(pid).and_then(|(id, process)| {
             let parent = process.stat()?.ppid;
-            Ok((id, parent))
+            Ok((id, parent, process.owner_uid()?))
         });
-        if let Ok((id, parent)) = known {
+        let user = known.as_ref().ok().map(|(_, _, user)| *user);
+        let replay = user.and_then(|user| self.replay_of(&candidate, user, now));
+        if let Ok((id, parent, _)) = known {
             let young = self.follow(id, parent, doors, now);
             young.executed.push(candidate);
             young.executed.truncate(EXECUTED_MAX);
@@ -176,9 +179,9 @@ impl ColdStart {
         replay
     }
 
-    fn replay_of(&mut self, program: &Candidate, now: Duration) -> Option<Replay> {
+    fn replay_of(&mut self, program: &Candidate, user: u32, now: Duration) -> Option<Replay> {
         let path = program.path.to_str()?;
-        let name = file_name(path);
+        let name = file_name(path, user);
         if !self.known.contains(&name) {
             return None;
         }
@@ -342,7 +345,7 @@ impl ColdStart {
         let Some(process) = doors.same_process(root) else {
             return;
         };
-        let Ok((stat, path)) = process.program() else {
+        let (Ok((stat, path)), Ok(user)) = (process.program(), process.owner_uid()) else {
             return;
         };
         if self.pending.len() >= PENDING_MAX {
@@ -358,6 +361,7 @@ impl ColdStart {
                 inode: stat.id.inode,
                 path,
             },
+            user,
         });
     }
 
@@ -398,6 +402,7 @@ impl ColdStart {
                 before: self.before(&pending),
                 files: self.files_of(&family, doors),
                 program: pending.program.clone(),
+                user: pending.user,
                 partial: !whole,
                 directory: self.directory.clone(),
                 bytes_max: settings.record_bytes,
@@ -452,8 +457,8 @@ impl ColdStart {
     }
 
     /// A record cannot be read: it is not tried again before it was made anew.
-    pub fn spoiled(&mut self, program: &str) {
-        self.known.remove(&file_name(program));
+    pub fn spoiled(&mut self, record: &str) {
+        self.known.remove(record);
     }
 }
 

@@ -350,7 +350,7 @@ impl Readahead {
                     }
                     Err(why) => {
                         warn!("the start of {} is not read ahead: {why}; the record is ignored until it is made anew", done.program);
-                        self.coldstart.spoiled(&done.program);
+                        self.coldstart.spoiled(&done.record);
                     }
                 },
                 Answer::Recorded(done) => {
@@ -423,9 +423,11 @@ impl Readahead {
         if !self.settings.cold_start || !matches!(self.eyes, Eyes::Open(_)) {
             return None;
         }
-        let (_, program) = doors.same_process(id)?.program().ok()?;
+        let process = doors.same_process(id)?;
+        let (_, program) = process.program().ok()?;
+        let user = process.owner_uid().ok()?;
         let path = program.display();
-        Some(if self.coldstart.knows(&program) {
+        Some(if self.coldstart.knows(&program, user) {
             format!("what {path} reads when it starts is recorded and read ahead at its next start")
         } else {
             format!("there is no record of what {path} reads when it starts: one is made when it comes to the front within a minute of its start")

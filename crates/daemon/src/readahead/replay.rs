@@ -43,6 +43,8 @@ pub struct Replay {
 pub struct Replayed {
     /// The program.
     pub program: String,
+    /// The record's name.
+    pub record: String,
     /// The figures, or why nothing was read.
     pub outcome: Result<Figures, String>,
 }
@@ -67,6 +69,8 @@ pub struct Figures {
 pub struct Recording {
     /// The program that runs.
     pub program: Candidate,
+    /// The user who runs it.
+    pub user: u32,
     /// What was executed right before it: when that is a script, the script is the app.
     pub before: Option<Candidate>,
     /// Files that the app opened or maps.
@@ -125,8 +129,10 @@ pub fn replay(job: &Replay, disks: &mut Disks, proc: &Path) -> Replayed {
         }
         read_all(&record, job.room, disks, proc)
     });
+    let name = job.record.file_name().unwrap_or_default();
     Replayed {
         program: job.program.clone(),
+        record: name.to_string_lossy().into_owned(),
         outcome,
     }
 }
@@ -207,7 +213,7 @@ fn keep(job: &Recording, program: &Candidate) -> Result<Kept, String> {
     let (_, stat) = open(&program.path)?;
     let files = job.files.iter().take(FILES_MAX).filter_map(survey);
     let mut record = Record::new(path, version(&stat.id), files.collect(), job.bytes_max);
-    let name = limelight_core::model::coldstart::file_name(path);
+    let name = limelight_core::model::coldstart::file_name(path, job.user);
     let at = job.directory.join(&name);
     let old = match load(&at) {
         Ok(old) => Some(old),
@@ -315,7 +321,7 @@ fn write(directory: &Path, at: &Path, text: &str) -> std::io::Result<()> {
     fs::rename(&fresh, at)
 }
 
-/// Removes the records that were unused for longest; their names.
+/// Removes records that were unused for longest, a fair share of each user's; their names.
 fn prune(directory: &Path, most: usize) -> Vec<String> {
     let mut records: Vec<_> = names(directory)
         .into_iter()
@@ -325,11 +331,10 @@ fn prune(directory: &Path, most: usize) -> Vec<String> {
         })
         .collect();
     records.sort();
-    let surplus = records.len().saturating_sub(most);
-    records.truncate(surplus);
+    let names: Vec<String> = records.into_iter().map(|(_, name)| name).collect();
     let gone = |name: &String| fs::remove_file(directory.join(name)).is_ok();
-    let names = records.into_iter().map(|(_, name)| name);
-    names.filter(gone).collect()
+    let surplus = limelight_core::model::coldstart::surplus(&names, most);
+    surplus.into_iter().filter(gone).collect()
 }
 
 /// Names of all records.

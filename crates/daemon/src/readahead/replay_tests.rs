@@ -36,6 +36,7 @@ impl Place {
     fn recording(&self) -> Recording {
         Recording {
             program: self.candidate("app"),
+            user: 1000,
             before: None,
             files: vec![self.candidate("app"), self.candidate("library")],
             partial: false,

@@ -5,8 +5,8 @@ use limelight_core::control::{AppReport, ErrorCode, Notice, Response, Role};
 use limelight_core::model::apps::{Known, Use};
 use limelight_core::model::class::Class;
 use limelight_core::model::AppKey;
-use limelight_sys::peercred::PeerCred;
 
+use crate::access::Speaker;
 use crate::daemon::Daemon;
 use crate::identify::Refusal;
 use crate::report::app_status;
@@ -24,17 +24,28 @@ fn no_app(pid: i32) -> Refusal {
 }
 
 impl Daemon {
-    /// Answer to `apps`.
-    pub(super) fn apps(&mut self, pid: Option<i32>) -> Result<Response, Refusal> {
+    /// Answer to `apps` for this user.
+    pub(super) fn apps(&mut self, speaker: Speaker, pid: Option<i32>) -> Result<Response, Refusal> {
         let only = match pid {
-            Some(pid) => Some(self.known_app_of(pid).ok_or_else(|| no_app(pid))?),
+            Some(pid) => {
+                self.may_ask_of(speaker, pid)?;
+                let key = self.known_app_of(pid).ok_or_else(|| no_app(pid))?;
+                let owner = self.apps.get(key).map(|known| known.found.uid);
+                if owner.is_some_and(|owner| !speaker.sees(owner)) {
+                    return Err(self.not_shown(pid));
+                }
+                Some(key)
+            }
             None => None,
         };
         self.look_at_apps();
         let all = self.apps.by_use().into_iter().rev();
-        let chosen = all.filter(|known| only.is_none_or(|key| known.key() == key));
+        let chosen = all.filter(|known| {
+            speaker.sees(known.found.uid) && only.is_none_or(|key| known.key() == key)
+        });
         Ok(Response::Apps {
             apps: chosen.map(|known| self.app_report(known)).collect(),
+            hidden: self.hidden(speaker),
         })
     }
 
@@ -78,10 +89,9 @@ impl Daemon {
     }
 
     /// Whether a caller may speak of this process now.
-    fn may_speak_of(&self, peer: PeerCred, pid: i32) -> Result<(), Refusal> {
-        let others = self.topmost.held_by_other_user(peer.uid);
-        trust::may_speak(&self.doors, peer.uid, others)?;
-        trust::owns_process(&self.doors, peer.uid, pid)
+    fn may_speak_of(&self, speaker: Speaker, pid: i32) -> Result<(), Refusal> {
+        trust::may_speak(&self.doors, &self.access, speaker)?;
+        trust::owns_process(&self.doors, speaker.uid, pid)
     }
 
     /// Answer to `class`.
@@ -92,7 +102,7 @@ impl Daemon {
         class: Option<Class>,
     ) -> Result<Response, Refusal> {
         let peer = word.peer;
-        self.may_speak_of(peer, pid)?;
+        self.may_speak_of(self.speaker(word.client, peer), pid)?;
         let key = self.known_app_of(pid).ok_or_else(|| no_app(pid))?;
         // A user's process in an app of somebody else's makes that app not his.
         let known = self.apps.get(key).ok_or_else(|| no_app(pid))?;
@@ -157,8 +167,8 @@ impl Daemon {
         let mut may_speak = Ok(());
         if on {
             trust::owns_process(&self.doors, uid, pid)?;
-            let others = self.topmost.held_by_other_user(uid);
-            may_speak = trust::may_speak(&self.doors, uid, others);
+            let speaker = self.speaker(word.client, word.peer);
+            may_speak = trust::may_speak(&self.doors, &self.access, speaker);
             let process = self.doors.process(pid);
             let (id, _) = process.map_err(|error| crate::identify::no_process(pid, error))?;
             let counts = may_speak.is_ok();

@@ -14,11 +14,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use limelight_core::control::{ErrorCode, Notice, Response, LINE_MAX, SOCKET_NAME};
-use limelight_sys::peercred::{peer, PeerCred};
+use limelight_sys::peercred::{peer, peer_groups, PeerCred};
 use rustix::event::epoll::EventFlags;
 use tracing::{debug, warn};
 
 use crate::exit::Failure;
+use crate::limit::Limiter;
 use crate::reactor::{Reactor, Ready, Token};
 
 /// Most clients at once.
@@ -40,6 +41,8 @@ const WAITING_MAX: usize = 256 * 1024;
 struct Client {
     stream: UnixStream,
     peer: PeerCred,
+    /// All groups of the process that connected.
+    groups: Vec<u32>,
     unread: Vec<u8>,
     unsent: Vec<u8>,
     last_word: Duration,
@@ -75,6 +78,9 @@ pub struct ControlSource {
     spare: Option<UnixListener>,
     /// Those whose places others were given since the last tidying.
     displaced: Vec<u64>,
+    /// The group that is told everything.
+    group: Option<u32>,
+    limiter: Limiter,
 }
 
 impl ControlSource {
@@ -102,7 +108,14 @@ impl ControlSource {
             clients: BTreeMap::new(),
             next: 0,
             displaced: Vec::new(),
+            group: None,
+            limiter: Limiter::default(),
         })
+    }
+
+    /// Sets the group whose members are told of all users' apps.
+    pub fn set_group(&mut self, group: Option<u32>) {
+        self.group = group;
     }
 
     /// To wait for.
@@ -142,6 +155,7 @@ impl ControlSource {
                 code: ErrorCode::Busy,
                 message: "limelightd has no descriptor left".to_owned(),
                 cure: "try again later; if it lasts, raise LimitNOFILE= of limelightd".to_owned(),
+                retry_ms: None,
             });
             // Whether the client takes it is the client's affair.
             let _ = stream.write(&answer);
@@ -170,6 +184,7 @@ impl ControlSource {
                     peer.uid
                 ),
                 cure: "close other connections, or try again later".to_owned(),
+                retry_ms: None,
             });
             // Whether the client takes it is the client's affair.
             let _ = stream.write(&answer);
@@ -180,9 +195,15 @@ impl ControlSource {
         if let Err(error) = reactor.add(&stream, Token::Client(id), EventFlags::IN) {
             return warn!("a client cannot be served: {error}");
         }
+        let mut groups = peer_groups(&stream).unwrap_or_else(|error| {
+            debug!("the groups of pid {} are not known: {error}", peer.pid);
+            Vec::new()
+        });
+        groups.push(peer.gid);
         let client = Client {
             stream,
             peer,
+            groups,
             unread: Vec::new(),
             unsent: Vec::new(),
             last_word: now,
@@ -240,14 +261,22 @@ impl ControlSource {
         client.send(now);
     }
 
-    /// The next request of each client; the rest waits for the next turn.
-    pub fn take_words(&mut self) -> Vec<Word> {
+    /// What users have asked for lately.
+    pub fn limiter(&mut self) -> &mut Limiter {
+        &mut self.limiter
+    }
+
+    /// The next request of each client; the rest waits for the next turn, or until its user may send
+    /// more.
+    pub fn take_words(&mut self, now: Duration) -> Vec<Word> {
         let mut words = Vec::new();
         for (&id, client) in &mut self.clients {
-            if client.unsent.len() >= WAITING_MAX {
+            let uid = client.peer.uid;
+            if client.unsent.len() >= WAITING_MAX || self.limiter.may_read(uid, now).is_err() {
                 continue;
             }
             if let Some(line) = client.take_line() {
+                self.limiter.was_read(uid, line.len(), now);
                 words.push(Word {
                     client: id,
                     peer: client.peer,
@@ -258,11 +287,14 @@ impl ControlSource {
         words
     }
 
-    /// Whether a request waits although no descriptor will say so.
-    pub fn has_words(&self) -> bool {
-        self.clients
+    /// Until when a request waits although no descriptor will say so; `now` or earlier: it does not.
+    pub fn next_word(&self, now: Duration) -> Option<Duration> {
+        let waiting = self
+            .clients
             .values()
-            .any(|client| client.unsent.len() < WAITING_MAX && client.unread.contains(&b'\n'))
+            .filter(|client| client.unsent.len() < WAITING_MAX && client.unread.contains(&b'\n'));
+        let due = waiting.map(|client| self.limiter.may_read(client.peer.uid, now));
+        due.map(|due| due.err().unwrap_or(now)).min()
     }
 
     /// Answers a client.
@@ -271,6 +303,14 @@ impl ControlSource {
             client.unsent.extend_from_slice(&encode(response));
             client.send(now);
         }
+    }
+
+    /// Groups of the process that connected.
+    pub fn groups_of(&self, id: u64) -> impl Iterator<Item = u32> + '_ {
+        let client = self.clients.get(&id);
+        client
+            .into_iter()
+            .flat_map(|client| client.groups.iter().copied())
     }
 
     /// Notes that this client's connection carries a claim.
@@ -294,7 +334,7 @@ impl ControlSource {
         }
     }
 
-    /// Tells those who listen: `notice` to root and to the `owner` of the app that it names, or to
+    /// Tells those who listen: `notice` to root, the group and the `owner` of the app that it names, or to
     /// everybody where that is `None`, and `others` to the rest. Whoever does not take what it was
     /// told misses what comes next.
     pub fn tell(
@@ -307,7 +347,10 @@ impl ControlSource {
         let listeners = self.clients.values_mut().filter(|client| client.listens);
         for client in listeners.filter(|client| client.unsent.len() < WAITING_MAX) {
             let uid = client.peer.uid;
-            let own = uid == 0 || owner.is_none_or(|owner| owner == uid);
+            let member = self
+                .group
+                .is_some_and(|group| client.groups.contains(&group));
+            let own = uid == 0 || member || owner.is_none_or(|owner| owner == uid);
             let told = if own { Some(notice) } else { others };
             let Some(told) = told else {
                 continue;
@@ -430,6 +473,7 @@ impl Client {
             code: ErrorCode::BadRequest,
             message: format!("a request line is longer than {LINE_MAX} bytes"),
             cure: "send one JSON object a line".to_owned(),
+            retry_ms: None,
         }));
     }
 

@@ -39,7 +39,7 @@ impl Fixture {
                 self.source.transfer(id, ready, NOW);
             }
         }
-        for word in self.source.take_words() {
+        for word in self.source.take_words(NOW) {
             let message = word.line.len().to_string();
             self.source
                 .answer(word.client, &Response::Ok { message }, NOW);
@@ -77,7 +77,11 @@ fn a_line_may_come_in_pieces_and_many_at_once() {
     fixture.turn();
     stream.write_all(b"de\nx\n").unwrap();
     fixture.turn();
-    assert!(fixture.source.has_words(), "others have their turn first");
+    assert_eq!(
+        fixture.source.next_word(NOW),
+        Some(NOW),
+        "others have their turn first"
+    );
     fixture.turn();
     let mut reader = BufReader::new(&stream);
     let mut text = String::new();
@@ -170,4 +174,53 @@ fn the_number_of_clients_is_bounded() {
     let late = fixture.connect();
     assert!(line(&late).contains("busy"));
     assert_eq!(fixture.source.clients.len(), kept.len());
+}
+
+#[test]
+fn notices_of_an_app_go_to_its_owner_root_and_the_group() {
+    const OWNER: u32 = 54_321;
+    const GROUP: u32 = 60_123;
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("SKIPPED: speaking as other users takes root");
+    }
+    let mut fixture = Fixture::new();
+    fixture.source.set_group(Some(GROUP));
+    let connect = |fixture: &mut Fixture, uid: u32, gid: u32| {
+        let path = fixture.source.path.clone();
+        let connected = std::thread::spawn(move || {
+            rustix::thread::set_thread_groups(&[rustix::process::Gid::from_raw(gid)]).unwrap();
+            rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(uid)).unwrap();
+            UnixStream::connect(path).unwrap()
+        });
+        let stream = connected.join().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        fixture.source.accept(&fixture.reactor, NOW);
+        stream
+    };
+    let streams = [
+        (OWNER, 1, true),
+        (OWNER + 1, 1, false),
+        (OWNER + 1, GROUP, true),
+        (0, 1, true),
+    ]
+    .map(|(uid, gid, hears)| (connect(&mut fixture, uid, gid), hears));
+    let ids: Vec<u64> = fixture.source.clients.keys().copied().collect();
+    ids.iter().for_each(|&id| fixture.source.set_listening(id));
+    let notice = Notice::Growing {
+        app: limelight_core::control::AppStatus {
+            name: "diary".to_owned(),
+            pid: None,
+            cgroup: None,
+            own_cgroup: true,
+        },
+        grown: 1,
+    };
+    fixture
+        .source
+        .tell(Some(OWNER), &notice, None, Duration::ZERO);
+    for (number, (mut stream, hears)) in streams.into_iter().enumerate() {
+        let mut text = [0; 1024];
+        let heard = stream.read(&mut text).is_ok_and(|count| count > 0);
+        assert_eq!(heard, hears, "listener {number}");
+    }
 }

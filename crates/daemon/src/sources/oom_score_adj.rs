@@ -9,8 +9,8 @@
 //! A scan looks at every process there is, so none is made while its finds would not count: a session
 //! that says who is in front goes first.
 //!
-//! No permission is checked here: the kernel has let the writer write, so he is root or the
-//! process's owner, and the claim counts as the owner's.
+//! The kernel lets two kinds of writers write: root, and the process's owner. Root's word counts;
+//! the owner's is a claim of that user and has to be permitted as any other one.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -52,6 +52,15 @@ enum Way {
 /// A value that this daemon has lowered: the process, the value that the world would see without
 /// us, and ours.
 pub type Lowered = (ProcessId, i16, i16);
+
+/// A process whose value became 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Zeroed {
+    /// The process.
+    pub id: ProcessId,
+    /// Its own user may have written the value: so it was, or the writer is not known.
+    pub by_owner: bool,
+}
 
 /// The source.
 #[derive(Debug)]
@@ -155,7 +164,7 @@ impl OomScoreAdj {
     }
 
     /// Takes what the tracepoint recorded: the processes whose value became 0, oldest first.
-    pub fn take_traced(&mut self, doors: &Doors, lowered: &[Lowered]) -> Vec<ProcessId> {
+    pub fn take_traced(&mut self, doors: &Doors, lowered: &[Lowered]) -> Vec<Zeroed> {
         let Way::Trace(Traced { instance, .. }) = &mut self.way else {
             return Vec::new();
         };
@@ -195,16 +204,17 @@ impl OomScoreAdj {
         writer_tid: i32,
         pid: i32,
         value: i16,
-    ) -> Option<ProcessId> {
+    ) -> Option<Zeroed> {
         let writer = doors
             .proc
             .process(writer_tid)
             .and_then(|thread| thread.status());
+        let writer_uid = writer.as_ref().ok().map(|status| status.real_uid);
         let writer = writer.map_or(writer_tid, |status| status.tgid);
         if u32::try_from(writer).ok() == Some(std::process::id()) {
             return None;
         }
-        let (id, _) = doors.process(pid).ok()?;
+        let (id, process) = doors.process(pid).ok()?;
         let before = match self.known.get(&id) {
             Some(before) => *before,
             // Born since the last look: it began with its parent's value.
@@ -214,7 +224,9 @@ impl OomScoreAdj {
             self.known.retain(|id, _| !doors.has_ended(*id));
         }
         self.known.insert(id, value);
-        (writer != pid && value == 0 && before != 0).then_some(id)
+        let owner = process.owner_uid().ok();
+        let by_owner = writer_uid.is_none() || (writer_uid == owner && owner != Some(0));
+        (writer != pid && value == 0 && before != 0).then_some(Zeroed { id, by_owner })
     }
 
     fn inherited(&self, doors: &Doors, lowered: &[Lowered], pid: i32) -> Option<i16> {
@@ -235,7 +247,7 @@ impl OomScoreAdj {
         lowered: &[Lowered],
         heard: bool,
         now: Duration,
-    ) -> Vec<ProcessId> {
+    ) -> Vec<Zeroed> {
         let Way::Scan { interval, next, .. } = &mut self.way else {
             return Vec::new();
         };
@@ -253,11 +265,11 @@ impl OomScoreAdj {
         }
         let before = std::mem::take(&mut self.known);
         self.resync(doors, lowered);
-        let mut fronts: Vec<ProcessId> = self
+        let mut fronts: Vec<Zeroed> = self
             .known
             .iter()
             .filter(|(id, value)| **value == 0 && before.get(*id).is_some_and(|old| *old != 0))
-            .map(|(id, _)| *id)
+            .map(|(&id, _)| Zeroed { id, by_owner: true })
             .collect();
         fronts.sort_unstable();
         fronts

@@ -59,7 +59,7 @@ impl Fixture {
     /// The tracepoint saw a write. Returns whether it put the process in front.
     fn wrote(&mut self, writer: i32, pid: i32, value: i16) -> bool {
         let front = self.source.written(&self.doors, &[], writer, pid, value);
-        assert!(front.is_none_or(|id| id.pid == pid));
+        assert!(front.is_none_or(|zeroed| zeroed.id.pid == pid));
         front.is_some()
     }
 }
@@ -89,6 +89,33 @@ fn a_process_that_resets_itself_and_our_own_writes_do_not_count() {
         fixture.wrote(MANAGER, APP, 0),
         "our write is as if it had never been"
     );
+}
+
+#[test]
+fn value_that_the_owner_may_have_written_is_told_from_root_s() {
+    const USER: u32 = 12_345;
+    let mut fixture = Fixture::new();
+    let own = |pid: i32| {
+        let directory = fixture.temp.path().join(format!("proc/{pid}"));
+        let status = format!("Tgid:\t{pid}\nUid:\t{USER}\t{USER}\t{USER}\t{USER}\n");
+        fs::write(directory.join("status"), status).unwrap();
+        std::os::unix::fs::chown(directory, Some(USER), None)
+    };
+    if own(APP).is_err() {
+        return eprintln!("SKIPPED: giving files to other users takes root");
+    }
+    fixture.process(CHILD, 1, 7);
+    own(CHILD).unwrap();
+    fixture.set(APP, 7);
+    fixture.source.resync(&fixture.doors, &[]);
+    let mut by_owner = |writer| {
+        fixture.source.written(&fixture.doors, &[], MANAGER, APP, 7);
+        let zeroed = fixture.source.written(&fixture.doors, &[], writer, APP, 0);
+        zeroed.map(|zeroed| zeroed.by_owner)
+    };
+    assert_eq!(by_owner(MANAGER), Some(false));
+    assert_eq!(by_owner(CHILD), Some(true));
+    assert_eq!(by_owner(900_999), Some(true), "a writer that has ended");
 }
 
 #[test]
@@ -127,7 +154,7 @@ fn a_scan_compares_with_the_last_one_when_it_is_due() {
     let scan = |fixture: &mut Fixture, ms| {
         let at = Duration::from_millis(ms);
         let found = fixture.source.take_scanned(&fixture.doors, &[], true, at);
-        found.iter().map(|id| id.pid).collect::<Vec<_>>()
+        found.iter().map(|zeroed| zeroed.id.pid).collect::<Vec<_>>()
     };
     assert_eq!(scan(&mut fixture, 999), [0; 0]);
     assert_eq!(scan(&mut fixture, 1000), [APP]);

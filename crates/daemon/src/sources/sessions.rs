@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Which users have an active session, by logind's files. Their directory is watched: whoever
-//! switches to another session gives up the front without any agent saying so.
+//! Which users have an active session at a seat, by logind's files. Their directory is watched: a
+//! switch to another session moves the foreground without any agent's report.
 
 use std::collections::BTreeSet;
 
 use limelight_sys::dir::Dir;
 use limelight_sys::inotify::Inotify;
-use limelight_sys::keyed::Keyed;
 use rustix::fs::inotify::WatchFlags;
 use tracing::debug;
 
@@ -49,24 +48,93 @@ impl Sessions {
     }
 }
 
-/// Users with an active session; `None` where no logind keeps sessions.
+/// Users with an active session at a seat; `None` where no logind keeps sessions, or none of them has
+/// a seat: logind then cannot tell who sits at the screen.
 pub fn active_users(doors: &Doors) -> Option<BTreeSet<u32>> {
-    let sessions = Dir::open(&doors.roots.sessions).ok()?;
-    let names = sessions.names().ok()?;
-    let files: Vec<Keyed> = names
+    let directory = Dir::open(&doors.roots.sessions).ok()?;
+    let names = directory.names().ok()?;
+    let sessions: Vec<Session> = names
         .iter()
         // What logind is writing is no session yet.
         .filter(|name| !name.ends_with(".ref") && !name.starts_with('.'))
-        .filter_map(|name| sessions.read_text(name).ok())
-        .map(|text| Keyed::parse(&text.replace('=', " ")))
+        .filter_map(|name| directory.read_text(name).ok())
+        .filter_map(|text| Session::parse(&text))
         .collect();
-    if files.is_empty() {
+    if sessions.is_empty() {
         return None;
     }
-    let active = files.iter().filter(|file| file.get("ACTIVE") == Some(1));
-    Some(
-        active
-            .filter_map(|file| u32::try_from(file.get("UID")?).ok())
-            .collect(),
-    )
+    let active = sessions.iter().filter(|session| session.active);
+    Some(active.map(|session| session.uid).collect())
+}
+
+/// A session of a person in front of a screen.
+#[derive(Debug, PartialEq, Eq)]
+struct Session {
+    uid: u32,
+    active: bool,
+}
+
+impl Session {
+    /// Reads logind's file. `None` for a session without a seat (ssh, a terminal in another one, cron),
+    /// which is always active, and for those that logind keeps for itself (`CLASS=manager`).
+    fn parse(text: &str) -> Option<Session> {
+        // The first line of a key counts; logind escapes newlines in the values.
+        let value = |key: &str| {
+            let mut lines = text.lines().filter_map(|line| line.split_once('='));
+            lines.find_map(|(known, value)| (known == key).then_some(value))
+        };
+        value("SEAT").filter(|seat| !seat.is_empty())?;
+        let class = value("CLASS")?;
+        // Variants of a user's session are called "user-early", "user-light", "user-incomplete".
+        let of_person = class == "user" || class.starts_with("user-");
+        if !of_person && !["greeter", "lock-screen"].contains(&class) {
+            return None;
+        }
+        Some(Session {
+            uid: value("UID")?.parse().ok()?,
+            active: value("ACTIVE") == Some("1"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As systemd 257 writes it for a graphical login.
+    const GRAPHICAL: &str = "# This is private data. Do not parse.\nUID=1000\nUSER=ada\nACTIVE=1\n\
+        IS_DISPLAY=1\nSTATE=active\nREMOTE=0\nLEADER_FD_SAVED=1\nTYPE=wayland\n\
+        ORIGINAL_TYPE=wayland\nCLASS=user\nSCOPE=session-2.scope\nFIFO=/run/x\nSEAT=seat0\n\
+        TTY=tty2\nSERVICE=gdm-password\nDESKTOP=gnome\nVTNR=2\nPOSITION=0\nLEADER=1291\n";
+
+    #[test]
+    fn session_at_a_seat_counts() {
+        let seen = Session::parse(GRAPHICAL);
+        let expected = Session {
+            uid: 1000,
+            active: true,
+        };
+        assert_eq!(seen, Some(expected));
+        for class in ["user-light", "user-early", "greeter", "lock-screen"] {
+            let text = GRAPHICAL.replace("CLASS=user", &format!("CLASS={class}"));
+            assert!(Session::parse(&text).is_some(), "{class}");
+        }
+    }
+
+    #[test]
+    fn session_without_seat_or_person_is_none() {
+        for (from, to) in [
+            ("SEAT=seat0\n", ""),
+            ("SEAT=seat0", "SEAT="),
+            ("CLASS=user\n", ""),
+            ("CLASS=user", "CLASS=manager"),
+            ("CLASS=user", "CLASS=manager-early"),
+            ("CLASS=user", "CLASS=background"),
+            ("UID=1000", "UID=-1"),
+        ] {
+            let text = GRAPHICAL.replace(from, to);
+            assert_ne!(text, GRAPHICAL, "{from}");
+            assert_eq!(Session::parse(&text), None, "{to}");
+        }
+    }
 }

@@ -401,7 +401,9 @@ impl WakeGraphSource {
         if own || kernel || helpers.contains(&stat.comm) {
             return None;
         }
-        trust::may_start_apps(doors, status.real_uid, false).ok()?;
+        if !trust::may_be_waited_for(doors, status.real_uid) {
+            return None;
+        }
         let path = process.cgroup().ok().flatten();
         let path = path.and_then(|path| CgroupPath::parse(&path));
         let chain = path.map_or_else(Vec::new, |path| path.chain());

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use limelight_core::control::{Response, LINE_MAX};
+use limelight_core::control::{ErrorCode, Response, LINE_MAX};
 use rustix::net::{sendmsg, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 use super::STRANGER;
@@ -189,4 +189,141 @@ fn descriptors_that_come_along_are_not_kept() {
         is_served(&mut daemon);
         assert_eq!(descriptors_like(&stream), 1);
     }
+}
+
+/// Answers to many questions at once: how many were served, and how long the others are to wait.
+fn flood(
+    daemon: &mut Running,
+    client: &mut crate::common::Client,
+    question: &str,
+) -> (usize, Vec<u64>) {
+    let mut served = 0;
+    let mut waits = Vec::new();
+    for _ in 0..300 {
+        match daemon.ask_over(client, question) {
+            Response::Error {
+                code: ErrorCode::Busy,
+                retry_ms,
+                cure,
+                ..
+            } => {
+                assert!(cure.contains("again in"), "{cure}");
+                waits.push(retry_ms.unwrap());
+            }
+            _ => served += 1,
+        }
+    }
+    (served, waits)
+}
+
+#[test]
+fn flood_of_lookups_is_refused_with_the_time_to_wait() {
+    if !root() {
+        return;
+    }
+    let machine = Machine::new();
+    let mut daemon = machine.start();
+    for (uid, question) in [
+        (STRANGER, r#"{"op":"apps"}"#),
+        (STRANGER + 1, r#"{"op":"status"}"#),
+        (STRANGER + 2, r#"{"op":"explain","pid":1}"#),
+        (
+            STRANGER + 3,
+            r#"{"op":"class","pid":1,"class":"disposable"}"#,
+        ),
+    ] {
+        let mut stranger = daemon.connect_as(uid);
+        let (served, waits) = flood(&mut daemon, &mut stranger, question);
+        assert!(served < 250, "{question}: {served}");
+        assert!(waits.iter().all(|ms| (1..=5000).contains(ms)), "{waits:?}");
+        thread::sleep(Duration::from_millis(waits[waits.len() - 1]));
+        let answer = daemon.ask_over(&mut stranger, r#"{"op":"latency"}"#);
+        assert!(matches!(answer, Response::Latency(_)), "{answer:?}");
+        // Nobody else waits for it.
+        is_served(&mut daemon);
+    }
+}
+
+#[test]
+fn many_users_together_get_no_more_lookups_than_one() {
+    if !root() {
+        return;
+    }
+    let machine = Machine::new();
+    let mut daemon = machine.start();
+    let begin = Instant::now();
+    let mut all = 0;
+    for uid in 0..10 {
+        let mut client = daemon.connect_as(200_000 + uid);
+        all += flood(&mut daemon, &mut client, r#"{"op":"apps"}"#).0;
+    }
+    let bound = 50 + begin.elapsed().as_millis() as usize / 100 + 10;
+    assert!(all <= bound, "{all} of at most {bound}");
+    is_served(&mut daemon);
+}
+
+#[test]
+fn reports_of_a_session_agent_are_never_refused_for_their_number() {
+    if !root() {
+        return;
+    }
+    let machine = Machine::new();
+    for cgroup in ["u", "u/app-a-1.scope", "u/app-b-2.scope"] {
+        machine.make_cgroup(cgroup);
+    }
+    let apps = ["u/app-a-1.scope", "u/app-b-2.scope"].map(|cgroup| machine.spawn(cgroup));
+    apps.iter().for_each(|app| machine.give(app, STRANGER));
+    machine.open_device(&apps[0], "dev-input/event0");
+    let mut daemon = machine.start();
+    let mut agent = daemon.connect_as(STRANGER);
+    let mut last = 0;
+    for turn in 0..100 {
+        last = apps[turn % 2].pid;
+        let report =
+            format!(r#"{{"op":"focus","target":{{"pid":{last}}},"source":"x11","hold":true}}"#);
+        let mut said = vec![report];
+        for event in ["open", "close"].repeat(10) {
+            said.push(format!(
+                r#"{{"op":"window","event":"{event}","pid":{last},"source":"x11"}}"#
+            ));
+        }
+        for message in said {
+            let answer = daemon.ask_over(&mut agent, &message);
+            assert!(matches!(answer, Response::Ok { .. }), "{answer:?}");
+        }
+    }
+    assert_eq!(daemon.topmost(), Some(last));
+    daemon.stop();
+}
+
+#[test]
+fn user_who_sends_without_end_is_read_slowly() {
+    if !root() {
+        return;
+    }
+    let machine = Machine::new();
+    let mut daemon = machine.start();
+    let path = socket(&machine);
+    let begin = Instant::now();
+    let sender = thread::spawn(move || {
+        become_user(STRANGER);
+        let mut stream = UnixStream::connect(path).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let lines = b"{}\n".repeat(1000);
+        let mut text = vec![0; 1 << 16];
+        let mut answered = 0;
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(2) {
+            let _ = stream.write(&lines);
+            if let Ok(count) = stream.read(&mut text) {
+                answered += text[..count].iter().filter(|&&byte| byte == b'\n').count();
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        answered
+    });
+    let answered = serve(&mut daemon, sender);
+    let bound = 400 + begin.elapsed().as_millis() as usize / 5 + 100;
+    assert!(answered <= bound, "{answered} of at most {bound}");
+    is_served(&mut daemon);
 }

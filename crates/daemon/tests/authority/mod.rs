@@ -3,6 +3,9 @@
 //! by root: what each of them may change. A message without an answer here fails the test.
 
 mod hostile;
+mod no_logind;
+mod sessions;
+mod strangers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -71,9 +74,11 @@ impl World {
         world.machine.give(&world.front, OWNER);
         world.machine.give(&world.behind, OWNER);
         world.machine.give(&world.strange, STRANGER);
+        world.machine.open_device(&world.front, "dev-input/event0");
         let sessions = [(OWNER, 1), (STRANGER, 0)];
         for (uid, active) in sessions {
-            let text = format!("UID={uid}\nACTIVE={active}\nSTATE=online\n");
+            let text =
+                format!("UID={uid}\nACTIVE={active}\nSTATE=online\nSEAT=seat0\nCLASS=user\n");
             world.machine.write(&format!("sessions/{uid}"), &text);
         }
         Some(world)
@@ -154,11 +159,14 @@ impl World {
         // Shown for those who may speak now.
         let agent = r#"{"op":"agent","source":"sway","detail":"test"}"#;
         case(agent, Changed, Told, Changed);
+        for op in ["explain", "apps"] {
+            let told = |pid: i32| format!(r#"{{"op":"{op}","pid":{pid}}}"#);
+            case(&told(front), Told, Refused, Told);
+            case(&told(strange), Refused, Told, Told);
+        }
         for told in [
             r#"{"op":"status"}"#.to_owned(),
-            format!(r#"{{"op":"explain","pid":{front}}}"#),
             r#"{"op":"apps"}"#.to_owned(),
-            format!(r#"{{"op":"apps","pid":{front}}}"#),
             r#"{"op":"latency"}"#.to_owned(),
             r#"{"op":"decision"}"#.to_owned(),
             r#"{"op":"history"}"#.to_owned(),
@@ -265,7 +273,7 @@ fn in_front(daemon: &mut Running, world: &World) -> Client {
     // What was announced is seen by the next look at the apps, whenever that comes.
     let deadline = Instant::now() + Duration::from_secs(60);
     let apps = format!(r#"{{"op":"apps","pid":{pid}}}"#);
-    while !matches!(daemon.ask(&apps), Response::Apps { apps } if !apps[0].uses.is_empty()) {
+    while !matches!(daemon.ask(&apps), Response::Apps { apps, .. } if !apps[0].uses.is_empty()) {
         assert!(Instant::now() < deadline, "the use is never seen");
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -7,6 +7,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::Shutdown;
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -62,11 +63,21 @@ impl Machine {
         machine.write("proc/kpagecgroup", "");
         machine.write("proc/pressure/memory", "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n");
         machine.write("sys/kernel/mm/lru_gen/enabled", "0x0007\n");
-        let state = machine.path("state/coldstart");
-        let state = format!("[readahead]\ndirectory = \"{}\"\n", state.display());
-        machine.write("limelight.toml", &format!("[protect]\ninterval_ms = 100\n[sources]\nscan_interval_ms = 100\n[topmost]\ngap_ms = 60000\n[boost]\nenabled = false\n{state}"));
+        machine.configure("");
         machine.make_cgroup("");
         machine
+    }
+
+    /// Writes the configuration: that of all tests, with more sections.
+    pub fn configure(&self, more: &str) {
+        let state = self.path("state/coldstart");
+        let state = state.display();
+        let text = format!(
+            "[protect]\ninterval_ms = 100\n[sources]\nscan_interval_ms = 100\n\
+             [topmost]\ngap_ms = 60000\n[boost]\nenabled = false\n\
+             [readahead]\ndirectory = \"{state}\"\n{more}"
+        );
+        self.write("limelight.toml", &text);
     }
 
     /// A path inside the machine.
@@ -148,6 +159,17 @@ impl Machine {
         std::os::unix::fs::chown(self.path(&directory), Some(uid), None).unwrap();
     }
 
+    /// Has a process keep a device open, as far as `/proc` tells.
+    pub fn open_device(&self, app: &App, device: &str) {
+        let device = self.path(device);
+        fs::create_dir_all(device.parent().unwrap()).unwrap();
+        fs::write(&device, "").unwrap();
+        let descriptors = self.path(&format!("proc/{}/fd", app.pid));
+        fs::create_dir_all(&descriptors).unwrap();
+        let number = fs::read_dir(&descriptors).unwrap().count();
+        symlink(device, descriptors.join(number.to_string())).unwrap();
+    }
+
     /// Kills a process and takes its entry away.
     pub fn end(&self, app: App, cgroup: &str) {
         let pid = app.pid;
@@ -185,6 +207,8 @@ impl Machine {
                 tracefs: None,
                 device: self.path("dev-limelight"),
                 input: self.path("dev-input"),
+                dri: self.path("dev-dri"),
+                groups: self.path("group"),
                 top_app: self.path("top-app"),
                 sessions: self.path("no-sessions"),
                 inhibit: self.path("inhibit"),
@@ -252,6 +276,17 @@ impl Running<'_> {
         let socket = self.socket.clone();
         // Credentials are a thread's for the kernel, and this one ends with the connection made.
         let connected = std::thread::spawn(move || {
+            rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(uid)).unwrap();
+            UnixStream::connect(&socket).unwrap()
+        });
+        Client::new(connected.join().unwrap())
+    }
+
+    /// Connects as another user who is in this group.
+    pub fn connect_in_group(&self, uid: u32, gid: u32) -> Client {
+        let socket = self.socket.clone();
+        let connected = std::thread::spawn(move || {
+            rustix::thread::set_thread_groups(&[rustix::process::Gid::from_raw(gid)]).unwrap();
             rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(uid)).unwrap();
             UnixStream::connect(&socket).unwrap()
         });

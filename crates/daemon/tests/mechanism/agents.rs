@@ -12,7 +12,8 @@ const SECOND: u32 = 54_322;
 
 /// logind's file of a session.
 fn session(uid: u32, active: bool) -> String {
-    format!("UID={uid}\nACTIVE={}\nSTATE=online\n", u8::from(active))
+    let active = u8::from(active);
+    format!("UID={uid}\nACTIVE={active}\nSTATE=online\nSEAT=seat0\nCLASS=user\n")
 }
 
 /// Says, as logind does it, whether a session is active.

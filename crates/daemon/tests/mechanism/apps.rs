@@ -15,7 +15,7 @@ const USER: u32 = 54_321;
 
 fn apps(daemon: &mut Running) -> Vec<AppReport> {
     match daemon.ask(r#"{"op":"apps"}"#) {
-        Response::Apps { apps } => apps,
+        Response::Apps { apps, .. } => apps,
         other => panic!("{other:?}"),
     }
 }
@@ -31,7 +31,7 @@ pub fn until_used(daemon: &mut Running, pid: i32, wanted: &[Use]) {
 
 pub fn app(daemon: &mut Running, pid: i32) -> AppReport {
     match daemon.ask(&format!(r#"{{"op":"apps","pid":{pid}}}"#)) {
-        Response::Apps { mut apps } if apps.len() == 1 => apps.remove(0),
+        Response::Apps { mut apps, .. } if apps.len() == 1 => apps.remove(0),
         other => panic!("{other:?}"),
     }
 }
@@ -107,6 +107,7 @@ fn an_owner_may_only_lower_and_nobody_else_may_anything() {
         return;
     }
     machine.give(&a, USER);
+    machine.open_device(&a, "dev-dri/card0");
     let mut daemon = machine.start();
     let mut user = daemon.connect_as(USER);
     let mut root = daemon.connect();
@@ -172,7 +173,7 @@ fn who_listens_is_told_what_was_done() {
     let told = daemon.hear(&mut listener);
     assert!(told.contains(r#""event":"done""#), "{told}");
     assert!(told.contains(r#""deed":"foreign-kill""#), "{told}");
-    let Response::History { entries } = daemon.ask(r#"{"op":"history"}"#) else {
+    let Response::History { entries, .. } = daemon.ask(r#"{"op":"history"}"#) else {
         panic!("no history");
     };
     assert_eq!(entries.len(), 1);

@@ -2,6 +2,7 @@
 //! The scenarios, one file each.
 
 pub mod aarch64;
+mod access;
 mod boost;
 mod boot;
 mod cache_model;
@@ -57,6 +58,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &restore::Restore,
         &boost::Rules,
         &classes::Rules,
+        &access::Rules,
         &own_tree::OwnTree,
         &cache_model::CacheModel,
         &prezero_engines::Prezero,

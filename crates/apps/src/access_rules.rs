@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What is promised about several users of one machine, on a real kernel: who may say which app is in the
+//! foreground, what each user sees of the others' apps, and that none can keep the daemon busy.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+
+use crate::cell::Stage;
+use crate::cgroup::Cgroup;
+use crate::daemon::{
+    self, focus, limelight, log_tail, write_config, Daemon, LIMELIGHT, LOG, SOCKET,
+};
+use crate::keyboard::Keyboard;
+use crate::process::{Process, Start};
+use crate::record::Reporter;
+
+const BUSYBOX: &str = "/bin/busybox";
+const SESSIONS: &str = "/run/systemd/sessions";
+/// The user at the screen, another one, and the group of `[access]`.
+const OWNER: u32 = 1000;
+const OTHER: u32 = 1001;
+const GROUP: u32 = 2000;
+const CONFIG: &str = "[access]\ngroup = 2000\n[boost]\nenabled = false\n";
+/// Names of the owner's program, of the other user's, and of one that forges lines.
+const DIARY: &str = "diary";
+const GAME: &str = "game";
+const FORGER: &str = "x\nkilled: all";
+/// What one user's connections may take of a processor.
+const CPU_SHARE: f64 = 0.25;
+/// How long they try to.
+const FLOOD: Duration = Duration::from_millis(2500);
+const CONNECTIONS: usize = 14;
+const KEY_A: u16 = 30;
+
+/// Becomes a user for the calling thread alone.
+fn become_user(uid: u32, gid: u32) -> std::io::Result<()> {
+    // SAFETY: these system calls take numbers, and a null pointer with a length of 0.
+    let done = unsafe {
+        libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<u32>()) == 0
+            && libc::syscall(libc::SYS_setresgid, gid, gid, gid) == 0
+            && libc::syscall(libc::SYS_setresuid, uid, uid, uid) == 0
+    };
+    match done {
+        true => Ok(()),
+        false => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// A program of a user in a unit of its own, by this name; it keeps `held` open.
+fn start(uid: u32, name: &str, held: Option<File>) -> Result<(Process, Cgroup)> {
+    let program = format!("/run/{name}");
+    std::os::unix::fs::symlink(BUSYBOX, &program)
+        .with_context(|| format!("cannot make {program:?}"))?;
+    let unit = match name.contains('\n') {
+        true => "app-forger-1.scope".to_owned(),
+        false => format!("app-{name}-1.scope"),
+    };
+    let unit = Cgroup::create(&format!("app.slice/{unit}"))?;
+    let mut command = Command::new(&program);
+    command.arg0("sleep").arg("1000");
+    command.stdin(held.map_or_else(Stdio::null, Stdio::from));
+    let start = Start {
+        cgroup: Some(&unit),
+        ..Start::PLAIN
+    };
+    start.prepare(&mut command)?;
+    // Last of all: what `prepare` does needs root.
+    // SAFETY: the closure runs between fork and exec of a single-threaded child and makes only
+    // async-signal-safe calls.
+    unsafe {
+        command.pre_exec(move || become_user(uid, uid));
+    }
+    Ok((Process::spawn(command, "app")?, unit))
+}
+
+/// Runs `limelight` as a user; its exit code, and what it wrote.
+fn limelight_as(uid: u32, gid: u32, arguments: &[&str]) -> Result<(i32, String)> {
+    let mut command = Command::new(LIMELIGHT);
+    command.args(["--timeout", "120"]).args(arguments);
+    // SAFETY: as above.
+    unsafe {
+        command.pre_exec(move || become_user(uid, gid));
+    }
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.with_context(|| format!("cannot run {LIMELIGHT}"))?;
+    let text = [output.stdout, output.stderr].concat();
+    let code = output.status.code().unwrap_or(-1);
+    Ok((code, String::from_utf8_lossy(&text).into_owned()))
+}
+
+/// Pid of the app in the foreground, as root sees it.
+fn foreground() -> Result<Option<i64>> {
+    let (_, status) = daemon::json(&["status"])?;
+    Ok(status["topmost"]["pid"].as_i64())
+}
+
+/// Whether a user's claim ends as expected, and what is in the foreground then.
+fn check_claim(
+    reporter: &Reporter,
+    what: &str,
+    (uid, gid): (u32, u32),
+    pid: i32,
+    expected: i32,
+) -> Result<()> {
+    let before = foreground()?;
+    let (code, text) = limelight_as(uid, gid, &["focus", &pid.to_string()])?;
+    let front = foreground()?;
+    let held = match expected {
+        0 => code == 0 && front == Some(pid.into()),
+        _ => code == expected && front == before,
+    };
+    reporter.check(what, held, format!("exit code {code}, {front:?}: {text}"))
+}
+
+/// Runs all checks.
+pub fn run(stage: Stage) -> Result<()> {
+    let reporter = &stage.reporter;
+    write_config(CONFIG)?;
+    let keyboard = Keyboard::plug_in(&[KEY_A])?;
+    let device = File::open(&keyboard.node)?;
+    let (diary, _diary_unit) = start(OWNER, DIARY, Some(device))?;
+    let (game, _game_unit) = start(OTHER, GAME, None)?;
+    let (forger, _forger_unit) = start(OTHER, FORGER, None)?;
+    let daemon = Daemon::start(&[diary.pid(), game.pid(), forger.pid()])?;
+
+    without_logind(reporter, diary.pid(), game.pid())?;
+    with_sessions(reporter, diary.pid(), game.pid())?;
+    visibility(reporter, diary.pid())?;
+    names(reporter, forger.pid())?;
+    flood(reporter, &daemon)?;
+
+    limelight(&["focus", "--none"])?;
+    fs::remove_dir_all(SESSIONS).context("cannot remove the sessions")?;
+    daemon.stop(reporter)?;
+    drop((diary, game, forger, keyboard));
+    stage.reporter.finish()
+}
+
+fn without_logind(reporter: &Reporter, diary: i32, game: i32) -> Result<()> {
+    check_claim(
+        reporter,
+        "without logind, a user without display and group is refused",
+        (OTHER, OTHER),
+        game,
+        4,
+    )?;
+    let (_, text) = limelight_as(OTHER, OTHER, &["focus", &game.to_string()])?;
+    reporter.check("and told the cure", text.contains("group 2000"), text)?;
+    check_claim(
+        reporter,
+        "the user whose process has an input device open may speak",
+        (OWNER, OWNER),
+        diary,
+        0,
+    )?;
+    check_claim(
+        reporter,
+        "and so may a member of the group",
+        (OTHER, GROUP),
+        game,
+        0,
+    )
+}
+
+fn with_sessions(reporter: &Reporter, diary: i32, game: i32) -> Result<()> {
+    let session = |name: &str, text: &str| {
+        fs::write(format!("{SESSIONS}/{name}"), text).context("cannot write a session")
+    };
+    fs::create_dir_all(SESSIONS)?;
+    session(
+        "2",
+        "UID=1000\nACTIVE=1\nSTATE=active\nSEAT=seat0\nCLASS=user\n",
+    )?;
+    session(
+        "c3",
+        "UID=1001\nACTIVE=1\nSTATE=active\nREMOTE=1\nCLASS=user\n",
+    )?;
+    session("c4", "UID=1001\nACTIVE=1\nSTATE=active\nCLASS=manager\n")?;
+    check_claim(
+        reporter,
+        "the user with a session at the seat may speak",
+        (OWNER, OWNER),
+        diary,
+        0,
+    )?;
+    check_claim(
+        reporter,
+        "users whose sessions have no seat may not, in the group or not",
+        (OTHER, GROUP),
+        game,
+        4,
+    )
+}
+
+fn visibility(reporter: &Reporter, diary: i32) -> Result<()> {
+    let pid = diary.to_string();
+    let questions: [&[&str]; 9] = [
+        &["status"],
+        &["status", "--json"],
+        &["class", "list", "--json"],
+        &["latency"],
+        &["history", "--json"],
+        &["explain", "--last"],
+        &["top", "--once"],
+        &["metrics"],
+        &["doctor", "--json"],
+    ];
+    for question in questions {
+        let (_, text) = limelight_as(OTHER, OTHER, question)?;
+        reporter.check(
+            format!(
+                "another user sees nothing of the app: limelight {}",
+                question.join(" ")
+            ),
+            !text.contains(DIARY) && !text.is_empty(),
+            text,
+        )?;
+    }
+    for question in [&["explain", &pid][..], &["class", "why", &pid]] {
+        let (code, text) = limelight_as(OTHER, OTHER, question)?;
+        reporter.check(
+            format!("and is refused: limelight {}", question.join(" ")),
+            code == 4 && !text.contains(DIARY),
+            text,
+        )?;
+    }
+    for (who, uid, gid) in [("its owner", OWNER, OWNER), ("the group", OTHER, GROUP)] {
+        for question in [&["status"][..], &["class", "list"], &["explain", &pid]] {
+            let (code, text) = limelight_as(uid, gid, question)?;
+            reporter.check(
+                format!("{who} sees the app: limelight {}", question.join(" ")),
+                code == 0 && text.contains(DIARY),
+                text,
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn names(reporter: &Reporter, forger: i32) -> Result<()> {
+    focus(forger)?;
+    let forged = |text: &str| {
+        text.lines()
+            .any(|line| line.trim_start().starts_with("killed: all"))
+    };
+    let pid = forger.to_string();
+    for question in [&["status"][..], &["explain", &pid], &["focus", &pid]] {
+        let (_, text) = limelight_as(0, 0, question)?;
+        reporter.check(
+            format!("a name forges no line: limelight {}", question.join(" ")),
+            text.contains("x\\nkilled") && !forged(&text),
+            text,
+        )?;
+    }
+    let log = fs::read_to_string(LOG).unwrap_or_default();
+    reporter.check(
+        "nor one of the log",
+        log.contains("x\\nkilled") && !forged(&log),
+        log_tail(),
+    )
+}
+
+/// One user asks for all apps over many connections, as fast as answers come.
+fn flood(reporter: &Reporter, daemon: &Daemon) -> Result<()> {
+    let before = daemon.cpu_ns()?;
+    let begin = Instant::now();
+    let ask = || -> Result<(u32, u32)> {
+        become_user(OTHER, OTHER)?;
+        let mut stream = UnixStream::connect(SOCKET)?;
+        let mut answers = BufReader::new(stream.try_clone()?);
+        let (mut served, mut busy) = (0, 0);
+        while begin.elapsed() < FLOOD {
+            stream.write_all(b"{\"op\":\"apps\"}\n")?;
+            let mut answer = String::new();
+            if answers.read_line(&mut answer)? == 0 {
+                bail!("limelightd closed the connection");
+            }
+            match answer.contains("\"code\":\"busy\"") {
+                true => busy += 1,
+                false => served += 1,
+            }
+        }
+        Ok((served, busy))
+    };
+    let tallies: Vec<Result<(u32, u32)>> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(ask)).collect();
+        threads
+            .into_iter()
+            .map(|thread| {
+                thread
+                    .join()
+                    .unwrap_or_else(|_| bail!("a thread has panicked"))
+            })
+            .collect()
+    });
+    let (mut served, mut busy) = (0, 0);
+    for tally in tallies {
+        let (some, others) = tally?;
+        served += some;
+        busy += others;
+    }
+    let cpu = daemon.cpu_ns()?.saturating_sub(before);
+    let share = cpu as f64 / begin.elapsed().as_nanos() as f64;
+    let figures = format!("{served} answers, {busy} refusals, {share:.2} of a processor");
+    reporter.check(
+        format!("{CONNECTIONS} connections of one user keep the daemon free for others"),
+        busy > 0 && served > 0 && share < CPU_SHARE,
+        figures,
+    )?;
+    let asked = Instant::now();
+    foreground()?;
+    reporter.check(
+        "and root is answered at once",
+        asked.elapsed() < Duration::from_secs(5),
+        format!("{:?}", asked.elapsed()),
+    )
+}

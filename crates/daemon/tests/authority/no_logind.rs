@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Who may say which app is in the foreground where logind does not tell: root, the group of
+//! `[access]`, and the user whose process has the screen or an input device open.
+
+use std::os::unix::fs::symlink;
+
+use limelight_core::control::{ErrorCode, Response};
+
+use super::{World, OWNER, STRANGER};
+use crate::common::{App, Client, Running};
+
+const GROUP: u32 = 60_123;
+
+fn claim(pid: i32, hold: bool) -> String {
+    format!(r#"{{"op":"focus","target":{{"pid":{pid}}},"source":"test","hold":{hold}}}"#)
+}
+
+fn refusal(daemon: &mut Running, client: &mut Client, message: &str) -> (String, String) {
+    match daemon.ask_over(client, message) {
+        Response::Error {
+            code: ErrorCode::NotAllowed,
+            message,
+            cure,
+            ..
+        } => (message, cure),
+        other => panic!("{message}: {other:?}"),
+    }
+}
+
+fn is_taken(daemon: &mut Running, client: &mut Client, app: &App) {
+    let answer = daemon.ask_over(client, &claim(app.pid, true));
+    assert!(matches!(answer, Response::Ok { .. }), "{answer:?}");
+    assert_eq!(daemon.topmost(), Some(app.pid));
+}
+
+#[test]
+fn user_without_display_and_group_is_refused_and_told_the_cure() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    world
+        .machine
+        .write("group", &format!("root:x:0:\nlimelight:x:{GROUP}:ada\n"));
+    let mut daemon = world.start(false);
+    let mut stranger = daemon.connect_as(STRANGER);
+    for hold in [false, true] {
+        let message = claim(world.strange.pid, hold);
+        let (message, cure) = refusal(&mut daemon, &mut stranger, &message);
+        assert!(message.contains(&STRANGER.to_string()), "{message}");
+        assert!(cure.contains("limelight"), "{cure}");
+    }
+    assert_eq!(daemon.topmost(), None);
+    daemon.stop();
+}
+
+#[test]
+fn refused_user_locks_nobody_out() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    let mut daemon = world.start(false);
+    let mut stranger = daemon.connect_as(STRANGER);
+    let _ = daemon.ask_over(&mut stranger, &claim(world.strange.pid, true));
+    let mut owner = daemon.connect_as(OWNER);
+    is_taken(&mut daemon, &mut owner, &world.front);
+    daemon.stop();
+}
+
+#[test]
+fn later_user_of_the_display_is_not_locked_out_by_an_earlier_one() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    world.machine.open_device(&world.strange, "dev-dri/card0");
+    let mut daemon = world.start(false);
+    let mut owner = daemon.connect_as(OWNER);
+    is_taken(&mut daemon, &mut owner, &world.front);
+    let mut other = daemon.connect_as(STRANGER);
+    is_taken(&mut daemon, &mut other, &world.strange);
+    daemon.stop();
+}
+
+#[test]
+fn file_that_looks_like_a_device_is_no_display() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    // Anybody can have files of these names in a directory of theirs.
+    for path in ["home/dev-input/event0", "home/dev/dri/card0"] {
+        let file = world.machine.path(path);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, "").unwrap();
+        let fd = format!("proc/{}/fd", world.strange.pid);
+        std::fs::create_dir_all(world.machine.path(&fd)).unwrap();
+        let number = fd.clone() + "/" + &path.len().to_string();
+        symlink(&file, world.machine.path(&number)).unwrap();
+    }
+    let mut daemon = world.start(false);
+    let mut stranger = daemon.connect_as(STRANGER);
+    let message = claim(world.strange.pid, true);
+    refusal(&mut daemon, &mut stranger, &message);
+    daemon.stop();
+}
+
+#[test]
+fn group_may_speak_by_name_and_by_number() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    world
+        .machine
+        .write("group", &format!("root:x:0:\nlimelight:x:{GROUP}:\n"));
+    for (access, members) in [
+        ("", GROUP),
+        ("[access]\ngroup = \"limelight\"\n", GROUP),
+        ("[access]\ngroup = \"60999\"\n", 60_999),
+        ("[access]\ngroup = 60999\n", 60_999),
+    ] {
+        world.machine.configure(access);
+        let mut daemon = world.start(false);
+        let mut member = daemon.connect_in_group(STRANGER, members);
+        is_taken(&mut daemon, &mut member, &world.strange);
+        let mut other = daemon.connect_in_group(STRANGER, 60_001);
+        let message = claim(world.strange.pid, false);
+        refusal(&mut daemon, &mut other, &message);
+        daemon.stop();
+    }
+    world.machine.configure("[access]\ngroup = \"\"\n");
+    let mut daemon = world.start(false);
+    let mut member = daemon.connect_in_group(STRANGER, GROUP);
+    let message = claim(world.strange.pid, false);
+    refusal(&mut daemon, &mut member, &message);
+    daemon.stop();
+}
+
+#[test]
+fn sessions_without_a_seat_do_not_help() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    for uid in [OWNER, STRANGER] {
+        let text = format!("UID={uid}\nACTIVE=1\nSTATE=active\nREMOTE=1\nCLASS=user\n");
+        world.machine.write(&format!("sessions/{uid}"), &text);
+    }
+    let mut daemon = world.start(true);
+    let mut stranger = daemon.connect_as(STRANGER);
+    let message = claim(world.strange.pid, true);
+    refusal(&mut daemon, &mut stranger, &message);
+    let mut owner = daemon.connect_as(OWNER);
+    is_taken(&mut daemon, &mut owner, &world.front);
+    daemon.stop();
+}
