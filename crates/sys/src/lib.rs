@@ -38,6 +38,7 @@ pub mod proc;
 pub mod process;
 pub mod psi;
 pub mod remote_memory;
+mod reopen;
 pub mod sched;
 pub mod schedulers;
 pub mod signal;
