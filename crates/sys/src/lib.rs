@@ -9,6 +9,7 @@
 //! All `unsafe` code of the project's user space is in this crate.
 
 pub mod advice;
+mod capability;
 pub mod cgroup;
 pub mod cgroup1;
 pub mod clock;
