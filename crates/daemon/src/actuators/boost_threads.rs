@@ -4,6 +4,10 @@
 //! A thread inherits all three from its creator, so what is born while the app is in front is boosted
 //! at birth; the next look only writes it down. A thread that is written down is never given anything
 //! again: who renices it meanwhile has the last word.
+//!
+//! A process whose main thread has a nice value below 0 that the record does not explain was given it
+//! by somebody with privilege, perhaps by us and inherited in a way that was not seen. Its nice values
+//! are not lowered further.
 
 use limelight_core::control::{Change, Outcome};
 use limelight_core::model::boost::{Role, Threads};
@@ -15,8 +19,9 @@ use limelight_sys::sched::IoPriority;
 use super::changes::Reach;
 use super::{Actuators, Context};
 use crate::restore::{Asking, Entry, Place, Tuned};
-use crate::undo::threads::{asking, give, heirs, is_same, own_slice_ns};
-use crate::undo::{undo, Undone};
+use crate::undo::thread_heirs::{Family, Inheritance};
+use crate::undo::threads::{asking, give, is_same, own_slice_ns, wanted};
+use crate::undo::{lineage, undo, Undone};
 
 const UNDONE_BY: &str = "another app in front, limelight focus --none, or limelightd stopping";
 
@@ -37,6 +42,35 @@ fn tuned(tuning: Tuning, role: Role, found: Asking) -> Asking {
             slice => slice,
         },
         io_priority,
+    }
+}
+
+/// What a thread that asks for `found` would ask for if it had inherited nothing from us.
+fn without_us(family: &Family, found: Asking) -> Asking {
+    let Some(giver) = family.giver(found) else {
+        return found;
+    };
+    let tuned = Tuned {
+        tid: 0,
+        starttime: 0,
+        original: giver.original,
+        ours: giver.ours,
+    };
+    wanted(&tuned, found).0
+}
+
+/// What a process's threads are given. `originals` is what they ask for without us.
+fn tuning_for(
+    tuning: Tuning,
+    listed: &Threads,
+    mut originals: impl Iterator<Item = (i32, Asking)>,
+) -> Tuning {
+    let main = originals.find(|(tid, _)| *tid == listed.process.pid);
+    // A helper is known by its name, and may have a lower one by its configuration.
+    let unknown = listed.role == Role::App && main.is_some_and(|(_, main)| main.nice < 0);
+    Tuning {
+        nice_points: if unknown { 0 } else { tuning.nice_points },
+        ..tuning
     }
 }
 
@@ -103,18 +137,17 @@ impl Actuators {
             inode: home.inode,
         });
         let recorded: Vec<Entry> = self.recorded_threads();
-        // Nothing can have inherited before anything was given.
-        let inherited = match recorded.is_empty() {
-            true => Vec::new(),
-            false => match heirs(doors, &recorded, slice) {
-                Ok(inherited) => inherited,
-                // Who has inherited and who has chosen cannot be told apart: the next look may.
-                Err(error) => {
-                    tracing::debug!("no thread is boosted: {error}");
-                    return;
-                }
-            },
+        let inheritance = Inheritance::new(&recorded, &[]);
+        let tree = match inheritance.tree(doors) {
+            Ok(tree) => tree,
+            // Who has inherited and who has chosen cannot be told apart: the next look may.
+            Err(error) => {
+                tracing::debug!("no thread is boosted: {error}");
+                return;
+            }
         };
+        let since = lineage::moment(doors);
+        let mut given = Vec::new();
         let mut all = Vec::new();
         for listed in threads {
             let entry = recorded
@@ -139,21 +172,34 @@ impl Actuators {
                 .filter(|tuned| is_same(&process, tuned))
                 .copied()
                 .collect();
-            let mut new = Vec::new();
+            let origins = lineage::of(&process, since).and_then(|lineage| {
+                let family = inheritance.family(&tree, (listed.process, &process))?;
+                Ok((lineage, family))
+            });
+            let (lineage, family) = match origins {
+                Ok(origins) => origins,
+                Err(error) => {
+                    tracing::debug!("threads are not boosted: {error}");
+                    continue;
+                }
+            };
+            let mut found = Vec::new();
             for &tid in &listed.tids {
                 if known.iter().any(|tuned| tuned.tid == tid) {
                     continue;
                 }
-                let (Ok(starttime), Ok(Some((_, found)))) =
+                if let (Ok(starttime), Ok(Some((_, now)))) =
                     (process.thread_start(tid), asking(tid, slice))
-                else {
-                    continue;
-                };
-                let heir = inherited
-                    .iter()
-                    .find(|heir| (heir.tid, heir.starttime) == (tid, starttime));
-                let original = heir.map_or(found, |heir| heir.original);
-                let ours = heir.map_or_else(|| tuned(tuning, listed.role, found), |heir| heir.ours);
+                {
+                    found.push((tid, starttime, now, without_us(&family, now)));
+                }
+            }
+            let main = found.iter().map(|(tid, .., original)| (*tid, *original));
+            let main = main.chain(known.iter().map(|tuned| (tuned.tid, tuned.original)));
+            let tuning = tuning_for(tuning, listed, main);
+            let mut new = Vec::new();
+            for (tid, starttime, now, original) in found {
+                let ours = tuned(tuning, listed.role, original);
                 if ours != original {
                     let thread = Tuned {
                         tid,
@@ -161,7 +207,15 @@ impl Actuators {
                         original,
                         ours,
                     };
-                    new.push((thread, found));
+                    // The kernel's own threads have no children.
+                    if listed.role != Role::Reclaim {
+                        given.push(Entry::AskingGiven {
+                            lineage,
+                            original,
+                            ours,
+                        });
+                    }
+                    new.push((thread, now));
                 }
             }
             all.push(Fresh {
@@ -171,21 +225,24 @@ impl Actuators {
                 new,
             });
         }
-        self.write_threads(all, home, context);
+        self.write_threads(all, given, home, context);
         self.forget_ended(threads, context);
         self.in_force.tuned = Some((app, tuning, threads.to_vec()));
     }
 
     fn recorded_threads(&self) -> Vec<Entry> {
         let entries = self.ledger.entries().iter();
-        entries
-            .filter(|entry| matches!(entry, Entry::Threads { .. }))
-            .cloned()
-            .collect()
+        entries.filter(|entry| entry.is_asking()).cloned().collect()
     }
 
     /// Writes all down, then gives each thread what it was written down with.
-    fn write_threads(&mut self, all: Vec<Fresh>, home: Option<Place>, context: Context<'_>) {
+    fn write_threads(
+        &mut self,
+        all: Vec<Fresh>,
+        given: Vec<Entry>,
+        home: Option<Place>,
+        context: Context<'_>,
+    ) {
         let entry = |fresh: &Fresh, new: &[Tuned]| {
             let mut threads = fresh.known.clone();
             threads.extend(new);
@@ -205,6 +262,7 @@ impl Actuators {
                 entry(fresh, &new)
             })
             .collect();
+        let entries = self.with_lineages(entries, given);
         let recorded = self
             .ledger
             .intend(entries)
@@ -271,20 +329,11 @@ impl Actuators {
     }
 
     pub(super) fn untune(&mut self, _app: AppKey, context: Context<'_>) {
-        let results = undo(&mut self.ledger, context.doors, |entry| {
-            matches!(entry, Entry::Threads { .. })
-        });
-        for (entry, undone) in results {
-            let Some(id) = entry.process() else { continue };
+        for (entry, undone) in undo(&mut self.ledger, context.doors, Entry::is_asking) {
             match undone {
-                Undone::Failed { why } => {
-                    tracing::error!("threads of pid {} cannot be put back: {why}", id.pid);
-                }
+                Undone::Failed { why } => tracing::error!("cannot put back {entry}: {why}"),
                 Undone::Theirs { found } => {
-                    tracing::info!(
-                        "somebody else changed threads of pid {}, they stay: {found}",
-                        id.pid
-                    );
+                    tracing::info!("changed since and left alone, {entry}: {found}");
                 }
                 Undone::Restored | Undone::Gone => {}
             }
@@ -300,6 +349,9 @@ impl Actuators {
             let Some(process) = context.doors.same_process(listed.process) else {
                 continue;
             };
+            let main = asking(listed.process.pid, slice).ok().flatten();
+            let main = main.map(|(_, found)| (listed.process.pid, found));
+            let tuning = tuning_for(tuning, listed, main.into_iter());
             let planned: Vec<Tuned> = listed
                 .tids
                 .iter()

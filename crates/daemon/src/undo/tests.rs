@@ -224,6 +224,18 @@ fn scores_go_back_to_processes_and_to_those_who_inherited_them() {
 }
 
 #[test]
+fn a_value_between_ours_and_the_original_is_put_back() {
+    let mut fixture = Fixture::new();
+    for (pid, ppid, value) in [(10, 1, -499), (11, 10, -1), (12, 10, 0)] {
+        fixture.process(pid, ppid, value);
+    }
+    let undone = fixture.undo([lowered(10, 100, -500, None)]);
+    assert_eq!(undone, [Undone::Restored]);
+    let scores: Vec<i16> = (10..=12).map(|pid| fixture.score(pid)).collect();
+    assert_eq!(scores, [100, 100, 100]);
+}
+
+#[test]
 fn an_orphan_in_the_app_s_cgroup_is_found_there() {
     let mut fixture = Fixture::new();
     let home = fixture.cgroup("/app");
@@ -245,15 +257,13 @@ fn a_reused_pid_and_a_foreign_value_are_left_alone() {
         home: None,
     };
     assert_eq!(fixture.undo([stranger]), [Undone::Gone]);
-    fixture.process(31, 1, -17);
-    let undone = fixture.undo([lowered(31, 0, -500, None)]);
-    assert_eq!(
-        undone,
-        [Undone::Theirs {
-            found: "-17".into()
-        }]
-    );
-    assert_eq!((fixture.score(30), fixture.score(31)), (-500, -17));
+    for foreign in [17, -501] {
+        fixture.process(31, 1, foreign);
+        let undone = fixture.undo([lowered(31, 0, -500, None)]);
+        let found = foreign.to_string();
+        assert_eq!(undone, [Undone::Theirs { found }]);
+        assert_eq!((fixture.score(30), fixture.score(31)), (-500, foreign));
+    }
 }
 
 #[test]

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Finds the processes that may have inherited what we gave to others.
+//!
+//! A child has its parent's nice value, slice and `oom_score_adj`, and keeps them when it leaves the
+//! parent, the session and the cgroup. What it cannot leave without privilege is its user and its
+//! login, and it cannot be older than the change. So besides descendants and members of the app's
+//! cgroup, every process of the same user that was made since is looked at.
+
+use std::collections::BTreeSet;
+
+use limelight_core::model::ProcessId;
+use limelight_sys::process::{Process, Stat};
+use limelight_sys::tree::{is_kernel_thread, ProcessTree};
+
+use super::procs_of;
+use crate::doors::{now, Doors};
+use crate::restore::{Entry, Lineage, Moment, Place};
+
+/// Now. Taken before a value is changed.
+pub fn moment(doors: &Doors) -> Moment {
+    let per_second = u128::from(rustix::param::clock_ticks_per_second());
+    let ticks = now().as_nanos() * per_second / 1_000_000_000;
+    Moment {
+        ticks: u64::try_from(ticks).unwrap_or(u64::MAX),
+        last_pid: doors.proc.last_pid().ok(),
+        forks: doors.proc.forks().ok(),
+    }
+}
+
+/// The lineage that begins with a process.
+pub fn of(process: &Process, since: Moment) -> limelight_sys::Result<Lineage> {
+    Ok(Lineage {
+        uid: process.status()?.real_uid,
+        login: process.login_uid()?,
+        since,
+    })
+}
+
+/// Those of `fresh` that the record does not have yet. One that it has keeps its earlier moment.
+pub fn unrecorded(entries: &[Entry], fresh: Vec<Entry>) -> Vec<Entry> {
+    let mut left: Vec<Entry> = Vec::new();
+    for entry in fresh {
+        let known = |known: &Entry| known.same_thing(&entry);
+        if !entries.iter().any(known) && !left.iter().any(known) {
+            left.push(entry);
+        }
+    }
+    left
+}
+
+/// Whether a process can have inherited what was given to this lineage.
+pub fn is_kin(process: &Process, start: u64, lineage: &Lineage) -> limelight_sys::Result<bool> {
+    if start < lineage.since.ticks || process.login_uid()? != lineage.login {
+        return Ok(false);
+    }
+    // With a login it does not matter as whom it runs: a child may have become root by sudo.
+    if lineage.login.is_some() {
+        return Ok(true);
+    }
+    let status = process.status()?;
+    if [status.real_uid, status.effective_uid].contains(&lineage.uid) {
+        return Ok(true);
+    }
+    // A user namespace gives a child other uids, but no way out of the user's slice.
+    let slice = format!("user-{}.slice", lineage.uid);
+    let cgroup = process.cgroup()?.unwrap_or_default();
+    Ok(cgroup.split('/').any(|name| name == slice))
+}
+
+/// Processes to look at.
+#[derive(Debug)]
+pub struct Candidates {
+    /// The recorded processes and their descendants, perhaps others.
+    pub tree: ProcessTree,
+    /// All of them, ascending.
+    pub pids: Vec<i32>,
+    /// Members of the app's own cgroups.
+    pub homes: BTreeSet<i32>,
+    /// Whether one ended before it could be looked at: it may have left a child.
+    pub missed: bool,
+}
+
+impl Candidates {
+    /// Looks for them. An error where nothing is left to look with.
+    pub fn find(
+        doors: &Doors,
+        recorded: &[ProcessId],
+        homes: &BTreeSet<&Place>,
+        lineages: &[&Lineage],
+    ) -> limelight_sys::Result<Candidates> {
+        let roots: Vec<i32> = recorded.iter().map(|id| id.pid).collect();
+        let tree = doors.tree_below(&roots)?;
+        let mut pids = BTreeSet::new();
+        for id in recorded.iter().filter(|id| is_alive(&tree, **id)) {
+            pids.insert(id.pid);
+            pids.extend(tree.descendants(id.pid));
+        }
+        let mut members = BTreeSet::new();
+        for home in homes {
+            members.extend(procs_of(doors, home)?);
+        }
+        pids.extend(&members);
+        let (since, missed) = made_since(doors, lineages)?;
+        pids.extend(since.iter().map(|stat| stat.pid));
+        // This process runs first by its own choice.
+        pids.retain(|pid| u32::try_from(*pid) != Ok(std::process::id()));
+        Ok(Candidates {
+            tree,
+            pids: pids.into_iter().collect(),
+            homes: members,
+            missed,
+        })
+    }
+}
+
+/// Whether a recorded process lives, as the tree has it.
+pub fn is_alive(tree: &ProcessTree, id: ProcessId) -> bool {
+    let stat = tree.get(id.pid);
+    stat.is_some_and(|stat| stat.start_ticks == id.starttime)
+}
+
+/// Processes that are no older than the oldest of these lineages, and whether one was missed.
+fn made_since(doors: &Doors, lineages: &[&Lineage]) -> limelight_sys::Result<(Vec<Stat>, bool)> {
+    let Some(first) = lineages
+        .iter()
+        .map(|lineage| lineage.since)
+        .min_by_key(|since| since.ticks)
+    else {
+        return Ok((Vec::new(), false));
+    };
+    let numbers = Numbers::since(doors, first);
+    let mut found = Vec::new();
+    let mut missed = false;
+    let kernel = doors.proc.stat(2)?;
+    for pid in doors.proc.pids()? {
+        if !numbers.contains(pid) {
+            continue;
+        }
+        let Some(stat) = doors.proc.stat(pid)? else {
+            missed = true;
+            continue;
+        };
+        let parent = |pid| kernel.clone().filter(|kernel| kernel.pid == pid);
+        if stat.start_ticks >= first.ticks && !is_kernel_thread(&stat, parent) {
+            found.push(stat);
+        }
+    }
+    Ok((found, missed))
+}
+
+/// The pids that were given out since a moment: there may be thousands of older processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Numbers {
+    /// It is not known which.
+    All,
+    /// Those after the first up to the second, which may be less where they began anew.
+    Between(i32, i32),
+}
+
+impl Numbers {
+    fn since(doors: &Doors, then: Moment) -> Numbers {
+        let (Some(from), Some(before)) = (then.last_pid, then.forks) else {
+            return Numbers::All;
+        };
+        // The count comes last: what is forked meanwhile counts twice rather than not at all.
+        let last = doors.proc.last_pid();
+        match (last, doors.proc.pid_max(), doors.proc.forks()) {
+            // Fewer than half of all numbers: they cannot have gone round.
+            (Ok(last), Ok(most), Ok(forks)) if forks.saturating_sub(before) < most / 2 => {
+                Numbers::Between(from, last)
+            }
+            _ => Numbers::All,
+        }
+    }
+
+    fn contains(self, pid: i32) -> bool {
+        match self {
+            Numbers::All => true,
+            Numbers::Between(from, last) if from <= last => (from < pid) && (pid <= last),
+            Numbers::Between(from, last) => (from < pid) || (pid <= last),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pids_since_a_moment_go_round() {
+        let numbers = Numbers::Between(100, 200);
+        let inside = |numbers: Numbers, pids: &[i32]| -> Vec<i32> {
+            let pids = pids.iter().copied();
+            pids.filter(|pid| numbers.contains(*pid)).collect()
+        };
+        let some = [1, 100, 101, 200, 201, 900];
+        assert_eq!(inside(numbers, &some), [101, 200]);
+        assert_eq!(
+            inside(Numbers::Between(200, 100), &some),
+            [1, 100, 201, 900]
+        );
+        assert!(inside(Numbers::Between(100, 100), &some).is_empty());
+        assert_eq!(inside(Numbers::All, &some), some);
+    }
+}
