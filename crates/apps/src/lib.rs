@@ -27,6 +27,7 @@ pub mod gallery;
 pub mod gallery_real;
 pub mod handover;
 pub mod heap;
+pub mod heirs;
 pub mod init;
 pub mod kernel_log;
 pub mod keyboard;

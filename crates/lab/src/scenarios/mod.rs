@@ -12,6 +12,7 @@ mod focus;
 mod gallery;
 mod gallery_real;
 mod gallery_synthetic;
+mod heirs;
 mod kill_latency;
 mod leak;
 mod openrc;
@@ -55,6 +56,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &readahead::Readahead,
         &restore::Restore,
         &boost::Rules,
+        &heirs::Heirs,
         &classes::Rules,
         &own_tree::OwnTree,
         &cache_model::CacheModel,
