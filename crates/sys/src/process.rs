@@ -151,16 +151,17 @@ impl Process {
         }
     }
 
-    /// Sets `oom_score_adj` to `value` without privilege, and the lowest value that the process may
-    /// give itself to `floor`: the kernel keeps the last privileged write as that.
+    /// Sets `oom_score_adj` to `value`, or to `floor` if that is higher, and the lowest value that the
+    /// process may give itself to `floor`: the kernel keeps the last privileged write as that. Where
+    /// this thread cannot write without privilege, both become `value`.
     pub fn set_oom_score_adj_and_floor(&self, value: i16, floor: i16) -> Result<()> {
         self.set_oom_score_adj(floor)?;
-        if value > floor {
-            crate::capability::without(CapabilitySet::SYS_RESOURCE, || {
-                self.set_oom_score_adj(value)
-            })??;
+        if value <= floor {
+            return Ok(());
         }
-        Ok(())
+        let dropped = CapabilitySet::SYS_RESOURCE;
+        let written = crate::capability::without(dropped, || self.set_oom_score_adj(value));
+        written.unwrap_or_else(|_| self.set_oom_score_adj(value))
     }
 
     /// Numbers of its threads, ascending; its own is among them.
