@@ -15,10 +15,12 @@ use limelight_core::model::{AppKey, ProcessId};
 use limelight_core::policy::boost::Tuning;
 use limelight_sys::process::Process;
 use limelight_sys::sched::IoPriority;
+use limelight_sys::tree::ProcessTree;
 
 use super::changes::Reach;
 use super::{Actuators, Context};
-use crate::restore::{Asking, Entry, Place, Tuned};
+use crate::doors::Doors;
+use crate::restore::{Asking, Entry, Lineage, Moment, Place, Tuned};
 use crate::undo::thread_heirs::{Family, Inheritance};
 use crate::undo::threads::{asking, give, is_same, own_slice_ns, wanted};
 use crate::undo::{lineage, undo, Undone};
@@ -118,7 +120,81 @@ struct Fresh {
     process: Process,
     /// Written down before, and still alive.
     known: Vec<Tuned>,
-    new: Vec<(Tuned, Asking)>,
+    new: Vec<Tuned>,
+}
+
+impl Fresh {
+    /// Adds the threads of `found` that are given something.
+    fn add(&mut self, found: &[Found], (tuning, listed): (Tuning, &Threads), family: &Family) {
+        let originals: Vec<Asking> = found
+            .iter()
+            .map(|thread| without_us(family, thread.asking))
+            .collect();
+        let all = found.iter().zip(&originals);
+        let main = all
+            .clone()
+            .map(|(thread, original)| (thread.tid, *original));
+        let known = self.known.iter();
+        let main = main.chain(known.map(|tuned| (tuned.tid, tuned.original)));
+        let tuning = tuning_for(tuning, listed, main);
+        for (thread, original) in all {
+            let ours = tuned(tuning, listed.role, *original);
+            if ours != *original {
+                self.new.push(Tuned {
+                    tid: thread.tid,
+                    starttime: thread.starttime,
+                    original: *original,
+                    ours,
+                });
+            }
+        }
+    }
+}
+
+/// A thread that is not written down.
+struct Found {
+    tid: i32,
+    starttime: u64,
+    asking: Asking,
+}
+
+/// The threads of a process that are not written down.
+fn unknown_threads(process: &Process, listed: &Threads, known: &[Tuned], slice: u64) -> Vec<Found> {
+    let tids = listed.tids.iter();
+    tids.filter(|tid| !known.iter().any(|tuned| tuned.tid == **tid))
+        .filter_map(|&tid| {
+            let starttime = process.thread_start(tid).ok()?;
+            let (_, asking) = asking(tid, slice).ok()??;
+            Some(Found {
+                tid,
+                starttime,
+                asking,
+            })
+        })
+        .collect()
+}
+
+/// Finds out what threads would ask for without us.
+struct Origins<'a> {
+    inheritance: Inheritance<'a>,
+    /// Made for the first new thread: most looks find none. The moment is before anything is given.
+    start: Option<(Moment, ProcessTree)>,
+}
+
+impl Origins<'_> {
+    fn of(
+        &mut self,
+        doors: &Doors,
+        (id, process): (ProcessId, &Process),
+    ) -> limelight_sys::Result<(Lineage, Family)> {
+        let start = match self.start.take() {
+            Some(start) => start,
+            None => (lineage::moment(doors), self.inheritance.tree(doors)?),
+        };
+        let (since, tree) = self.start.insert(start);
+        let family = self.inheritance.family(tree, (id, process))?;
+        Ok((lineage::of(process, *since)?, family))
+    }
 }
 
 impl Actuators {
@@ -137,16 +213,10 @@ impl Actuators {
             inode: home.inode,
         });
         let recorded: Vec<Entry> = self.recorded_threads();
-        let inheritance = Inheritance::new(&recorded, &[]);
-        let tree = match inheritance.tree(doors) {
-            Ok(tree) => tree,
-            // Who has inherited and who has chosen cannot be told apart: the next look may.
-            Err(error) => {
-                tracing::debug!("no thread is boosted: {error}");
-                return;
-            }
+        let mut origins = Origins {
+            inheritance: Inheritance::new(&recorded, &[]),
+            start: None,
         };
-        let since = lineage::moment(doors);
         let mut given = Vec::new();
         let mut all = Vec::new();
         for listed in threads {
@@ -172,58 +242,34 @@ impl Actuators {
                 .filter(|tuned| is_same(&process, tuned))
                 .copied()
                 .collect();
-            let origins = lineage::of(&process, since).and_then(|lineage| {
-                let family = inheritance.family(&tree, (listed.process, &process))?;
-                Ok((lineage, family))
-            });
-            let (lineage, family) = match origins {
-                Ok(origins) => origins,
+            let found = unknown_threads(&process, listed, &known, slice);
+            if found.is_empty() {
+                continue;
+            }
+            let (lineage, family) = match origins.of(doors, (listed.process, &process)) {
+                Ok(origin) => origin,
+                // Who has inherited and who has chosen cannot be told apart: the next look may.
                 Err(error) => {
                     tracing::debug!("threads are not boosted: {error}");
                     continue;
                 }
             };
-            let mut found = Vec::new();
-            for &tid in &listed.tids {
-                if known.iter().any(|tuned| tuned.tid == tid) {
-                    continue;
-                }
-                if let (Ok(starttime), Ok(Some((_, now)))) =
-                    (process.thread_start(tid), asking(tid, slice))
-                {
-                    found.push((tid, starttime, now, without_us(&family, now)));
-                }
-            }
-            let main = found.iter().map(|(tid, .., original)| (*tid, *original));
-            let main = main.chain(known.iter().map(|tuned| (tuned.tid, tuned.original)));
-            let tuning = tuning_for(tuning, listed, main);
-            let mut new = Vec::new();
-            for (tid, starttime, now, original) in found {
-                let ours = tuned(tuning, listed.role, original);
-                if ours != original {
-                    let thread = Tuned {
-                        tid,
-                        starttime,
-                        original,
-                        ours,
-                    };
-                    // The kernel's own threads have no children.
-                    if listed.role != Role::Reclaim {
-                        given.push(Entry::AskingGiven {
-                            lineage,
-                            original,
-                            ours,
-                        });
-                    }
-                    new.push((thread, now));
-                }
-            }
-            all.push(Fresh {
+            let mut fresh = Fresh {
                 id: listed.process,
                 process,
                 known,
-                new,
-            });
+                new: Vec::new(),
+            };
+            fresh.add(&found, (tuning, listed), &family);
+            // The kernel's own threads have no children.
+            if listed.role != Role::Reclaim {
+                given.extend(fresh.new.iter().map(|thread| Entry::AskingGiven {
+                    lineage,
+                    original: thread.original,
+                    ours: thread.ours,
+                }));
+            }
+            all.push(fresh);
         }
         self.write_threads(all, given, home, context);
         self.forget_ended(threads, context);
@@ -257,10 +303,7 @@ impl Actuators {
         let entries: Vec<Entry> = all
             .iter()
             .filter(|fresh| !fresh.new.is_empty())
-            .map(|fresh| {
-                let new: Vec<Tuned> = fresh.new.iter().map(|(tuned, _)| *tuned).collect();
-                entry(fresh, &new)
-            })
+            .map(|fresh| entry(fresh, &fresh.new))
             .collect();
         let entries = self.with_lineages(entries, given);
         let recorded = self
@@ -274,7 +317,7 @@ impl Actuators {
                 Err(why) => Outcome::Failed { why: why.clone() },
             };
             let mut given = Vec::new();
-            for (thread, _) in &fresh.new {
+            for thread in &fresh.new {
                 if recorded.is_err() {
                     break;
                 }

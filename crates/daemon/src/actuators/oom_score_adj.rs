@@ -10,10 +10,11 @@
 
 use limelight_core::control::{Change, Outcome};
 use limelight_core::model::{AppKey, ProcessId};
+use limelight_sys::tree::ProcessTree;
 
 use super::changes::Reach;
 use super::{Actuators, Context};
-use crate::restore::{Entry, Place};
+use crate::restore::{Entry, Moment, Place};
 use crate::undo::oom_score_adj::Inheritance;
 use crate::undo::{lineage, undo, Undone};
 
@@ -77,15 +78,8 @@ impl Actuators {
         let all = self.ledger.entries().iter();
         let recorded: Vec<Entry> = all.filter(|entry| entry.is_score()).cloned().collect();
         let inheritance = Inheritance::new(&recorded, &[]);
-        let tree = match inheritance.tree(doors) {
-            Ok(tree) => tree,
-            // Who has inherited and who has chosen cannot be told apart: the next look may.
-            Err(error) => {
-                tracing::debug!("no oom_score_adj is lowered: {error}");
-                return;
-            }
-        };
-        let since = lineage::moment(doors);
+        // Made for the first new process: most looks find none. The moment is before any change.
+        let mut start: Option<(Moment, ProcessTree)> = None;
         let mut given = Vec::new();
 
         let mut fresh = Vec::new();
@@ -98,16 +92,23 @@ impl Actuators {
                 continue;
             };
             let origin = process.oom_score_adj().and_then(|found| {
-                let original = inheritance.original(&tree, (id, &process), found)?;
-                let lineage = lineage::of(&process, since)?;
+                let made = match start.take() {
+                    Some(start) => start,
+                    None => (lineage::moment(doors), inheritance.tree(doors)?),
+                };
+                let (since, tree) = start.insert(made);
+                let original = inheritance.original(tree, (id, &process), found)?;
+                let lineage = lineage::of(&process, *since)?;
                 Ok((found, original.unwrap_or(found), lineage))
             });
             let (found, original, lineage) = match origin {
                 Ok(origin) => origin,
-                Err(error) => {
-                    tracing::debug!("an oom_score_adj is not lowered: {error}");
-                    continue;
+                // Who has inherited and who has chosen cannot be told apart: the next look may.
+                Err(error) if error.is_exhausted() => {
+                    tracing::debug!("no oom_score_adj is lowered: {error}");
+                    return;
                 }
+                Err(_) => continue,
             };
             let ours = lowered(original, points);
             if ours < original {
