@@ -185,6 +185,109 @@ impl Numbers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doors::Roots;
+    use std::fs;
+    use std::path::Path;
+
+    const SINCE: Moment = Moment {
+        ticks: 70,
+        last_pid: Some(100),
+        forks: Some(1000),
+    };
+
+    const LINEAGE: Lineage = Lineage {
+        uid: 1000,
+        login: None,
+        since: SINCE,
+    };
+
+    fn system() -> (tempfile::TempDir, Doors) {
+        let temp = tempfile::tempdir().unwrap();
+        for directory in ["proc/sys/kernel", "sys", "cgroup"] {
+            fs::create_dir_all(temp.path().join(directory)).unwrap();
+        }
+        let doors = Doors::open(Roots::below(temp.path())).unwrap();
+        (temp, doors)
+    }
+
+    fn process(temp: &Path, pid: i32, ppid: i32, start: u64, uids: [u32; 2]) {
+        let directory = temp.join(format!("proc/{pid}"));
+        fs::create_dir_all(&directory).unwrap();
+        let comm = if pid == 2 { "kthreadd" } else { "app" };
+        let stat =
+            format!("{pid} ({comm}) S {ppid} 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 {start} 0 0\n");
+        fs::write(directory.join("stat"), stat).unwrap();
+        let [real, effective] = uids;
+        let status = format!("Tgid:\t{pid}\nUid:\t{real}\t{effective}\t0\t0\n");
+        fs::write(directory.join("status"), status).unwrap();
+        fs::write(directory.join("cgroup"), "0::/user.slice/session-1.scope\n").unwrap();
+    }
+
+    #[test]
+    fn kin_have_the_user_or_the_login_and_are_no_older_than_the_change() {
+        let (temp, doors) = system();
+        let kin = |lineage: Lineage| {
+            let (id, process) = doors.process(200).unwrap();
+            is_kin(&process, id.starttime, &lineage).unwrap()
+        };
+        let file = |name: &str, text: &str| {
+            fs::write(temp.path().join("proc/200").join(name), text).unwrap();
+        };
+        process(temp.path(), 200, 1, 69, [1000, 1000]);
+        assert!(!kin(LINEAGE), "older");
+        process(temp.path(), 200, 1, 70, [1000, 0]);
+        assert!(kin(LINEAGE), "a program that is set to root's uid");
+        process(temp.path(), 200, 1, 70, [100_999, 100_999]);
+        assert!(!kin(LINEAGE), "another user's");
+        file("cgroup", "0::/user.slice/user-1000.slice/x.scope\n");
+        assert!(kin(LINEAGE), "in a user namespace");
+        let login = Lineage {
+            login: Some(1000),
+            ..LINEAGE
+        };
+        assert!(!kin(login), "no login");
+        process(temp.path(), 200, 1, 70, [0, 0]);
+        file("loginuid", "1000");
+        assert!(kin(login) && !kin(LINEAGE), "became root by sudo");
+        file("loginuid", "4294967295");
+        assert!(!kin(login));
+    }
+
+    #[test]
+    fn only_processes_made_since_are_looked_at() {
+        let (temp, doors) = system();
+        let kernel = |last: i32, forks: u64| {
+            let proc = temp.path().join("proc");
+            fs::write(proc.join("loadavg"), format!("0 0 0 1/9 {last}\n")).unwrap();
+            fs::write(proc.join("stat"), format!("cpu 1\nprocesses {forks}\n")).unwrap();
+            fs::write(proc.join("sys/kernel/pid_max"), "32768\n").unwrap();
+        };
+        for (pid, ppid, start) in [
+            (2, 0, 0),
+            (50, 1, 90),
+            (90, 2, 90),
+            (101, 1, 69),
+            (102, 1, 70),
+            (103, 2, 80),
+        ] {
+            process(temp.path(), pid, ppid, start, [0, 0]);
+        }
+        let found = || -> Vec<i32> {
+            let (found, _) = made_since(&doors, &[&LINEAGE]).unwrap();
+            found.iter().map(|stat| stat.pid).collect()
+        };
+        assert_eq!(found(), [50, 102], "the kernel does not tell");
+        kernel(200, 1100);
+        assert_eq!(found(), [102]);
+        kernel(60, 1100);
+        assert_eq!(found(), [50, 102], "pids began anew");
+        kernel(200, 1000 + 32768);
+        assert_eq!(found(), [50, 102], "perhaps they did");
+        assert!(made_since(&doors, &[]).unwrap().0.is_empty());
+        // One ended between listing and reading.
+        fs::create_dir(temp.path().join("proc/150")).unwrap();
+        assert!(made_since(&doors, &[&LINEAGE]).unwrap().1);
+    }
 
     #[test]
     fn pids_since_a_moment_go_round() {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::doors::Roots;
+use crate::restore::{Lineage, Moment};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
@@ -347,4 +348,53 @@ fn whoever_was_stopped_runs_again() {
     let undone = fixture.undo([Entry::Frozen { cgroup }]);
     assert_eq!(undone, [Undone::Restored]);
     assert_eq!(fixture.read("cgroup/a/cgroup.freeze"), "0");
+}
+
+#[test]
+fn a_search_ends_when_a_pass_finds_nobody() {
+    let passes = |results: &[(usize, bool)]| {
+        let mut search = Search::default();
+        let mut results = results.iter().copied();
+        while search.goes_on() {
+            search.pass(Ok(results.next().unwrap_or((1, false))));
+        }
+        (search.passes, search.found)
+    };
+    assert_eq!(passes(&[(0, false)]), (1, 0));
+    assert_eq!(passes(&[(2, false), (1, false), (0, false)]), (3, 3));
+    // A process that ended may have left a child, but somebody always ends.
+    assert_eq!(passes(&[(0, true), (0, false)]), (2, 0));
+    assert_eq!(
+        passes(&[(0, true), (0, true), (0, true), (0, true)]),
+        (3, 0)
+    );
+    assert_eq!(passes(&[]), (PASSES, PASSES));
+}
+
+#[test]
+fn children_that_are_forked_too_fast_stay_in_the_record() {
+    let since = Moment {
+        ticks: 0,
+        last_pid: None,
+        forks: None,
+    };
+    let lineage = Lineage {
+        uid: 1000,
+        login: None,
+        since,
+    };
+    let given = Entry::ScoreGiven {
+        lineage,
+        original: 0,
+        ours: -500,
+    };
+    let process = lowered(10, 0, -500, None);
+    let mut results = [(given, Undone::Gone), (process, Undone::Restored)];
+    let mut search = Search::default();
+    for _ in 0..PASSES {
+        search.pass(Ok((1, false)));
+    }
+    finish_given(&mut results, search);
+    assert!(matches!(results[0].1, Undone::Failed { .. }));
+    assert_eq!(results[1].1, Undone::Restored);
 }
