@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io::{self, BufRead};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,8 @@ const USER: u32 = 1000;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Claims of the focus in a row by which an app tries to lower its value ever further.
 const CLAIMS: usize = 3;
+/// For how long processes fork and end without pause.
+const CHAIN_MS: u64 = 2000;
 
 /// What the app does next.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -37,6 +40,11 @@ enum Order {
     Thread { idle: bool },
     /// Makes a child that leaves parent and session; answers with its number.
     Orphan(Orphan),
+    /// Makes a child that forks and ends without pause for so many milliseconds, as does each child
+    /// of it; answers with 0 at once.
+    Chain { ms: u64 },
+    /// Answers with the number of the last child of that.
+    Chained,
 }
 
 /// A child that leaves parent and session.
@@ -63,6 +71,7 @@ pub fn app() -> Result<()> {
     if !done {
         return Err(io::Error::last_os_error()).context("cannot become a user's process");
     }
+    let mut chain = None;
     for line in io::stdin().lock().lines() {
         let line = line?;
         let answer = match serde_json::from_str(&line)? {
@@ -72,7 +81,13 @@ pub fn app() -> Result<()> {
                 errno(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) } == 0)
             }
             Order::Thread { idle } => thread(idle)?,
-            Order::Orphan(orphan) => orphaned(orphan)?,
+            Order::Orphan(orphan) => hear(&orphaned(|tell| live_as(orphan, tell))?)?,
+            Order::Chain { ms } => {
+                let end = Instant::now() + Duration::from_millis(ms);
+                chain = Some(orphaned(|tell| fork_until(end, tell))?);
+                0
+            }
+            Order::Chained => hear(chain.as_ref().context("no chain was begun")?)?,
         };
         println!("{answer}");
     }
@@ -142,10 +157,12 @@ extern "C" fn lower_again(_signal: libc::c_int) {
     write_score(-400);
 }
 
-fn orphaned(orphan: Orphan) -> Result<i32> {
+/// Makes a grandchild whose parent has ended; what it tells can be read from the answer. It makes only
+/// async-signal-safe calls.
+fn orphaned(live: impl FnOnce(libc::c_int)) -> Result<OwnedFd> {
     let mut pipe = [0; 2];
-    // SAFETY: `pipe` has room for both. Between the forks and the end of each child there are only
-    // async-signal-safe calls.
+    // SAFETY: `pipe` has room for both, which are nobody else's. Between the forks and the end of each
+    // child there are only async-signal-safe calls.
     unsafe {
         if libc::pipe(pipe.as_mut_ptr()) != 0 {
             return Err(io::Error::last_os_error()).context("no pipe");
@@ -154,24 +171,43 @@ fn orphaned(orphan: Orphan) -> Result<i32> {
             -1 => return Err(io::Error::last_os_error()).context("no fork"),
             0 => {
                 if libc::fork() == 0 {
-                    live_as(orphan, pipe[1]);
+                    live(pipe[1]);
                 }
                 libc::_exit(0);
             }
             child => libc::waitpid(child, std::ptr::null_mut(), 0),
         };
-        let mut pid = [0u8; 4];
-        let read = libc::read(pipe[0], pid.as_mut_ptr().cast(), pid.len());
-        libc::close(pipe[0]);
         libc::close(pipe[1]);
-        match (read, i32::from_ne_bytes(pid)) {
-            (4, pid) if pid > 0 => Ok(pid),
-            (_, pid) => bail!("an orphan could not do what it should: {pid}"),
-        }
+        Ok(OwnedFd::from_raw_fd(pipe[0]))
     }
 }
 
-/// Only in a forked child of a process with one thread or more: it makes only async-signal-safe calls.
+/// The number that an orphan tells.
+fn hear(pipe: &OwnedFd) -> Result<i32> {
+    let mut pid = [0u8; 4];
+    // SAFETY: the buffer is as long as the kernel is told.
+    let read = unsafe { libc::read(pipe.as_raw_fd(), pid.as_mut_ptr().cast(), pid.len()) };
+    match (read, i32::from_ne_bytes(pid)) {
+        (4, pid) if pid > 0 => Ok(pid),
+        (_, pid) => bail!("an orphan could not do what it should: {pid}"),
+    }
+}
+
+/// In a forked child: each child forks the next one and ends.
+fn fork_until(end: Instant, tell: libc::c_int) {
+    while Instant::now() < end {
+        // SAFETY: only async-signal-safe calls.
+        unsafe {
+            match libc::fork() {
+                0 => {}
+                _ => libc::_exit(0),
+            }
+        }
+    }
+    live_as(Orphan::default(), tell);
+}
+
+/// In a forked child: does what it should, tells its number, and waits for its end.
 fn live_as(orphan: Orphan, tell: libc::c_int) -> ! {
     let mut done = orphan.score.is_none_or(write_score);
     // SAFETY: valid pointers, a handler that makes only async-signal-safe calls, and an open pipe.
@@ -310,6 +346,7 @@ pub fn run(stage: Stage) -> Result<()> {
     check_floors(&mut app, &all, reporter)?;
     check_claims(&mut app, other.pid(), before, reporter)?;
     check_escaped(&mut app, before, &child, reporter)?;
+    check_chain(&mut app, other.pid(), before, reporter)?;
 
     focus(app.pid())?;
     let all = everything(&mut app, before, &elsewhere)?;
@@ -446,14 +483,30 @@ fn check_escaped(app: &mut App, before: Values, scope: &Cgroup, reporter: &Repor
         format!("{front:?}"),
     )?;
     limelight(&["focus", "--none"])?;
-    let deadline = Instant::now() + PATIENCE;
-    while values(child)? != before && Instant::now() < deadline {
-        sleep(Duration::from_millis(100));
-    }
     let expected = Expected {
         what: "the child",
         tid: child,
         values: before,
     };
     check_all("after that", &[expected], reporter)
+}
+
+/// A process that forks and ends faster than it can be looked at keeps nothing once it rests.
+fn check_chain(app: &mut App, other: i32, before: Values, reporter: &Reporter) -> Result<()> {
+    focus(app.pid())?;
+    app.order(Order::Chain { ms: CHAIN_MS })?;
+    sleep(Duration::from_millis(CHAIN_MS / 4));
+    focus(other)?;
+    let last = app.order(Order::Chained)?;
+    app.orphans.push(last);
+    let deadline = Instant::now() + PATIENCE;
+    while values(last)? != before && Instant::now() < deadline {
+        sleep(Duration::from_millis(100));
+    }
+    let expected = Expected {
+        what: "the last of many processes that forked and ended",
+        tid: last,
+        values: before,
+    };
+    check_all("after a while", &[expected], reporter)
 }

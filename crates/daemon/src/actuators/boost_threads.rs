@@ -374,6 +374,9 @@ impl Actuators {
     pub(super) fn untune(&mut self, _app: AppKey, context: Context<'_>) {
         for (entry, undone) in undo(&mut self.ledger, context.doors, Entry::is_asking) {
             match undone {
+                Undone::Failed { why } if entry.lineage().is_some() => {
+                    tracing::info!("not put back yet, {entry}: {why}");
+                }
                 Undone::Failed { why } => tracing::error!("cannot put back {entry}: {why}"),
                 Undone::Theirs { found } => {
                     tracing::info!("changed since and left alone, {entry}: {found}");

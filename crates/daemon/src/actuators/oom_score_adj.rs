@@ -176,8 +176,12 @@ impl Actuators {
 
     pub(super) fn unshield(&mut self, _app: AppKey, context: Context<'_>) {
         for (entry, undone) in undo(&mut self.ledger, context.doors, Entry::is_score) {
-            if let Undone::Failed { why } = undone {
-                tracing::error!("cannot put back {entry}: {why}");
+            match undone {
+                Undone::Failed { why } if entry.lineage().is_some() => {
+                    tracing::info!("not put back yet, {entry}: {why}");
+                }
+                Undone::Failed { why } => tracing::error!("cannot put back {entry}: {why}"),
+                _ => {}
             }
         }
         self.in_force.shielded = None;

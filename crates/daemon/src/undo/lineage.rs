@@ -128,12 +128,12 @@ fn made_since(doors: &Doors, lineages: &[&Lineage]) -> limelight_sys::Result<(Ve
     else {
         return Ok((Vec::new(), false));
     };
-    let numbers = Numbers::since(doors, first);
+    let after = first_pid(doors, first);
     let mut found = Vec::new();
     let mut missed = false;
     let kernel = doors.proc.stat(2)?;
     for pid in doors.proc.pids()? {
-        if !numbers.contains(pid) {
+        if pid <= after {
             continue;
         }
         let Some(stat) = doors.proc.stat(pid)? else {
@@ -148,37 +148,22 @@ fn made_since(doors: &Doors, lineages: &[&Lineage]) -> limelight_sys::Result<(Ve
     Ok((found, missed))
 }
 
-/// The pids that were given out since a moment: there may be thousands of older processes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Numbers {
-    /// It is not known which.
-    All,
-    /// Those after the first up to the second, which may be less where they began anew.
-    Between(i32, i32),
-}
-
-impl Numbers {
-    fn since(doors: &Doors, then: Moment) -> Numbers {
-        let (Some(from), Some(before)) = (then.last_pid, then.forks) else {
-            return Numbers::All;
-        };
-        // The count comes last: what is forked meanwhile counts twice rather than not at all.
-        let last = doors.proc.last_pid();
-        match (last, doors.proc.pid_max(), doors.proc.forks()) {
-            // Fewer than half of all numbers: they cannot have gone round.
-            (Ok(last), Ok(most), Ok(forks)) if forks.saturating_sub(before) < most / 2 => {
-                Numbers::Between(from, last)
-            }
-            _ => Numbers::All,
+/// The pid after which all were given out that are new since a moment: there may be thousands of older
+/// processes. 0 where that is unknown. There is no upper bound: a process that forks and ends without
+/// pause would stay above each one.
+fn first_pid(doors: &Doors, then: Moment) -> i32 {
+    let (Some(from), Some(before)) = (then.last_pid, then.forks) else {
+        return 0;
+    };
+    let last = doors.proc.last_pid();
+    match (last, doors.proc.pid_max(), doors.proc.forks()) {
+        // Fewer than half of all numbers, and ascending: they have not begun anew.
+        (Ok(last), Ok(most), Ok(forks))
+            if from <= last && forks.saturating_sub(before) < most / 2 =>
+        {
+            from
         }
-    }
-
-    fn contains(self, pid: i32) -> bool {
-        match self {
-            Numbers::All => true,
-            Numbers::Between(from, last) if from <= last => (from < pid) && (pid <= last),
-            Numbers::Between(from, last) => (from < pid) || (pid <= last),
-        }
+        _ => 0,
     }
 }
 
@@ -279,6 +264,8 @@ mod tests {
         assert_eq!(found(), [50, 102], "the kernel does not tell");
         kernel(200, 1100);
         assert_eq!(found(), [102]);
+        kernel(101, 1100);
+        assert_eq!(found(), [102], "forked since the last pid was read");
         kernel(60, 1100);
         assert_eq!(found(), [50, 102], "pids began anew");
         kernel(200, 1000 + 32768);
@@ -287,22 +274,5 @@ mod tests {
         // One ended between listing and reading.
         fs::create_dir(temp.path().join("proc/150")).unwrap();
         assert!(made_since(&doors, &[&LINEAGE]).unwrap().1);
-    }
-
-    #[test]
-    fn pids_since_a_moment_go_round() {
-        let numbers = Numbers::Between(100, 200);
-        let inside = |numbers: Numbers, pids: &[i32]| -> Vec<i32> {
-            let pids = pids.iter().copied();
-            pids.filter(|pid| numbers.contains(*pid)).collect()
-        };
-        let some = [1, 100, 101, 200, 201, 900];
-        assert_eq!(inside(numbers, &some), [101, 200]);
-        assert_eq!(
-            inside(Numbers::Between(200, 100), &some),
-            [1, 100, 201, 900]
-        );
-        assert!(inside(Numbers::Between(100, 100), &some).is_empty());
-        assert_eq!(inside(Numbers::All, &some), some);
     }
 }

@@ -38,9 +38,6 @@ pub enum Undone {
 /// Passes over processes that fork while they are being restored.
 const PASSES: usize = 8;
 
-/// Passes for the sake of processes that ended before they could be looked at.
-const PASSES_MISSED: usize = 3;
-
 /// Opens a cgroup if it is still the same one.
 pub fn open_place(doors: &Doors, place: &Place) -> Option<Cgroup> {
     find_place(doors, place).ok().flatten()
@@ -360,12 +357,8 @@ struct Search {
 
 impl Search {
     fn goes_on(&self) -> bool {
-        self.error.is_none()
-            && match self.passes {
-                0 => true,
-                passes if passes < PASSES_MISSED => self.left > 0 || self.missed,
-                passes => passes < PASSES && self.left > 0,
-            }
+        let is_done = self.passes > 0 && self.left == 0 && !self.missed;
+        self.error.is_none() && !is_done && self.passes < PASSES
     }
 
     fn pass(&mut self, result: limelight_sys::Result<(usize, bool)>) {
@@ -390,8 +383,8 @@ fn finish_given(results: &mut [(Entry, Undone)], search: Search) {
             (Some(error), _) => Undone::Failed {
                 why: format!("cannot look for children that inherited: {error}"),
             },
-            (None, _) if given && search.left > 0 => Undone::Failed {
-                why: "children are forked faster than they are found".to_owned(),
+            (None, _) if given && (search.left > 0 || search.missed) => Undone::Failed {
+                why: "processes fork or end faster than they can be looked at".to_owned(),
             },
             (None, _) if given && search.found > 0 => Undone::Restored,
             (None, undone) => undone,
