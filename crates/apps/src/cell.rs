@@ -9,10 +9,10 @@ use crate::record::{write, Reporter};
 use crate::scenario::Work;
 use crate::{
     access_rules, android, boost, boost_rules, cache_model, cgroup, chaos, class_rules, cold_start,
-    daemon_killed, focus_move, gallery, gallery_real, gate, kill_latency, leak, machine, openrc,
-    overhead, own_tree, package, premap, premap_rules, prezero, prezero_engines, prezero_rules,
-    process, processors, readahead_rules, reading, rotation, self_hog, siblings, soak, startup,
-    storm, swap_soak, wakes, window_cost, window_oracle, window_sources, windows,
+    daemon_killed, focus_move, gallery, gallery_real, gate, heirs, kill_latency, leak, machine,
+    openrc, overhead, own_tree, package, premap, premap_rules, prezero, prezero_engines,
+    prezero_rules, process, processors, readahead_rules, reading, rotation, self_hog, siblings,
+    soak, startup, storm, swap_soak, wakes, window_cost, window_oracle, window_sources, windows,
 };
 
 /// What every scenario gets.
@@ -70,6 +70,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::ColdStart(work) => cold_start::run(stage, &work),
         Work::Boost(work) => boost::run(stage, &work),
         Work::BoostRules => boost_rules::run(stage),
+        Work::Heirs => heirs::run(stage),
         Work::AndroidRules => android::run(stage),
         Work::ClassRules => class_rules::run(stage),
         Work::AccessRules => access_rules::run(stage),

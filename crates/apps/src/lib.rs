@@ -29,6 +29,7 @@ pub mod gallery_real;
 pub mod gate;
 pub mod handover;
 pub mod heap;
+pub mod heirs;
 pub mod init;
 pub mod kernel_log;
 pub mod keyboard;

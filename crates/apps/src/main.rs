@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use limelight_apps::{
-    background, cell, churn, fragment, gate, heap, init, kms, load, overhead, premap_rules,
+    background, cell, churn, fragment, gate, heap, heirs, init, kms, load, overhead, premap_rules,
     presenter, prezero_rules, readahead_rules, reading, rotation, self_hog, soak, spin, storm,
     swap_app, viewer,
 };
@@ -62,6 +62,11 @@ enum Part {
     },
     /// One short-lived process of a build.
     Compiler,
+    /// A user's app that tries to keep what it was given while it was in front.
+    HeirsApp {
+        /// Nothing, in JSON.
+        spec: String,
+    },
     /// Takes pages and looks at every byte.
     ZeroChecker {
         /// Nothing, in JSON.
@@ -181,6 +186,10 @@ fn run(part: Part) -> Result<u8> {
         Part::HeapRules { spec } => {
             let () = parse(&spec)?;
             premap_rules::app()?;
+        }
+        Part::HeirsApp { spec } => {
+            let () = parse(&spec)?;
+            heirs::app()?;
         }
         Part::ZeroChecker { spec } => {
             let () = parse(&spec)?;

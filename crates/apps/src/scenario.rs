@@ -35,6 +35,8 @@ pub enum Work {
     Boost(Boost),
     /// Boost's promises beside speed.
     BoostRules,
+    /// No process of a user keeps what it was given or inherited, checked one by one.
+    Heirs,
     /// What is promised where the system is laid out as Android's, checked one by one; on a machine with
     /// cgroup v1.
     AndroidRules,

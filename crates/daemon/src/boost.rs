@@ -180,13 +180,10 @@ fn threads(doors: &Doors, process: ProcessId, role: Role) -> Option<Threads> {
     })
 }
 
-/// Whether this is a `kswapd`, and not a program that calls itself so: the kernel's threads are
-/// children of `kthreadd`, which has no parent.
+/// Whether this is a `kswapd`, and not a program that calls itself so.
 fn reclaims(stat: &Stat, tree: &ProcessTree) -> bool {
     let number = stat.comm.strip_prefix("kswapd");
-    let parent = tree.get(stat.ppid);
-    number.is_some_and(|number| number.parse::<u32>().is_ok())
-        && parent.is_some_and(|parent| parent.ppid == 0 && parent.comm == "kthreadd")
+    number.is_some_and(|number| number.parse::<u32>().is_ok()) && tree.is_kernel_thread(stat)
 }
 
 fn known(doors: &Doors, name: &str, role: Role, id: ProcessId) -> Option<Known> {

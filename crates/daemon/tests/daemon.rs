@@ -11,6 +11,8 @@ mod authority;
 #[path = "mechanism/boost.rs"]
 mod boost;
 mod common;
+#[path = "mechanism/inherited.rs"]
+mod inherited;
 #[path = "mechanism/own_tree.rs"]
 mod own_tree;
 #[path = "mechanism/window.rs"]

@@ -9,6 +9,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 
 use crate::error::{Error, Result};
 use crate::process::Process;
+use crate::reopen;
 
 /// One version of one file: a file that was written to, or replaced, has another identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,7 +51,7 @@ pub struct FileStat {
 }
 
 impl FileStat {
-    fn new(stat: &rustix::fs::Stat) -> Self {
+    pub(crate) fn new(stat: &rustix::fs::Stat) -> Self {
         let kind = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => FileKind::Regular,
             FileType::BlockDevice => FileKind::Block,
@@ -153,13 +154,20 @@ impl Process {
         Ok(to_path(target))
     }
 
-    /// Opens the file of one of its descriptors anew, for reading and with a position of its own.
-    /// Only for regular files and block devices: opening other things can have effects.
-    pub fn open_descriptor(&self, number: i32) -> Result<File> {
+    /// Opens the file of one of its descriptors anew, for reading and with a position of its own,
+    /// if it is still the one that [`Process::descriptor`] has seen.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`] when the descriptor is closed or leads to another file by now,
+    /// [`Error::Invalid`] when the file is neither regular nor a disk.
+    pub fn open_descriptor(&self, number: i32, seen: &FileStat) -> Result<File> {
         let name = format!("fd/{number}");
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let fd = rustix::fs::openat(self.dir(), &name, flags, Mode::empty())
-            .map_err(|errno| self.failed("open", &name, errno))?;
+        let failed = |errno| self.failed("open", &name, errno);
+        // The process may exchange what its descriptor leads to at any moment.
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let named = rustix::fs::openat(self.dir(), &name, flags, Mode::empty()).map_err(failed)?;
+        let fd = reopen::same(&named, seen, OFlags::empty()).map_err(failed)?;
         Ok(File::from(fd))
     }
 
@@ -227,8 +235,10 @@ pub fn parse_maps(text: &str) -> Vec<MappedFile> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inotify::Inotify;
     use crate::proc::Proc;
     use proptest::prelude::*;
+    use rustix::fs::inotify::{ReadFlags, WatchFlags};
     use std::io::{Read, Seek};
 
     fn own() -> Process {
@@ -255,12 +265,69 @@ mod tests {
         let position = own.position(number).unwrap();
         assert_eq!((position.offset, position.cached_reads), (48, true));
 
-        let mut again = own.open_descriptor(number).unwrap();
+        let mut again = own.open_descriptor(number, &stat).unwrap();
         assert_eq!(again.stream_position().unwrap(), 0);
         let mut text = Vec::new();
         again.read_to_end(&mut text).unwrap();
         assert_eq!(text.len(), 10_000);
         assert_eq!(own.position(number).unwrap().offset, 48);
+    }
+
+    /// Opens of a file since the last call.
+    fn opens(watch: &Inotify) -> usize {
+        let events = watch.events().unwrap();
+        let opens = events.iter().filter(|e| e.flags.contains(ReadFlags::OPEN));
+        opens.count()
+    }
+
+    #[test]
+    fn a_descriptor_that_is_no_file_is_not_opened() {
+        use std::os::fd::AsRawFd;
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("fifo");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
+        let fifo = rustix::fs::open(&path, OFlags::PATH, Mode::empty()).unwrap();
+        let watch = Inotify::new().unwrap();
+        watch.watch(&path, WatchFlags::OPEN).unwrap();
+        let number = fifo.as_raw_fd();
+        let stat = own().descriptor(number).unwrap();
+        assert_eq!(stat.kind, FileKind::Other);
+        let refused = own().open_descriptor(number, &stat).unwrap_err();
+        assert!(matches!(refused, Error::Invalid { .. }), "{refused}");
+        assert_eq!(opens(&watch), 0);
+    }
+
+    #[test]
+    fn a_descriptor_that_is_exchanged_while_it_is_opened_leads_nowhere_else() {
+        use std::os::fd::AsRawFd;
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let temp = tempfile::tempdir().unwrap();
+        let (path, other) = (temp.path().join("data"), temp.path().join("fifo"));
+        std::fs::write(&path, "text").unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &other, Mode::RUSR | Mode::WUSR).unwrap();
+        let name = |path| rustix::fs::open(path, OFlags::PATH, Mode::empty()).unwrap();
+        let (file, fifo) = (name(&path), name(&other));
+        let stat = FileStat::of(&file).unwrap();
+        let watch = Inotify::new().unwrap();
+        watch.watch(&other, WatchFlags::OPEN).unwrap();
+        let mut changing = name(&path);
+        let number = changing.as_raw_fd();
+        let (done, mut others) = (AtomicBool::new(false), 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    rustix::io::dup2(&fifo, &mut changing).unwrap();
+                    rustix::io::dup2(&file, &mut changing).unwrap();
+                }
+            });
+            let process = own();
+            let opened = (0..20_000).filter_map(|_| process.open_descriptor(number, &stat).ok());
+            let is_other = |file: &File| !FileStat::of(file).is_ok_and(|of| of.same_file(&stat));
+            others = opened.filter(is_other).count();
+            done.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(others, 0);
+        assert_eq!(opens(&watch), 0, "the FIFO was opened");
     }
 
     #[test]

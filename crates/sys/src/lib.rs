@@ -9,6 +9,7 @@
 //! All `unsafe` code of the project's user space is in this crate.
 
 pub mod advice;
+mod capability;
 pub mod cgroup;
 pub mod cgroup1;
 pub mod clock;
@@ -38,6 +39,7 @@ pub mod proc;
 pub mod process;
 pub mod psi;
 pub mod remote_memory;
+mod reopen;
 pub mod sched;
 pub mod schedulers;
 pub mod signal;

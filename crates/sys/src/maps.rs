@@ -6,13 +6,14 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 use crate::meminfo::page_bytes;
 use crate::proc::Proc;
 use crate::process::Process;
+use crate::reopen;
 
 /// Bits of a `pagemap` entry (Documentation/admin-guide/mm/pagemap.rst).
 const PRESENT: u64 = 1 << 63;
@@ -93,24 +94,16 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`] when it is not mapped there any more, [`Error::Invalid`] when it is neither a
-    /// regular file nor a disk, [`Error::Permission`] without CAP_SYS_ADMIN.
+    /// [`Error::Gone`] when it is not mapped there any more, [`Error::Invalid`] when it is no
+    /// regular file, [`Error::Permission`] without CAP_SYS_ADMIN.
     pub fn open_mapped(&self, mapped: &ReadMapping) -> Result<File> {
         let name = format!("map_files/{:x}-{:x}", mapped.start, mapped.end);
         let path = self.dir().path().join(&name);
         let failed = |errno| Error::new("open", &path, errno);
-        // Looked at first: to open a device can have effects.
-        let stat = rustix::fs::statat(self, name.as_str(), rustix::fs::AtFlags::empty());
-        let kind = FileType::from_raw_mode(stat.map_err(failed)?.st_mode);
-        if !matches!(kind, FileType::RegularFile | FileType::BlockDevice) {
-            return Err(failed(Errno::INVAL));
-        }
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let open = |flags| rustix::fs::openat(self, name.as_str(), flags, Mode::empty());
-        let fd = match open(flags | OFlags::NOATIME) {
-            Err(Errno::PERM) => open(flags),
-            result => result,
-        };
+        // The process may map another file at this address at any moment.
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let named = rustix::fs::openat(self, name.as_str(), flags, Mode::empty());
+        let fd = reopen::regular(&named.map_err(failed)?, OFlags::NOATIME);
         Ok(File::from(fd.map_err(failed)?))
     }
 

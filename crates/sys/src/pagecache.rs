@@ -10,6 +10,7 @@ use rustix::mm::{self, MapFlags, ProtFlags};
 
 use crate::error::{Error, Result};
 use crate::meminfo::page_bytes;
+use crate::reopen;
 
 /// Bytes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -112,22 +113,14 @@ pub fn read_ahead(file: impl AsFd, range: Range, chunk: u64) -> Result<()> {
 /// Opens a regular file without waiting for anything, following no link anywhere in its path, so
 /// that nobody can put another file in its place, and leaving no trace in its access time.
 pub fn open(path: &Path) -> Result<File> {
-    use rustix::fs::{openat2, FileType, Mode, OFlags, ResolveFlags, CWD};
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let links = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let open = |flags| openat2(CWD, path, flags, Mode::empty(), links);
+    use rustix::fs::{openat2, Mode, OFlags, ResolveFlags, CWD};
     let failed = |errno| Error::new("open", path, errno);
-    // Looked at first: opening a device or a FIFO can have effects.
-    let stat = rustix::fs::lstat(path).map_err(failed)?;
-    if !FileType::from_raw_mode(stat.st_mode).is_file() {
-        return Err(failed(Errno::INVAL));
-    }
-    let fd = match open(flags | OFlags::NOATIME) {
-        // Only the owner and the privileged may leave the access time alone.
-        Err(Errno::PERM) => open(flags),
-        result => result,
-    };
-    Ok(File::from(fd.map_err(failed)?))
+    // Also not to look at it: a linked directory may lead to a server that does not answer.
+    let links = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let named = openat2(CWD, path, flags, Mode::empty(), links).map_err(failed)?;
+    let fd = reopen::regular(&named, OFlags::NOATIME).map_err(failed)?;
+    Ok(File::from(fd))
 }
 
 #[cfg(test)]
@@ -201,6 +194,9 @@ mod tests {
         std::os::unix::fs::symlink("real", temp.path().join("alias")).unwrap();
         assert!(open(&inside).is_ok());
         assert!(open(&temp.path().join("alias/data")).is_err());
+        // What is behind a linked directory is not even looked for.
+        let behind = open(&temp.path().join("alias/nothing")).unwrap_err();
+        assert!(!behind.is_gone(), "{behind}");
         assert!(open(temp.path()).is_err());
         assert!(open(Path::new("/dev/null")).is_err());
         assert!(open(Path::new("/nonexistent")).unwrap_err().is_gone());

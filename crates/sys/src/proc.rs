@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::OFlags;
 
 use crate::dir::Dir;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::keyed::Keyed;
 use crate::meminfo::{parse_swaps, MemInfo, SwapArea};
 use crate::mountinfo::{self, Mount};
@@ -94,12 +94,38 @@ impl Proc {
 
     /// What is known of one process; `None` when it has ended. One file and no directory, because
     /// there may be thousands.
-    fn stat(&self, pid: i32) -> Result<Option<Stat>> {
+    pub fn stat(&self, pid: i32) -> Result<Option<Stat>> {
         match self.dir.read_text(format!("{pid}/stat")) {
             Ok(text) => Ok(Stat::parse(&text)),
             Err(error) if error.is_gone() => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Number of the process or thread that was made last, in the caller's pid namespace.
+    pub fn last_pid(&self) -> Result<i32> {
+        let text = self.dir.read_text("loadavg")?;
+        let last = text.split_ascii_whitespace().nth(4);
+        last.and_then(|pid| pid.parse().ok())
+            .ok_or_else(|| Error::malformed(self.dir.path().join("loadavg"), "no last pid"))
+    }
+
+    /// How many processes and threads were made since boot.
+    pub fn forks(&self) -> Result<u64> {
+        let text = self.dir.read_text("stat")?;
+        let mut lines = text.lines();
+        let forks = lines.find_map(|line| line.strip_prefix("processes "));
+        forks
+            .and_then(|forks| forks.trim().parse().ok())
+            .ok_or_else(|| Error::malformed(self.dir.path().join("stat"), "no processes"))
+    }
+
+    /// The number at which pids begin anew.
+    pub fn pid_max(&self) -> Result<u64> {
+        let file = "sys/kernel/pid_max";
+        let text = self.dir.read_text(file)?;
+        let found = text.trim().parse();
+        found.map_err(|_| Error::malformed(self.dir.path().join(file), "not a number"))
     }
 
     /// The machine's memory.
@@ -255,6 +281,11 @@ mod tests {
         assert!(proc.meminfo().unwrap().available_bytes.is_some());
         assert!(!proc.mounts().unwrap().is_empty());
         assert!(!proc.kernel_release().unwrap().is_empty());
+        assert!(own.login_uid().is_ok());
+        let before = (proc.last_pid().unwrap(), proc.forks().unwrap());
+        std::thread::spawn(|| ()).join().unwrap();
+        assert!(proc.forks().unwrap() > before.1);
+        assert!(u64::try_from(before.0).unwrap() <= proc.pid_max().unwrap());
     }
 
     #[test]

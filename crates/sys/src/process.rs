@@ -6,6 +6,8 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
+use rustix::thread::CapabilitySet;
+
 use crate::dir::Dir;
 use crate::error::{Error, Result};
 
@@ -135,6 +137,36 @@ impl Process {
     /// Sets `oom_score_adj`. Lowering it takes CAP_SYS_RESOURCE.
     pub fn set_oom_score_adj(&self, value: i16) -> Result<()> {
         self.dir.write("oom_score_adj", &value.to_string())
+    }
+
+    /// The user who logged in for it, which children inherit and no program can change without
+    /// privilege; `None` outside a login, and on a kernel without `CONFIG_AUDIT`.
+    pub fn login_uid(&self) -> Result<Option<u32>> {
+        match self.read("loginuid") {
+            Ok(text) => {
+                let uid = text.trim().parse();
+                let uid = uid.map_err(|_| self.malformed("loginuid", "not a number"))?;
+                Ok((uid != u32::MAX).then_some(uid))
+            }
+            Err(Error::Gone {
+                errno: rustix::io::Errno::NOENT,
+                ..
+            }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sets `oom_score_adj` to `value`, or to `floor` if that is higher, and the lowest value that the
+    /// process may give itself to `floor`: the kernel keeps the last privileged write as that. Where
+    /// this thread cannot write without privilege, both become `value`.
+    pub fn set_oom_score_adj_and_floor(&self, value: i16, floor: i16) -> Result<()> {
+        self.set_oom_score_adj(floor)?;
+        if value <= floor {
+            return Ok(());
+        }
+        let dropped = CapabilitySet::SYS_RESOURCE;
+        let written = crate::capability::without(dropped, || self.set_oom_score_adj(value));
+        written.unwrap_or_else(|_| self.set_oom_score_adj(value))
     }
 
     /// Numbers of its threads, ascending; its own is among them.

@@ -88,6 +88,24 @@ impl Cpu {
     }
 }
 
+/// The nice value of a thread under any policy: a real-time or idle one has it again when it goes
+/// back to the ordinary scheduler.
+pub fn nice(tid: i32) -> Result<i32> {
+    rustix::process::getpriority_process(pid(tid))
+        .map_err(|errno| Error::new("read the nice value of", format!("/proc/{tid}"), errno))
+}
+
+/// Sets it. A lower one takes CAP_SYS_NICE.
+pub fn set_nice(tid: i32, nice: i32) -> Result<()> {
+    rustix::process::setpriority_process(pid(tid), nice)
+        .map_err(|errno| Error::new("set the nice value of", format!("/proc/{tid}"), errno))
+}
+
+/// `None`, the calling thread, for 0.
+fn pid(tid: i32) -> Option<rustix::process::Pid> {
+    rustix::process::Pid::from_raw(tid)
+}
+
 /// Priority of a thread's requests to disks: class in the upper three bits, level in the lower ones.
 /// 0: none of its own, it follows the nice value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,8 +222,27 @@ mod tests {
     }
 
     #[test]
+    fn an_idle_thread_keeps_a_nice_value() {
+        in_a_thread(|tid| {
+            let attr = Attr {
+                size: std::mem::size_of::<Attr>() as u32,
+                policy: libc::SCHED_IDLE as u32,
+                ..Attr::default()
+            };
+            // SAFETY: `attr` is valid and says how long it is.
+            let done = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &attr, 0) };
+            assert_eq!(done, 0);
+            let before = nice(tid).unwrap();
+            set_nice(tid, before + 1).unwrap();
+            assert_eq!(nice(tid).unwrap(), before + 1);
+            assert!(!Cpu::of(tid).unwrap().is_fair());
+        });
+    }
+
+    #[test]
     fn no_such_thread() {
         assert!(Cpu::of(i32::MAX).unwrap_err().is_gone());
+        assert!(nice(i32::MAX).unwrap_err().is_gone());
         assert!(IoPriority::of(i32::MAX).unwrap_err().is_gone());
         assert!(IoPriority::best_effort(0)
             .set(i32::MAX)

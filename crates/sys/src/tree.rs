@@ -38,6 +38,12 @@ impl ProcessTree {
         self.get(pid).map(|stat| stat.ppid)
     }
 
+    /// Whether this is a thread of the kernel, and no program that calls itself like one: those are
+    /// children of `kthreadd`, which has no parent.
+    pub fn is_kernel_thread(&self, stat: &Stat) -> bool {
+        is_kernel_thread(stat, |pid| self.get(pid).cloned())
+    }
+
     /// Direct children, ascending.
     pub fn children(&self, pid: i32) -> &[i32] {
         self.children.get(&pid).map_or(&[], Vec::as_slice)
@@ -54,6 +60,12 @@ impl ProcessTree {
         }
         found.into_iter().collect()
     }
+}
+
+/// As [`ProcessTree::is_kernel_thread`], where `parent` finds what is known of a process.
+pub fn is_kernel_thread(stat: &Stat, parent: impl FnOnce(i32) -> Option<Stat>) -> bool {
+    let begins = |stat: &Stat| stat.ppid == 0 && stat.comm == "kthreadd";
+    begins(stat) || parent(stat.ppid).is_some_and(|parent| begins(&parent))
 }
 
 #[cfg(test)]

@@ -4,6 +4,10 @@
 //! A thread inherits all three from its creator, so what is born while the app is in front is boosted
 //! at birth; the next look only writes it down. A thread that is written down is never given anything
 //! again: who renices it meanwhile has the last word.
+//!
+//! A process whose main thread has a nice value below 0 that the record does not explain was given it
+//! by somebody with privilege, perhaps by us and inherited in a way that was not seen. Its nice values
+//! are not lowered further.
 
 use limelight_core::control::{Change, Outcome};
 use limelight_core::model::boost::{Role, Threads};
@@ -11,12 +15,15 @@ use limelight_core::model::{AppKey, ProcessId};
 use limelight_core::policy::boost::Tuning;
 use limelight_sys::process::Process;
 use limelight_sys::sched::IoPriority;
+use limelight_sys::tree::ProcessTree;
 
 use super::changes::Reach;
 use super::{Actuators, Context};
-use crate::restore::{Asking, Entry, Place, Tuned};
-use crate::undo::threads::{asking, give, heirs, is_same, own_slice_ns};
-use crate::undo::{undo, Undone};
+use crate::doors::Doors;
+use crate::restore::{Asking, Entry, Lineage, Moment, Place, Tuned};
+use crate::undo::thread_heirs::{Family, Inheritance};
+use crate::undo::threads::{asking, give, is_same, own_slice_ns, wanted};
+use crate::undo::{lineage, undo, Undone};
 
 const UNDONE_BY: &str = "another app in front, limelight focus --none, or limelightd stopping";
 
@@ -37,6 +44,35 @@ fn tuned(tuning: Tuning, role: Role, found: Asking) -> Asking {
             slice => slice,
         },
         io_priority,
+    }
+}
+
+/// What a thread that asks for `found` would ask for if it had inherited nothing from us.
+fn without_us(family: &Family, found: Asking) -> Asking {
+    let Some(giver) = family.giver(found) else {
+        return found;
+    };
+    let tuned = Tuned {
+        tid: 0,
+        starttime: 0,
+        original: giver.original,
+        ours: giver.ours,
+    };
+    wanted(&tuned, found).0
+}
+
+/// What a process's threads are given. `originals` is what they ask for without us.
+fn tuning_for(
+    tuning: Tuning,
+    listed: &Threads,
+    mut originals: impl Iterator<Item = (i32, Asking)>,
+) -> Tuning {
+    let main = originals.find(|(tid, _)| *tid == listed.process.pid);
+    // A helper is known by its name, and may have a lower one by its configuration.
+    let unknown = listed.role == Role::App && main.is_some_and(|(_, main)| main.nice < 0);
+    Tuning {
+        nice_points: if unknown { 0 } else { tuning.nice_points },
+        ..tuning
     }
 }
 
@@ -84,7 +120,81 @@ struct Fresh {
     process: Process,
     /// Written down before, and still alive.
     known: Vec<Tuned>,
-    new: Vec<(Tuned, Asking)>,
+    new: Vec<Tuned>,
+}
+
+impl Fresh {
+    /// Adds the threads of `found` that are given something.
+    fn add(&mut self, found: &[Found], (tuning, listed): (Tuning, &Threads), family: &Family) {
+        let originals: Vec<Asking> = found
+            .iter()
+            .map(|thread| without_us(family, thread.asking))
+            .collect();
+        let all = found.iter().zip(&originals);
+        let main = all
+            .clone()
+            .map(|(thread, original)| (thread.tid, *original));
+        let known = self.known.iter();
+        let main = main.chain(known.map(|tuned| (tuned.tid, tuned.original)));
+        let tuning = tuning_for(tuning, listed, main);
+        for (thread, original) in all {
+            let ours = tuned(tuning, listed.role, *original);
+            if ours != *original {
+                self.new.push(Tuned {
+                    tid: thread.tid,
+                    starttime: thread.starttime,
+                    original: *original,
+                    ours,
+                });
+            }
+        }
+    }
+}
+
+/// A thread that is not written down.
+struct Found {
+    tid: i32,
+    starttime: u64,
+    asking: Asking,
+}
+
+/// The threads of a process that are not written down.
+fn unknown_threads(process: &Process, listed: &Threads, known: &[Tuned], slice: u64) -> Vec<Found> {
+    let tids = listed.tids.iter();
+    tids.filter(|tid| !known.iter().any(|tuned| tuned.tid == **tid))
+        .filter_map(|&tid| {
+            let starttime = process.thread_start(tid).ok()?;
+            let (_, asking) = asking(tid, slice).ok()??;
+            Some(Found {
+                tid,
+                starttime,
+                asking,
+            })
+        })
+        .collect()
+}
+
+/// Finds out what threads would ask for without us.
+struct Origins<'a> {
+    inheritance: Inheritance<'a>,
+    /// Made for the first new thread: most looks find none. The moment is before anything is given.
+    start: Option<(Moment, ProcessTree)>,
+}
+
+impl Origins<'_> {
+    fn of(
+        &mut self,
+        doors: &Doors,
+        (id, process): (ProcessId, &Process),
+    ) -> limelight_sys::Result<(Lineage, Family)> {
+        let start = match self.start.take() {
+            Some(start) => start,
+            None => (lineage::moment(doors), self.inheritance.tree(doors)?),
+        };
+        let (since, tree) = self.start.insert(start);
+        let family = self.inheritance.family(tree, (id, process))?;
+        Ok((lineage::of(process, *since)?, family))
+    }
 }
 
 impl Actuators {
@@ -103,18 +213,11 @@ impl Actuators {
             inode: home.inode,
         });
         let recorded: Vec<Entry> = self.recorded_threads();
-        // Nothing can have inherited before anything was given.
-        let inherited = match recorded.is_empty() {
-            true => Vec::new(),
-            false => match heirs(doors, &recorded, slice) {
-                Ok(inherited) => inherited,
-                // Who has inherited and who has chosen cannot be told apart: the next look may.
-                Err(error) => {
-                    tracing::debug!("no thread is boosted: {error}");
-                    return;
-                }
-            },
+        let mut origins = Origins {
+            inheritance: Inheritance::new(&recorded, &[]),
+            start: None,
         };
+        let mut given = Vec::new();
         let mut all = Vec::new();
         for listed in threads {
             let entry = recorded
@@ -139,53 +242,53 @@ impl Actuators {
                 .filter(|tuned| is_same(&process, tuned))
                 .copied()
                 .collect();
-            let mut new = Vec::new();
-            for &tid in &listed.tids {
-                if known.iter().any(|tuned| tuned.tid == tid) {
-                    continue;
-                }
-                let (Ok(starttime), Ok(Some((_, found)))) =
-                    (process.thread_start(tid), asking(tid, slice))
-                else {
-                    continue;
-                };
-                let heir = inherited
-                    .iter()
-                    .find(|heir| (heir.tid, heir.starttime) == (tid, starttime));
-                let original = heir.map_or(found, |heir| heir.original);
-                let ours = heir.map_or_else(|| tuned(tuning, listed.role, found), |heir| heir.ours);
-                if ours != original {
-                    let thread = Tuned {
-                        tid,
-                        starttime,
-                        original,
-                        ours,
-                    };
-                    new.push((thread, found));
-                }
+            let found = unknown_threads(&process, listed, &known, slice);
+            if found.is_empty() {
+                continue;
             }
-            all.push(Fresh {
+            let (lineage, family) = match origins.of(doors, (listed.process, &process)) {
+                Ok(origin) => origin,
+                // Who has inherited and who has chosen cannot be told apart: the next look may.
+                Err(error) => {
+                    tracing::debug!("threads are not boosted: {error}");
+                    continue;
+                }
+            };
+            let mut fresh = Fresh {
                 id: listed.process,
                 process,
                 known,
-                new,
-            });
+                new: Vec::new(),
+            };
+            fresh.add(&found, (tuning, listed), &family);
+            // The kernel's own threads have no children.
+            if listed.role != Role::Reclaim {
+                given.extend(fresh.new.iter().map(|thread| Entry::AskingGiven {
+                    lineage,
+                    original: thread.original,
+                    ours: thread.ours,
+                }));
+            }
+            all.push(fresh);
         }
-        self.write_threads(all, home, context);
+        self.write_threads(all, given, home, context);
         self.forget_ended(threads, context);
         self.in_force.tuned = Some((app, tuning, threads.to_vec()));
     }
 
     fn recorded_threads(&self) -> Vec<Entry> {
         let entries = self.ledger.entries().iter();
-        entries
-            .filter(|entry| matches!(entry, Entry::Threads { .. }))
-            .cloned()
-            .collect()
+        entries.filter(|entry| entry.is_asking()).cloned().collect()
     }
 
     /// Writes all down, then gives each thread what it was written down with.
-    fn write_threads(&mut self, all: Vec<Fresh>, home: Option<Place>, context: Context<'_>) {
+    fn write_threads(
+        &mut self,
+        all: Vec<Fresh>,
+        given: Vec<Entry>,
+        home: Option<Place>,
+        context: Context<'_>,
+    ) {
         let entry = |fresh: &Fresh, new: &[Tuned]| {
             let mut threads = fresh.known.clone();
             threads.extend(new);
@@ -200,11 +303,9 @@ impl Actuators {
         let entries: Vec<Entry> = all
             .iter()
             .filter(|fresh| !fresh.new.is_empty())
-            .map(|fresh| {
-                let new: Vec<Tuned> = fresh.new.iter().map(|(tuned, _)| *tuned).collect();
-                entry(fresh, &new)
-            })
+            .map(|fresh| entry(fresh, &fresh.new))
             .collect();
+        let entries = self.with_lineages(entries, given);
         let recorded = self
             .ledger
             .intend(entries)
@@ -216,7 +317,7 @@ impl Actuators {
                 Err(why) => Outcome::Failed { why: why.clone() },
             };
             let mut given = Vec::new();
-            for (thread, _) in &fresh.new {
+            for thread in &fresh.new {
                 if recorded.is_err() {
                     break;
                 }
@@ -271,20 +372,14 @@ impl Actuators {
     }
 
     pub(super) fn untune(&mut self, _app: AppKey, context: Context<'_>) {
-        let results = undo(&mut self.ledger, context.doors, |entry| {
-            matches!(entry, Entry::Threads { .. })
-        });
-        for (entry, undone) in results {
-            let Some(id) = entry.process() else { continue };
+        for (entry, undone) in undo(&mut self.ledger, context.doors, Entry::is_asking) {
             match undone {
-                Undone::Failed { why } => {
-                    tracing::error!("threads of pid {} cannot be put back: {why}", id.pid);
+                Undone::Failed { why } if entry.lineage().is_some() => {
+                    tracing::info!("not put back yet, {entry}: {why}");
                 }
+                Undone::Failed { why } => tracing::error!("cannot put back {entry}: {why}"),
                 Undone::Theirs { found } => {
-                    tracing::info!(
-                        "somebody else changed threads of pid {}, they stay: {found}",
-                        id.pid
-                    );
+                    tracing::info!("changed since and left alone, {entry}: {found}");
                 }
                 Undone::Restored | Undone::Gone => {}
             }
@@ -300,6 +395,9 @@ impl Actuators {
             let Some(process) = context.doors.same_process(listed.process) else {
                 continue;
             };
+            let main = asking(listed.process.pid, slice).ok().flatten();
+            let main = main.map(|(_, found)| (listed.process.pid, found));
+            let tuning = tuning_for(tuning, listed, main.into_iter());
             let planned: Vec<Tuned> = listed
                 .tids
                 .iter()

@@ -34,8 +34,9 @@ use crate::doors::Doors;
 use crate::gate::Gate;
 use crate::guard::Guard;
 use crate::locker::Locker;
-use crate::restore::Ledger;
+use crate::restore::{Entry, Ledger};
 use crate::swapper::Swapper;
+use crate::undo::lineage;
 
 use armed::Armed;
 use changes::Changes;
@@ -135,6 +136,16 @@ impl Actuators {
             said: Vec::new(),
             attempts: Attempts::default(),
         }
+    }
+
+    /// Entries to write down, with the lineages of `given` that are new.
+    fn with_lineages(&mut self, entries: Vec<Entry>, given: Vec<Entry>) -> Vec<Entry> {
+        // Not to be put back meanwhile, if that is owed: it is in force again.
+        given.iter().for_each(|entry| self.ledger.keep(entry));
+        // First: without them, nothing tells of a child that is forked right after the change.
+        let mut all = lineage::unrecorded(self.ledger.entries(), given);
+        all.extend(entries);
+        all
     }
 
     /// Carries one action out.

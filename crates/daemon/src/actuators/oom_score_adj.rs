@@ -2,17 +2,21 @@
 //! `oom_score_adj`: the OOM killer looks elsewhere first.
 //!
 //! Every process of the app is lowered by the same number of points, so that an app which offers
-//! its own helpers as first victims keeps that order. A value that the app changes while it is in
-//! front is the app's: it is neither lowered again nor put back.
+//! its own helpers as first victims keeps that order. A value above the original that the app sets
+//! while it is in front is the app's: it is neither lowered again nor put back.
+//!
+//! A value below 0 that the record does not explain was lowered by somebody with privilege, perhaps
+//! by us and inherited in a way that was not seen. It is not lowered further.
 
 use limelight_core::control::{Change, Outcome};
 use limelight_core::model::{AppKey, ProcessId};
+use limelight_sys::tree::ProcessTree;
 
 use super::changes::Reach;
 use super::{Actuators, Context};
-use crate::restore::{Entry, Place};
-use crate::undo::oom_score_adj::heirs;
-use crate::undo::{undo, Undone};
+use crate::restore::{Entry, Moment, Place};
+use crate::undo::oom_score_adj::Inheritance;
+use crate::undo::{lineage, undo, Undone};
 
 const UNDONE_BY: &str = "another app in front, limelight focus --none, or limelightd stopping";
 
@@ -20,6 +24,9 @@ const UNDONE_BY: &str = "another app in front, limelight focus --none, or limeli
 const LOWEST: i16 = -999;
 
 fn lowered(found: i16, points: u16) -> i16 {
+    if found < 0 {
+        return found;
+    }
     let points = i16::try_from(points).unwrap_or(1000);
     found.saturating_sub(points).max(LOWEST)
 }
@@ -68,22 +75,12 @@ impl Actuators {
             Some((shielded, seen)) if *shielded == app => seen.clone(),
             _ => Vec::new(),
         };
-        let scores = |entry: &&Entry| matches!(entry, Entry::OomScoreAdj { .. });
-        let recorded: Vec<Entry> = self
-            .ledger
-            .entries()
-            .iter()
-            .filter(scores)
-            .cloned()
-            .collect();
-        let inherited = match heirs(doors, &recorded) {
-            Ok(inherited) => inherited,
-            // Who has inherited and who has chosen cannot be told apart: the next look may.
-            Err(error) => {
-                tracing::debug!("no oom_score_adj is lowered: {error}");
-                return;
-            }
-        };
+        let all = self.ledger.entries().iter();
+        let recorded: Vec<Entry> = all.filter(|entry| entry.is_score()).cloned().collect();
+        let inheritance = Inheritance::new(&recorded, &[]);
+        // Made for the first new process: most looks find none. The moment is before any change.
+        let mut start: Option<(Moment, ProcessTree)> = None;
+        let mut given = Vec::new();
 
         let mut fresh = Vec::new();
         for &id in members.iter().filter(|id| seen.binary_search(id).is_err()) {
@@ -94,11 +91,25 @@ impl Actuators {
             let Some(process) = doors.same_process(id) else {
                 continue;
             };
-            let Ok(found) = process.oom_score_adj() else {
-                continue;
+            let origin = process.oom_score_adj().and_then(|found| {
+                let made = match start.take() {
+                    Some(start) => start,
+                    None => (lineage::moment(doors), inheritance.tree(doors)?),
+                };
+                let (since, tree) = start.insert(made);
+                let original = inheritance.original(tree, (id, &process), found)?;
+                let lineage = lineage::of(&process, *since)?;
+                Ok((found, original.unwrap_or(found), lineage))
+            });
+            let (found, original, lineage) = match origin {
+                Ok(origin) => origin,
+                // Who has inherited and who has chosen cannot be told apart: the next look may.
+                Err(error) if error.is_exhausted() => {
+                    tracing::debug!("no oom_score_adj is lowered: {error}");
+                    return;
+                }
+                Err(_) => continue,
             };
-            let heir = inherited.iter().find(|(heir, _)| *heir == id);
-            let original = heir.map_or(found, |(_, original)| *original);
             let ours = lowered(original, points);
             if ours < original {
                 let entry = Entry::OomScoreAdj {
@@ -109,9 +120,15 @@ impl Actuators {
                     home: home.clone(),
                 };
                 fresh.push((id, process, found, original, ours, entry));
+                given.push(Entry::ScoreGiven {
+                    lineage,
+                    original,
+                    ours,
+                });
             }
         }
         let entries = fresh.iter().map(|(.., entry)| entry.clone());
+        let entries = self.with_lineages(entries.collect(), given);
         if let Err(error) = self.ledger.intend(entries) {
             for (id, _, _, original, ours, _) in &fresh {
                 let mut change = change(context, *id, *original, *ours, points);
@@ -142,6 +159,7 @@ impl Actuators {
             }
             self.changes.note(Reach::Process(*id), change);
         }
+        // What an ended process gave stays in the record: its children may have outlived it.
         let ended = |entry: &&Entry| {
             entry
                 .process()
@@ -157,12 +175,13 @@ impl Actuators {
     }
 
     pub(super) fn unshield(&mut self, _app: AppKey, context: Context<'_>) {
-        let results = undo(&mut self.ledger, context.doors, |entry| {
-            matches!(entry, Entry::OomScoreAdj { .. })
-        });
-        for (entry, undone) in results {
-            if let (Some(id), Undone::Failed { why }) = (entry.process(), undone) {
-                tracing::error!("{} cannot be put back: {why}", knob(context, id));
+        for (entry, undone) in undo(&mut self.ledger, context.doors, Entry::is_score) {
+            match undone {
+                Undone::Failed { why } if entry.lineage().is_some() => {
+                    tracing::info!("not put back yet, {entry}: {why}");
+                }
+                Undone::Failed { why } => tracing::error!("cannot put back {entry}: {why}"),
+                _ => {}
             }
         }
         self.in_force.shielded = None;
@@ -215,12 +234,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_value_of_unknown_cause_is_not_lowered_again() {
+        assert_eq!(lowered(-500, 500), -500);
+        assert_eq!(lowered(-1, 500), -1);
+        assert_eq!(lowered(-1000, 500), -1000);
+    }
+
+    #[test]
     fn never_higher_than_found_and_never_unkillable() {
         assert_eq!(lowered(0, 500), -500);
         assert_eq!(lowered(200, 500), -300);
-        assert_eq!(lowered(-800, 500), -999);
         assert_eq!(lowered(1000, 1000), 0);
-        // -999 is above -1000: a process that may not be killed is left alone by its caller.
-        assert!(lowered(-1000, 500) > -1000);
+        assert_eq!(lowered(0, 1000), -999);
     }
 }

@@ -277,7 +277,10 @@ impl Streams {
             let known = |followed: &Followed| followed.id == id && followed.number == number;
             let suits = match stat.kind {
                 FileKind::Regular => stat.id.size >= SIZE_MIN,
-                FileKind::Block => true,
+                // Anybody may hold a name of a disk (`O_PATH`) without the right to open it.
+                FileKind::Block => process
+                    .status()
+                    .is_ok_and(|status| status.effective_uid == 0),
                 FileKind::Other => false,
             };
             if !suits || self.followed.iter().any(known) {
@@ -303,11 +306,8 @@ impl Streams {
         now: Duration,
     ) -> Option<Followed> {
         let position = process.position(number).ok().filter(|at| at.cached_reads)?;
-        let mut file = process.open_descriptor(number).ok()?;
-        // The number may mean another file by now.
-        if FileStat::of(&file).ok()? != stat {
-            return None;
-        }
+        // Fails when the number means another file by now.
+        let mut file = process.open_descriptor(number, &stat).ok()?;
         let size = match stat.kind {
             FileKind::Block => file.seek(SeekFrom::End(0)).ok()?,
             _ => stat.id.size,

@@ -271,7 +271,14 @@ enum Where {
 impl Where {
     fn open(&self, key: File, doors: &Doors) -> Option<std::fs::File> {
         let opened = match self {
-            Where::Descriptor(id, number) => doors.same_process(*id)?.open_descriptor(*number),
+            Where::Descriptor(id, number) => {
+                let process = doors.same_process(*id)?;
+                let seen = process.descriptor(*number).ok()?;
+                if !is_file(&seen, key) {
+                    return None;
+                }
+                process.open_descriptor(*number, &seen)
+            }
             Where::Mapped(id, mapped) => doors.same_process(*id)?.open_mapped(mapped),
         };
         // A number or an address may mean another file by now.

@@ -8,7 +8,7 @@ use limelight_core::model::ProcessId;
 use serde::{Deserialize, Serialize};
 
 /// A cgroup, by path to find it and by inode to be sure.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Place {
     /// Below the mount point, with a leading slash.
     pub path: String,
@@ -49,6 +49,36 @@ pub struct Tuned {
     pub original: Asking,
     /// What we gave it.
     pub ours: Asking,
+}
+
+/// A moment, to tell which processes were made after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moment {
+    /// Clock ticks since boot, as start times are counted.
+    pub ticks: u64,
+    /// The pid that was given out last; `None` where the kernel does not tell.
+    pub last_pid: Option<i32>,
+    /// Processes and threads made since boot.
+    pub forks: Option<u64>,
+}
+
+/// The processes that can have inherited a value: a user's that were made since somebody's value
+/// was changed. A child keeps its user and login whatever it does, but not its parent, session or
+/// cgroup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lineage {
+    /// The user whose process got the value.
+    pub uid: u32,
+    /// Who had logged in for it, if anybody.
+    pub login: Option<u32>,
+    /// Before the first such process got it.
+    pub since: Moment,
+}
+
+impl Lineage {
+    fn same_users(&self, other: &Lineage) -> bool {
+        (self.uid, self.login) == (other.uid, other.login)
+    }
 }
 
 /// One thing that was changed.
@@ -133,6 +163,24 @@ pub enum Entry {
         /// The app's own cgroup: children there inherited our value.
         home: Option<Place>,
     },
+    /// Children of processes of this lineage have `oom_score_adj` from us, wherever they are.
+    ScoreGiven {
+        /// The processes.
+        lineage: Lineage,
+        /// What they would have inherited without us.
+        original: i16,
+        /// What they inherit.
+        ours: i16,
+    },
+    /// Children and threads of processes of this lineage have what we gave to threads.
+    AskingGiven {
+        /// The processes.
+        lineage: Lineage,
+        /// What they would have inherited without us.
+        original: Asking,
+        /// What they inherit.
+        ours: Asking,
+    },
     /// A cgroup that we made for others to be made in.
     Slice {
         /// Path below the mount point.
@@ -156,7 +204,7 @@ pub enum Entry {
 
 impl Entry {
     /// Whether both are about the same thing, so that one replaces the other.
-    pub(super) fn same_thing(&self, other: &Entry) -> bool {
+    pub fn same_thing(&self, other: &Entry) -> bool {
         match (self, other) {
             (
                 Entry::Limit {
@@ -211,10 +259,52 @@ impl Entry {
             (Entry::Autogroup { number: a, .. }, Entry::Autogroup { number: b, .. }) => a == b,
             (Entry::SwapMax { cgroup: a, .. }, Entry::SwapMax { cgroup: b, .. })
             | (Entry::Frozen { cgroup: a }, Entry::Frozen { cgroup: b }) => a.inode == b.inode,
+            (
+                Entry::ScoreGiven {
+                    lineage: a,
+                    original: x,
+                    ours: v,
+                },
+                Entry::ScoreGiven {
+                    lineage: b,
+                    original: y,
+                    ours: w,
+                },
+            ) => a.same_users(b) && (x, v) == (y, w),
+            (
+                Entry::AskingGiven {
+                    lineage: a,
+                    original: x,
+                    ours: v,
+                },
+                Entry::AskingGiven {
+                    lineage: b,
+                    original: y,
+                    ours: w,
+                },
+            ) => a.same_users(b) && (x, v) == (y, w),
             (Entry::Slice { path: a }, Entry::Slice { path: b }) => a == b,
             (Entry::Scope { path: a, .. }, Entry::Scope { path: b, .. }) => a == b,
             (Entry::TraceInstance { path: a }, Entry::TraceInstance { path: b }) => a == b,
             _ => false,
+        }
+    }
+
+    /// Whether it is about `oom_score_adj`.
+    pub fn is_score(&self) -> bool {
+        matches!(self, Entry::OomScoreAdj { .. } | Entry::ScoreGiven { .. })
+    }
+
+    /// Whether it is about what threads ask of the schedulers.
+    pub fn is_asking(&self) -> bool {
+        matches!(self, Entry::Threads { .. } | Entry::AskingGiven { .. })
+    }
+
+    /// The processes that may have inherited, of an entry that is about such.
+    pub fn lineage(&self) -> Option<&Lineage> {
+        match self {
+            Entry::ScoreGiven { lineage, .. } | Entry::AskingGiven { lineage, .. } => Some(lineage),
+            _ => None,
         }
     }
 
@@ -277,6 +367,24 @@ impl fmt::Display for Entry {
             Entry::Autogroup {
                 number, original, ..
             } => write!(f, "nice value of autogroup {number} = {original}"),
+            Entry::ScoreGiven {
+                lineage,
+                original,
+                ours,
+            } => write!(
+                f,
+                "oom_score_adj = {original} of children of user {} that inherited {ours}",
+                lineage.uid
+            ),
+            Entry::AskingGiven {
+                lineage,
+                original,
+                ours,
+            } => write!(
+                f,
+                "nice {} of children of user {} that inherited nice {}, and their slice",
+                original.nice, lineage.uid, ours.nice
+            ),
             Entry::Slice { path } => write!(f, "no {path}"),
             Entry::Scope { path, from, moved } => {
                 write!(

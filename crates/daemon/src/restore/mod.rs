@@ -16,7 +16,7 @@ use std::path::Path;
 
 use tracing::warn;
 
-pub use entry::{Asking, Entry, Move, Place, Tuned};
+pub use entry::{Asking, Entry, Lineage, Moment, Move, Place, Tuned};
 pub use journal::NotRecorded;
 
 use journal::{Journal, Step};

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Putting back what the restore record lists: while the daemon runs, when it stops, after a crash.
 
+pub mod lineage;
 pub mod oom_score_adj;
 mod scope;
+pub mod thread_heirs;
 pub mod threads;
 
 use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob, WeightKnob};
@@ -33,8 +35,8 @@ pub enum Undone {
     },
 }
 
-/// Passes over a tree that forks while it is being restored.
-pub(crate) const PASSES: usize = 8;
+/// Passes over processes that fork while they are being restored.
+const PASSES: usize = 8;
 
 /// Opens a cgroup if it is still the same one.
 pub fn open_place(doors: &Doors, place: &Place) -> Option<Cgroup> {
@@ -60,23 +62,14 @@ pub fn undo(
     doors: &Doors,
     which: impl Fn(&Entry) -> bool,
 ) -> Vec<(Entry, Undone)> {
-    let chosen: Vec<Entry> = ledger
-        .entries()
-        .iter()
-        .rev()
-        .filter(|entry| which(entry))
-        .cloned()
-        .collect();
+    let all = ledger.entries().iter().rev().cloned();
+    let (chosen, kept): (Vec<Entry>, Vec<Entry>) = all.partition(|entry| which(entry));
     let mut results = Vec::new();
     // Children inherited lowered values, so all processes are looked at together.
-    let (lowered, others): (Vec<Entry>, Vec<Entry>) = chosen
-        .into_iter()
-        .partition(|entry| matches!(entry, Entry::OomScoreAdj { .. }));
-    results.extend(oom_score_adj::raise(doors, lowered));
-    let (tuned, others): (Vec<Entry>, Vec<Entry>) = others
-        .into_iter()
-        .partition(|entry| matches!(entry, Entry::Threads { .. }));
-    results.extend(threads::restore(doors, tuned));
+    let (lowered, others): (Vec<Entry>, Vec<Entry>) = chosen.into_iter().partition(Entry::is_score);
+    results.extend(oom_score_adj::raise(doors, lowered, &kept));
+    let (tuned, others): (Vec<Entry>, Vec<Entry>) = others.into_iter().partition(Entry::is_asking);
+    results.extend(threads::restore(doors, tuned, &kept));
     for entry in others {
         let undone = undo_one(doors, &entry).unwrap_or_else(|error| gone_or_failed(&error));
         results.push((entry, undone));
@@ -139,7 +132,10 @@ fn undo_one(doors: &Doors, entry: &Entry) -> limelight_sys::Result<Undone> {
             ours,
             ..
         } => undo_autogroup(doors, entry, *number, *original, *ours)?,
-        Entry::OomScoreAdj { .. } | Entry::Threads { .. } => Undone::Gone,
+        Entry::OomScoreAdj { .. }
+        | Entry::ScoreGiven { .. }
+        | Entry::Threads { .. }
+        | Entry::AskingGiven { .. } => Undone::Gone,
         Entry::Slice { path } => scope::remove(doors, path),
         Entry::Scope { path, .. } => scope::empty(doors, entry, path)?,
         Entry::TraceInstance { path } => match std::fs::remove_dir(path) {
@@ -256,7 +252,7 @@ fn undo_autogroup(
     Ok(match found {
         None => Undone::Gone,
         Some((group, _)) if group.nice == original => Undone::Restored,
-        Some((group, _)) if group.nice != ours => Undone::Theirs {
+        Some((group, _)) if !threads::is_lowered(group.nice, original, ours) => Undone::Theirs {
             found: format!("nice {}", group.nice),
         },
         Some((_, process)) => {
@@ -347,17 +343,52 @@ fn weights_below(cgroup: &Cgroup, controller: &str) -> limelight_sys::Result<Opt
     Ok(None)
 }
 
-/// As long as nobody could look for children that inherited, nothing is done with.
-pub(crate) fn fail_without_heirs(
-    results: &mut [(Entry, Undone)],
+/// Repeated passes over processes that may have inherited, until one finds none.
+#[derive(Debug, Default)]
+struct Search {
+    passes: usize,
+    /// Found in all passes.
+    found: usize,
+    /// Found in the last pass.
+    left: usize,
+    missed: bool,
     error: Option<limelight_sys::Error>,
-) {
-    if let Some(error) = error {
-        for (_, undone) in results {
-            *undone = Undone::Failed {
-                why: format!("children that inherited cannot be looked for: {error}"),
-            };
+}
+
+impl Search {
+    fn goes_on(&self) -> bool {
+        let is_done = self.passes > 0 && self.left == 0 && !self.missed;
+        self.error.is_none() && !is_done && self.passes < PASSES
+    }
+
+    fn pass(&mut self, result: limelight_sys::Result<(usize, bool)>) {
+        self.passes += 1;
+        match result {
+            Ok((found, missed)) => {
+                self.found += found;
+                self.left = found;
+                self.missed = missed;
+            }
+            Err(error) => self.error = Some(error),
         }
+    }
+}
+
+/// Results of a search: without it nothing is done with, and where children are forked faster than
+/// they are found it goes on later.
+fn finish_given(results: &mut [(Entry, Undone)], search: Search) {
+    for (entry, undone) in results {
+        let given = entry.lineage().is_some();
+        *undone = match (&search.error, undone.clone()) {
+            (Some(error), _) => Undone::Failed {
+                why: format!("cannot look for children that inherited: {error}"),
+            },
+            (None, _) if given && (search.left > 0 || search.missed) => Undone::Failed {
+                why: "processes fork or end faster than they can be looked at".to_owned(),
+            },
+            (None, _) if given && search.found > 0 => Undone::Restored,
+            (None, undone) => undone,
+        };
     }
 }
 

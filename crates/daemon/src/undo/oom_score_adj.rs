@@ -1,48 +1,63 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Putting `oom_score_adj` back, also of the children that inherited it.
+//!
+//! A process may raise its own value without privilege, down again to the last value that a
+//! privileged process wrote, which was ours. So each value from ours up to the original is ours, and
+//! every privileged write that puts a value back also takes that permission away. A value above the
+//! original is the process's own choice and stays.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use limelight_core::model::ProcessId;
+use limelight_sys::process::Process;
+use limelight_sys::tree::ProcessTree;
 use tracing::debug;
 
-use super::{fail_without_heirs, gone_or_failed, nearest, procs_of, Undone, PASSES};
+use super::lineage::{is_alive, is_kin, Candidates};
+use super::{finish_given, gone_or_failed, nearest, Search, Undone};
 use crate::doors::Doors;
-use crate::restore::{Entry, Place};
+use crate::restore::{Entry, Lineage, Place};
 
-/// Puts `oom_score_adj` of all these processes back, and of the children that inherited it.
-pub(super) fn raise(doors: &Doors, entries: Vec<Entry>) -> Vec<(Entry, Undone)> {
+/// A value that a process had or would have inherited, and what we gave it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Lowered {
+    original: i16,
+    ours: i16,
+}
+
+impl Lowered {
+    fn holds(self, value: i16) -> bool {
+        (self.ours..self.original).contains(&value)
+    }
+}
+
+/// Puts `oom_score_adj` of all these processes back, and of the children that inherited it. `kept`
+/// is what stays changed.
+pub(super) fn raise(doors: &Doors, entries: Vec<Entry>, kept: &[Entry]) -> Vec<(Entry, Undone)> {
     if entries.is_empty() {
         return Vec::new();
     }
-    let mut results: Vec<(Entry, Undone)> = Vec::new();
-    // A child forked between two looks inherits once more, so look until nothing is found.
-    let mut inherited = heirs(doors, &entries);
-    for entry in entries {
-        let undone = raise_one(doors, &entry);
-        results.push((entry, undone));
-    }
+    // Parents first: what they fork from now on inherits nothing.
+    let mut results: Vec<(Entry, Undone)> = entries
+        .into_iter()
+        .map(|entry| {
+            let undone = raise_one(doors, &entry);
+            (entry, undone)
+        })
+        .collect();
     let entries: Vec<Entry> = results.iter().map(|(entry, _)| entry.clone()).collect();
-    for _ in 0..PASSES {
-        let Ok(heirs_left) = &inherited else { break };
-        if heirs_left.is_empty() {
-            break;
-        }
-        for (heir, original) in heirs_left {
-            if let Some(process) = doors.same_process(*heir) {
-                if let Err(error) = process.set_oom_score_adj(*original) {
-                    debug!("a child's inherited oom_score_adj stays: {error}");
-                }
-            }
-        }
-        inherited = heirs(doors, &entries);
+    let inheritance = Inheritance::new(&entries, kept);
+    let mut search = Search::default();
+    let mut floors = BTreeSet::new();
+    while search.goes_on() {
+        search.pass(inheritance.raise_heirs(doors, &mut floors));
     }
-    fail_without_heirs(&mut results, inherited.err());
+    finish_given(&mut results, search);
     results
 }
 
 /// The value is put back exactly. What cannot be read, and so not be put back, is the lowest value
-/// that the process may give itself without privilege: the kernel sets it to each privileged write.
+/// that the process may give itself without privilege.
 fn raise_one(doors: &Doors, entry: &Entry) -> Undone {
     let Entry::OomScoreAdj { original, ours, .. } = entry else {
         return Undone::Gone;
@@ -52,90 +67,310 @@ fn raise_one(doors: &Doors, entry: &Entry) -> Undone {
         Some(Err(error)) => return gone_or_failed(&error),
         Some(Ok(None)) | None => return Undone::Gone,
     };
-    match process.oom_score_adj() {
-        Ok(found) if found == *original => Undone::Restored,
-        Ok(found) if found != *ours => Undone::Theirs {
-            found: found.to_string(),
-        },
-        Ok(_) => match process.set_oom_score_adj(*original) {
-            Ok(()) => Undone::Restored,
-            Err(error) => gone_or_failed(&error),
-        },
+    let found = match process.oom_score_adj() {
+        Ok(found) => found,
+        Err(error) => return gone_or_failed(&error),
+    };
+    let theirs = Undone::Theirs {
+        found: found.to_string(),
+    };
+    if found < *ours {
+        return theirs;
+    }
+    let lowered = Lowered {
+        original: *original,
+        ours: *ours,
+    };
+    // Also where it has its original value again: the permission to lower it is left.
+    let value = if lowered.holds(found) {
+        *original
+    } else {
+        found
+    };
+    match process.set_oom_score_adj_and_floor(value, *original) {
+        Ok(()) if value == *original => Undone::Restored,
+        Ok(()) => theirs,
         Err(error) => gone_or_failed(&error),
     }
 }
 
-/// Processes that are not recorded but have a value that they can only have inherited from one
-/// that is, with the value that they would have inherited without us. An error where nothing is left
-/// to look with.
-pub fn heirs(doors: &Doors, entries: &[Entry]) -> limelight_sys::Result<Vec<(ProcessId, i16)>> {
-    let recorded: BTreeMap<i32, (ProcessId, i16, i16)> = entries
-        .iter()
-        .filter_map(|entry| match entry {
-            Entry::OomScoreAdj {
-                pid,
-                original,
-                ours,
-                ..
-            } => Some((*pid, (entry.process()?, *original, *ours))),
-            _ => None,
-        })
-        .collect();
-    if recorded.is_empty() {
-        return Ok(Vec::new());
-    }
-    let roots: Vec<i32> = recorded.keys().copied().collect();
-    let tree = doors.tree_below(&roots)?;
-    let alive = |id: ProcessId| {
-        tree.get(id.pid)
-            .is_some_and(|stat| stat.start_ticks == id.starttime)
-    };
-    let mut candidates: Vec<i32> = Vec::new();
-    for (id, _, _) in recorded.values() {
-        if alive(*id) {
-            candidates.extend(tree.descendants(id.pid));
-        }
-    }
-    let mut homes: Vec<&Place> = entries
-        .iter()
-        .filter_map(|entry| match entry {
-            Entry::OomScoreAdj { home, .. } => home.as_ref(),
-            _ => None,
-        })
-        .collect();
-    homes.dedup();
-    for home in homes {
-        candidates.extend(procs_of(doors, home)?);
-    }
-    candidates.sort_unstable();
-    candidates.dedup();
+/// Who may have inherited a lowered value.
+#[derive(Debug)]
+pub struct Inheritance<'a> {
+    recorded: BTreeMap<i32, (ProcessId, Lowered)>,
+    /// Other processes that have a value of ours and keep it.
+    kept: BTreeSet<ProcessId>,
+    homes: BTreeSet<&'a Place>,
+    given: Vec<(&'a Lineage, Lowered)>,
+}
 
-    let mut heirs = Vec::new();
-    for pid in candidates {
-        let is_recorded = recorded.get(&pid).is_some_and(|(id, _, _)| alive(*id));
-        if is_recorded {
-            continue;
-        }
-        let looked = doors.process(pid);
-        let looked = looked.and_then(|(id, process)| Ok((id, process.oom_score_adj()?)));
-        let (id, value) = match looked {
-            Ok(found) => found,
-            Err(error) if error.is_exhausted() => return Err(error),
-            Err(_) => continue,
+impl<'a> Inheritance<'a> {
+    /// From these entries of the record; `kept` are others.
+    pub fn new(entries: &'a [Entry], kept: &[Entry]) -> Inheritance<'a> {
+        let mut inheritance = Inheritance {
+            recorded: BTreeMap::new(),
+            kept: BTreeSet::new(),
+            homes: BTreeSet::new(),
+            given: Vec::new(),
         };
-        let ancestor = nearest(&tree, pid, |pid| recorded.get(&pid).copied());
-        // An orphan has no recorded ancestor left, but still the value.
-        let source = ancestor.or_else(|| {
-            recorded
-                .values()
-                .find(|(_, _, ours)| *ours == value)
-                .copied()
-        });
-        if let Some((_, original, ours)) = source {
-            if value == ours && value != original {
-                heirs.push((id, original));
+        for entry in entries {
+            match entry {
+                Entry::OomScoreAdj {
+                    pid,
+                    starttime,
+                    original,
+                    ours,
+                    home,
+                } => {
+                    let id = ProcessId {
+                        pid: *pid,
+                        starttime: *starttime,
+                    };
+                    let (original, ours) = (*original, *ours);
+                    let lowered = Lowered { original, ours };
+                    inheritance.recorded.insert(*pid, (id, lowered));
+                    inheritance.homes.extend(home);
+                }
+                Entry::ScoreGiven {
+                    lineage,
+                    original,
+                    ours,
+                } => {
+                    let (original, ours) = (*original, *ours);
+                    inheritance
+                        .given
+                        .push((lineage, Lowered { original, ours }));
+                }
+                _ => {}
             }
         }
+        let scores = kept.iter().filter(|entry| entry.is_score());
+        inheritance.kept = scores.filter_map(Entry::process).collect();
+        inheritance
     }
-    Ok(heirs)
+
+    /// The recorded processes with their descendants, for [`Inheritance::original`].
+    pub fn tree(&self, doors: &Doors) -> limelight_sys::Result<ProcessTree> {
+        let roots: Vec<i32> = self.recorded.keys().copied().collect();
+        doors.tree_below(&roots)
+    }
+
+    /// What a process would have without us, if its value can be inherited from one of ours.
+    pub fn original(
+        &self,
+        tree: &ProcessTree,
+        (id, process): (ProcessId, &Process),
+        value: i16,
+    ) -> limelight_sys::Result<Option<i16>> {
+        let givers = self.givers(tree, (id, process), false)?;
+        Ok(givers.original(value))
+    }
+
+    fn givers(
+        &self,
+        tree: &ProcessTree,
+        (id, process): (ProcessId, &Process),
+        at_home: bool,
+    ) -> limelight_sys::Result<Givers> {
+        if self
+            .given
+            .iter()
+            .all(|(lineage, _)| id.starttime < lineage.since.ticks)
+            && !self.given.is_empty()
+        {
+            // Older than each change.
+            return Ok(Givers::default());
+        }
+        let alive = |pid: i32| {
+            self.recorded
+                .get(&pid)
+                .filter(|(id, _)| is_alive(tree, *id))
+        };
+        let mut near: Vec<Lowered> =
+            nearest(tree, id.pid, |pid| alive(pid).map(|(_, lowered)| *lowered))
+                .into_iter()
+                .collect();
+        if near.is_empty() && at_home {
+            near.extend(self.recorded.values().map(|(_, lowered)| *lowered));
+        }
+        let mut far = Vec::new();
+        for (lineage, lowered) in &self.given {
+            if is_kin(process, id.starttime, lineage)? {
+                far.push((*lowered, lineage.uid == 0));
+            }
+        }
+        Ok(Givers { near, far })
+    }
+
+    /// Looks once for processes that have inherited, and puts them back. How many there were, and
+    /// whether one may have been missed.
+    fn raise_heirs(
+        &self,
+        doors: &Doors,
+        floors: &mut BTreeSet<ProcessId>,
+    ) -> limelight_sys::Result<(usize, bool)> {
+        let recorded: Vec<ProcessId> = self.recorded.values().map(|(id, _)| *id).collect();
+        let lineages: Vec<&Lineage> = self.given.iter().map(|(lineage, _)| *lineage).collect();
+        let candidates = Candidates::find(doors, &recorded, &self.homes, &lineages)?;
+        let (mut found, mut missed) = (0, candidates.missed);
+        for &pid in &candidates.pids {
+            let looked = doors.process(pid).and_then(|(id, process)| {
+                if recorded.contains(&id) || self.kept.contains(&id) {
+                    return Ok(None);
+                }
+                let value = process.oom_score_adj()?;
+                let at_home = candidates.homes.contains(&pid);
+                let givers = self.givers(&candidates.tree, (id, &process), at_home)?;
+                Ok(Some((id, process, value, givers)))
+            });
+            let (id, process, value, givers) = match looked {
+                Ok(Some(looked)) => looked,
+                Ok(None) => continue,
+                Err(error) if error.is_exhausted() => return Err(error),
+                Err(_) => {
+                    missed = true;
+                    continue;
+                }
+            };
+            let done = if let Some(original) = givers.original(value) {
+                found += 1;
+                process.set_oom_score_adj(original)
+            } else if let Some(floor) = givers.floor(value).filter(|_| floors.insert(id)) {
+                process.set_oom_score_adj_and_floor(value, floor)
+            } else {
+                continue;
+            };
+            if let Err(error) = done {
+                debug!("a child's inherited oom_score_adj stays: {error}");
+            }
+        }
+        Ok((found, missed))
+    }
+}
+
+/// Those who can have given a process its value.
+#[derive(Debug, Default)]
+struct Givers {
+    /// The nearest recorded ancestor, else whoever is recorded for an orphan in the app's own cgroup.
+    near: Vec<Lowered>,
+    /// The process's lineages, and whether they are root's.
+    far: Vec<(Lowered, bool)>,
+}
+
+impl Givers {
+    /// The value without us, if this one is inherited. Among several the highest counts, so that
+    /// nobody gains by changing an inherited value.
+    ///
+    /// A process that is only of the same user may have its value from elsewhere: one of 0 or more
+    /// needs no privilege and stays, and of root's only exact values are ours.
+    fn original(&self, value: i16) -> Option<i16> {
+        let is_exact = |lowered: &Lowered| lowered.ours == value && lowered.holds(value);
+        let near = self.near.iter();
+        let far = self.far.iter().filter(|_| value < 0);
+        let near_exact = near.clone().filter(|lowered| is_exact(lowered));
+        let far_exact = far.clone().filter(|(lowered, _)| is_exact(lowered));
+        let near_any = near.filter(|lowered| lowered.holds(value));
+        let alone = self.near.is_empty();
+        let far_any = far.filter(|(lowered, roots)| alone && !roots && lowered.holds(value));
+        let original = |lowered: &Lowered| lowered.original;
+        near_exact
+            .map(original)
+            .max()
+            .or_else(|| far_exact.map(|(lowered, _)| lowered.original).max())
+            .or_else(|| near_any.map(original).max())
+            .or_else(|| far_any.map(|(lowered, _)| lowered.original).max())
+    }
+
+    /// The lowest value that a process may give itself, where it may have inherited a lower one.
+    fn floor(&self, value: i16) -> Option<i16> {
+        let users = self.far.iter().filter(|(_, roots)| !roots);
+        let all = self.near.iter().chain(users.map(|(lowered, _)| lowered));
+        let inherited = all.filter(|lowered| lowered.ours <= value);
+        let floors = inherited.map(|lowered| match lowered.original <= value {
+            true => lowered.original,
+            false => value,
+        });
+        floors.max()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const fn lowered(original: i16, ours: i16) -> Lowered {
+        Lowered { original, ours }
+    }
+
+    const FAMILY: [Lowered; 2] = [lowered(0, -500), lowered(200, -300)];
+
+    fn far(family: &[Lowered], roots: bool) -> Givers {
+        Givers {
+            near: Vec::new(),
+            far: family.iter().map(|lowered| (*lowered, roots)).collect(),
+        }
+    }
+
+    fn near(family: &[Lowered]) -> Givers {
+        Givers {
+            near: family.to_vec(),
+            far: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_changed_value_gains_nothing() {
+        let (near, far) = (near(&FAMILY), far(&FAMILY, false));
+        for (value, original) in [
+            (-500, Some(0)),
+            (-300, Some(200)),
+            (-499, Some(0)),
+            (-299, Some(200)),
+            (200, None),
+            (-501, None),
+        ] {
+            assert_eq!(far.original(value), original, "{value}");
+            assert_eq!(near.original(value), original, "{value}");
+        }
+        // A user's service has 100 from its manager.
+        assert_eq!(far.original(100), None);
+        assert_eq!(near.original(100), Some(200));
+    }
+
+    #[test]
+    fn no_value_below_the_original_can_be_taken_again() {
+        let far = far(&FAMILY, false);
+        let floors = [300, 200, 100, -800].map(|value| far.floor(value));
+        assert_eq!(floors, [Some(200), Some(200), Some(100), None]);
+    }
+
+    #[test]
+    fn of_root_s_only_exact_values_are_ours() {
+        let far = far(&FAMILY[..1], true);
+        assert_eq!(far.original(-500), Some(0));
+        assert_eq!(far.original(-250), None);
+        assert_eq!(far.floor(0), None);
+    }
+
+    proptest! {
+        /// Once put back, a value is put back no more.
+        #[test]
+        fn putting_back_ends(
+            family in prop::collection::vec((-20i16..20, 1i16..20), 1..4),
+            value in -40i16..40,
+        ) {
+            let all = family.iter();
+            let all = all.map(|(original, points)| lowered(*original, original - points));
+            let far = far(&all.collect::<Vec<_>>(), false);
+            let mut value = value;
+            let mut steps = 0;
+            while let Some(original) = far.original(value) {
+                prop_assert!(original > value);
+                value = original;
+                steps += 1;
+            }
+            prop_assert!(steps <= family.len());
+        }
+    }
 }

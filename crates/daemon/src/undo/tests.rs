@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::doors::Roots;
+use crate::restore::{Lineage, Moment};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
@@ -224,6 +225,18 @@ fn scores_go_back_to_processes_and_to_those_who_inherited_them() {
 }
 
 #[test]
+fn a_value_between_ours_and_the_original_is_put_back() {
+    let mut fixture = Fixture::new();
+    for (pid, ppid, value) in [(10, 1, -499), (11, 10, -1), (12, 10, 0)] {
+        fixture.process(pid, ppid, value);
+    }
+    let undone = fixture.undo([lowered(10, 100, -500, None)]);
+    assert_eq!(undone, [Undone::Restored]);
+    let scores: Vec<i16> = (10..=12).map(|pid| fixture.score(pid)).collect();
+    assert_eq!(scores, [100, 100, 100]);
+}
+
+#[test]
 fn an_orphan_in_the_app_s_cgroup_is_found_there() {
     let mut fixture = Fixture::new();
     let home = fixture.cgroup("/app");
@@ -245,15 +258,13 @@ fn a_reused_pid_and_a_foreign_value_are_left_alone() {
         home: None,
     };
     assert_eq!(fixture.undo([stranger]), [Undone::Gone]);
-    fixture.process(31, 1, -17);
-    let undone = fixture.undo([lowered(31, 0, -500, None)]);
-    assert_eq!(
-        undone,
-        [Undone::Theirs {
-            found: "-17".into()
-        }]
-    );
-    assert_eq!((fixture.score(30), fixture.score(31)), (-500, -17));
+    for foreign in [17, -501] {
+        fixture.process(31, 1, foreign);
+        let undone = fixture.undo([lowered(31, 0, -500, None)]);
+        let found = foreign.to_string();
+        assert_eq!(undone, [Undone::Theirs { found }]);
+        assert_eq!((fixture.score(30), fixture.score(31)), (-500, foreign));
+    }
 }
 
 #[test]
@@ -337,4 +348,49 @@ fn whoever_was_stopped_runs_again() {
     let undone = fixture.undo([Entry::Frozen { cgroup }]);
     assert_eq!(undone, [Undone::Restored]);
     assert_eq!(fixture.read("cgroup/a/cgroup.freeze"), "0");
+}
+
+#[test]
+fn a_search_ends_when_a_pass_finds_and_misses_nothing() {
+    let passes = |results: &[(usize, bool)]| {
+        let mut search = Search::default();
+        let mut results = results.iter().copied();
+        while search.goes_on() {
+            search.pass(Ok(results.next().unwrap_or((1, false))));
+        }
+        (search.passes, search.found)
+    };
+    assert_eq!(passes(&[(0, false)]), (1, 0));
+    assert_eq!(passes(&[(2, false), (1, false), (0, false)]), (3, 3));
+    // A process that ended may have left a child.
+    assert_eq!(passes(&[(0, true), (0, true), (0, false)]), (3, 0));
+    assert_eq!(passes(&[]), (PASSES, PASSES));
+}
+
+#[test]
+fn children_that_are_forked_too_fast_stay_in_the_record() {
+    let since = Moment {
+        ticks: 0,
+        last_pid: None,
+        forks: None,
+    };
+    let lineage = Lineage {
+        uid: 1000,
+        login: None,
+        since,
+    };
+    let given = Entry::ScoreGiven {
+        lineage,
+        original: 0,
+        ours: -500,
+    };
+    let process = lowered(10, 0, -500, None);
+    let mut results = [(given, Undone::Gone), (process, Undone::Restored)];
+    let mut search = Search::default();
+    for _ in 0..PASSES {
+        search.pass(Ok((1, false)));
+    }
+    finish_given(&mut results, search);
+    assert!(matches!(results[0].1, Undone::Failed { .. }));
+    assert_eq!(results[1].1, Undone::Restored);
 }

@@ -2,19 +2,18 @@
 //! Putting back what threads ask of the schedulers.
 //!
 //! Nice value, slice and I/O priority are put back one by one: what somebody else has changed since
-//! is theirs, the others are not. Threads and processes that were born meanwhile have inherited what
-//! their creator was given, so they are looked for until none is left.
+//! is theirs, the others are not. A nice value between ours and the original is ours, because only
+//! privilege leads there. Threads and processes that were made meanwhile have inherited what their
+//! creator was given, so they are looked for until none is left ([`super::thread_heirs`]).
 
-use std::collections::BTreeMap;
-
-use limelight_core::model::ProcessId;
 use limelight_sys::process::Process;
-use limelight_sys::sched::{Cpu, IoPriority};
+use limelight_sys::sched::{self, Cpu, IoPriority};
 use tracing::debug;
 
+use super::thread_heirs::Inheritance;
+use super::{finish_given, gone_or_failed, Search, Undone};
 use crate::doors::Doors;
-use crate::restore::{Asking, Entry, Place, Tuned};
-use crate::undo::{fail_without_heirs, gone_or_failed, nearest, procs_of, Undone, PASSES};
+use crate::restore::{Asking, Entry, Tuned};
 
 /// What a thread asks for now, and what is needed to change it; `None` where the ordinary scheduler
 /// does not run it. A slice that is the kernel's own reads as 0.
@@ -67,14 +66,14 @@ pub fn own_slice_ns() -> u64 {
     }
 }
 
-/// Puts the threads of all these entries back, and those that inherited from them.
-pub fn restore(doors: &Doors, entries: Vec<Entry>) -> Vec<(Entry, Undone)> {
+/// Puts the threads of all these entries back, and those that inherited from them. `kept` is what
+/// stays changed.
+pub fn restore(doors: &Doors, entries: Vec<Entry>, kept: &[Entry]) -> Vec<(Entry, Undone)> {
     if entries.is_empty() {
         return Vec::new();
     }
     let slice = own_slice_ns();
-    // Before anything is put back: afterwards nothing tells whose child was given what.
-    let mut inherited = heirs(doors, &entries, slice);
+    // Creators first: what they fork from now on inherits nothing.
     let mut results: Vec<(Entry, Undone)> = entries
         .into_iter()
         .map(|entry| {
@@ -83,19 +82,12 @@ pub fn restore(doors: &Doors, entries: Vec<Entry>) -> Vec<(Entry, Undone)> {
         })
         .collect();
     let entries: Vec<Entry> = results.iter().map(|(entry, _)| entry.clone()).collect();
-    for _ in 0..PASSES {
-        let Ok(heirs_left) = &inherited else { break };
-        if heirs_left.is_empty() {
-            break;
-        }
-        for heir in heirs_left {
-            if let Err(error) = restore_thread(heir, slice) {
-                debug!("what a child inherited stays: {error}");
-            }
-        }
-        inherited = heirs(doors, &entries, slice);
+    let inheritance = Inheritance::new(&entries, kept);
+    let mut search = Search::default();
+    while search.goes_on() {
+        search.pass(inheritance.restore_heirs(doors, slice));
     }
-    fail_without_heirs(&mut results, inherited.err());
+    finish_given(&mut results, search);
     results
 }
 
@@ -137,14 +129,43 @@ pub fn is_same(process: &Process, tuned: &Tuned) -> bool {
         .is_ok_and(|start| start == tuned.starttime)
 }
 
-/// Puts one thread back. `Some`: what somebody else has changed, in words.
-fn restore_thread(tuned: &Tuned, slice: u64) -> limelight_sys::Result<Option<String>> {
-    let Some((cpu, found)) = asking(tuned.tid, slice)? else {
-        return Ok(Some(format!("thread {} has another policy", tuned.tid)));
+/// What a thread asks for, whichever scheduler runs it: one that the ordinary one does not run keeps
+/// its nice value for when it goes back there.
+pub(super) fn look(tid: i32, slice: u64) -> limelight_sys::Result<(Option<Cpu>, Asking)> {
+    if let Some((cpu, found)) = asking(tid, slice)? {
+        return Ok((Some(cpu), found));
+    }
+    let found = Asking {
+        nice: sched::nice(tid)?,
+        slice_ns: 0,
+        io_priority: IoPriority::of(tid)?.0,
     };
-    let (wanted, theirs) = wanted(tuned, found);
-    give(tuned.tid, &cpu, found, wanted)?;
+    Ok((None, found))
+}
+
+/// Puts one thread back. `Some`: what somebody else has changed, in words.
+pub(super) fn restore_thread(tuned: &Tuned, slice: u64) -> limelight_sys::Result<Option<String>> {
+    let (cpu, found) = look(tuned.tid, slice)?;
+    let (wanted, mut theirs) = wanted(tuned, found);
+    match cpu {
+        Some(cpu) => give(tuned.tid, &cpu, found, wanted)?,
+        None => {
+            theirs = vec!["another policy".to_owned()];
+            if found.nice != wanted.nice {
+                sched::set_nice(tuned.tid, wanted.nice)?;
+            }
+            if found.io_priority != wanted.io_priority {
+                IoPriority(wanted.io_priority).set(tuned.tid)?;
+            }
+        }
+    }
     Ok((!theirs.is_empty()).then(|| format!("thread {}: {}", tuned.tid, theirs.join(" and "))))
+}
+
+/// Whether a nice value is ours, or one that was raised from ours without privilege but not up to
+/// the original: such a value needs privilege as well.
+pub fn is_lowered(found: i32, original: i32, ours: i32) -> bool {
+    found == ours || (ours..original).contains(&found)
 }
 
 /// What a thread shall ask for again, and which of its present values are somebody else's.
@@ -152,7 +173,7 @@ pub fn wanted(tuned: &Tuned, found: Asking) -> (Asking, Vec<String>) {
     let Tuned { original, ours, .. } = tuned;
     let mut wanted = found;
     let mut theirs = Vec::new();
-    if found.nice == ours.nice {
+    if is_lowered(found.nice, original.nice, ours.nice) {
         wanted.nice = original.nice;
     } else if found.nice != original.nice {
         theirs.push(format!("nice {}", found.nice));
@@ -169,97 +190,6 @@ pub fn wanted(tuned: &Tuned, found: Asking) -> (Asking, Vec<String>) {
     }
     (wanted, theirs)
 }
-
-/// Threads that are not recorded but ask for exactly what one that is was given: they can only have
-/// inherited it. Each with what it would ask for without us. An error where nothing is left to look with.
-pub fn heirs(doors: &Doors, entries: &[Entry], slice: u64) -> limelight_sys::Result<Vec<Tuned>> {
-    let recorded: BTreeMap<i32, (ProcessId, &[Tuned])> = entries
-        .iter()
-        .filter_map(|entry| match entry {
-            Entry::Threads { pid, threads, .. } => {
-                Some((*pid, (entry.process()?, threads.as_slice())))
-            }
-            _ => None,
-        })
-        .collect();
-    if recorded.is_empty() {
-        return Ok(Vec::new());
-    }
-    let roots: Vec<i32> = recorded.keys().copied().collect();
-    let tree = doors.tree_below(&roots)?;
-    let alive = |id: ProcessId| {
-        tree.get(id.pid)
-            .is_some_and(|stat| stat.start_ticks == id.starttime)
-    };
-    let mut candidates: Vec<i32> = Vec::new();
-    for (id, _) in recorded.values() {
-        if alive(*id) {
-            candidates.push(id.pid);
-            candidates.extend(tree.descendants(id.pid));
-        }
-    }
-    let mut homes: Vec<&Place> = entries
-        .iter()
-        .filter_map(|entry| match entry {
-            Entry::Threads { home, .. } => home.as_ref(),
-            _ => None,
-        })
-        .collect();
-    homes.dedup();
-    for home in homes {
-        candidates.extend(procs_of(doors, home)?);
-    }
-    candidates.sort_unstable();
-    candidates.dedup();
-
-    let mut heirs = Vec::new();
-    for pid in candidates {
-        let looked = doors.proc.process(pid);
-        let (tids, process) = match looked.and_then(|found| Ok((found.threads()?, found))) {
-            Ok(found) => found,
-            Err(error) if error.is_exhausted() => return Err(error),
-            Err(_) => continue,
-        };
-        let own = recorded.get(&pid).filter(|(id, _)| alive(*id));
-        let ancestor = nearest(&tree, pid, |pid| {
-            recorded.get(&pid).filter(|(id, _)| alive(*id))
-        });
-        let known = |tid: i32, start: u64| {
-            let mut all = recorded.values().flat_map(|(_, threads)| threads.iter());
-            all.any(|tuned| (tuned.tid, tuned.starttime) == (tid, start))
-        };
-        for tid in tids {
-            let starttime = match process.thread_start(tid) {
-                Ok(starttime) => starttime,
-                Err(error) if error.is_exhausted() => return Err(error),
-                Err(_) => continue,
-            };
-            if known(tid, starttime) {
-                continue;
-            }
-            let Ok(Some((_, found))) = asking(tid, slice) else {
-                continue;
-            };
-            // Its creator was a thread of its own process, else of an ancestor, else of one that has
-            // ended since and was recorded.
-            let near = own.into_iter().chain(ancestor).map(|(_, threads)| *threads);
-            let all = recorded.values().map(|(_, threads)| *threads);
-            let giver = near
-                .chain(all)
-                .flatten()
-                .find(|tuned| tuned.ours == found && tuned.ours != tuned.original);
-            if let Some(giver) = giver {
-                heirs.push(Tuned {
-                    tid,
-                    starttime,
-                    ..*giver
-                });
-            }
-        }
-    }
-    Ok(heirs)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -280,11 +210,14 @@ mod tests {
             let tuned = Tuned { tid: 1, starttime: 2, original, ours };
             let (wanted, theirs) = wanted(&tuned, found);
             let expect = |found, ours, original| if found == ours { original } else { found };
-            prop_assert_eq!(wanted.nice, expect(found.nice, ours.nice, original.nice));
+            // Between ours and the original a nice value is ours as well.
+            let between = ours.nice < found.nice && found.nice < original.nice;
+            let nice = if between { ours.nice } else { found.nice };
+            prop_assert_eq!(wanted.nice, expect(nice, ours.nice, original.nice));
             let io = |asking: Asking| i32::from(asking.io_priority);
             prop_assert_eq!(io(wanted), expect(io(found), io(ours), io(original)));
             let foreign = [
-                found.nice != ours.nice && found.nice != original.nice,
+                nice != ours.nice && nice != original.nice,
                 found.slice_ns != ours.slice_ns && found.slice_ns != original.slice_ns,
                 found.io_priority != ours.io_priority && found.io_priority != original.io_priority,
             ];

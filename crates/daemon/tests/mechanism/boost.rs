@@ -133,13 +133,14 @@ fn who_renices_has_the_last_word() {
     let machine = machine();
     let a = spawn(&machine, A);
     std::fs::remove_file(machine.path("cgroup/u/cpu.weight")).unwrap();
+    let higher = asking(&a).0 + 5;
     let mut daemon = machine.start();
     daemon.focus(a.pid);
-    renice(&a, 5);
+    renice(&a, higher);
     let status = daemon.status();
     assert_eq!(status.topmost.unwrap().app.pid, Some(a.pid));
     daemon.focus_none();
-    assert_eq!(asking(&a).0, 5);
+    assert_eq!(asking(&a).0, higher);
     daemon.stop();
 }
 

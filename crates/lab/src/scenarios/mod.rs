@@ -14,6 +14,7 @@ mod gallery;
 mod gallery_real;
 mod gallery_synthetic;
 mod gate;
+mod heirs;
 mod kill_latency;
 mod leak;
 mod openrc;
@@ -57,6 +58,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &readahead::Readahead,
         &restore::Restore,
         &boost::Rules,
+        &heirs::Heirs,
         &classes::Rules,
         &access::Rules,
         &own_tree::OwnTree,

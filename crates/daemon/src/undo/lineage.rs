@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Finds the processes that may have inherited what we gave to others.
+//!
+//! A child has its parent's nice value, slice and `oom_score_adj`, and keeps them when it leaves the
+//! parent, the session and the cgroup. What it cannot leave without privilege is its user and its
+//! login, and it cannot be older than the change. So besides descendants and members of the app's
+//! cgroup, every process of the same user that was made since is looked at.
+
+use std::collections::BTreeSet;
+
+use limelight_core::model::ProcessId;
+use limelight_sys::process::{Process, Stat};
+use limelight_sys::tree::{is_kernel_thread, ProcessTree};
+
+use super::procs_of;
+use crate::doors::{now, Doors};
+use crate::restore::{Entry, Lineage, Moment, Place};
+
+/// Now. Taken before a value is changed.
+pub fn moment(doors: &Doors) -> Moment {
+    let per_second = u128::from(rustix::param::clock_ticks_per_second());
+    let ticks = now().as_nanos() * per_second / 1_000_000_000;
+    Moment {
+        ticks: u64::try_from(ticks).unwrap_or(u64::MAX),
+        last_pid: doors.proc.last_pid().ok(),
+        forks: doors.proc.forks().ok(),
+    }
+}
+
+/// The lineage that begins with a process.
+pub fn of(process: &Process, since: Moment) -> limelight_sys::Result<Lineage> {
+    Ok(Lineage {
+        uid: process.status()?.real_uid,
+        login: process.login_uid()?,
+        since,
+    })
+}
+
+/// Those of `fresh` that the record does not have yet. One that it has keeps its earlier moment.
+pub fn unrecorded(entries: &[Entry], fresh: Vec<Entry>) -> Vec<Entry> {
+    let mut left: Vec<Entry> = Vec::new();
+    for entry in fresh {
+        let known = |known: &Entry| known.same_thing(&entry);
+        if !entries.iter().any(known) && !left.iter().any(known) {
+            left.push(entry);
+        }
+    }
+    left
+}
+
+/// Whether a process can have inherited what was given to this lineage.
+pub fn is_kin(process: &Process, start: u64, lineage: &Lineage) -> limelight_sys::Result<bool> {
+    if start < lineage.since.ticks || process.login_uid()? != lineage.login {
+        return Ok(false);
+    }
+    // With a login it does not matter as whom it runs: a child may have become root by sudo.
+    if lineage.login.is_some() {
+        return Ok(true);
+    }
+    let status = process.status()?;
+    if [status.real_uid, status.effective_uid].contains(&lineage.uid) {
+        return Ok(true);
+    }
+    // A user namespace gives a child other uids, but no way out of the user's slice.
+    let slice = format!("user-{}.slice", lineage.uid);
+    let cgroup = process.cgroup()?.unwrap_or_default();
+    Ok(cgroup.split('/').any(|name| name == slice))
+}
+
+/// Processes to look at.
+#[derive(Debug)]
+pub struct Candidates {
+    /// The recorded processes and their descendants, perhaps others.
+    pub tree: ProcessTree,
+    /// All of them, ascending.
+    pub pids: Vec<i32>,
+    /// Members of the app's own cgroups.
+    pub homes: BTreeSet<i32>,
+    /// Whether one ended before it could be looked at: it may have left a child.
+    pub missed: bool,
+}
+
+impl Candidates {
+    /// Looks for them. An error where nothing is left to look with.
+    pub fn find(
+        doors: &Doors,
+        recorded: &[ProcessId],
+        homes: &BTreeSet<&Place>,
+        lineages: &[&Lineage],
+    ) -> limelight_sys::Result<Candidates> {
+        let roots: Vec<i32> = recorded.iter().map(|id| id.pid).collect();
+        let tree = doors.tree_below(&roots)?;
+        let mut pids = BTreeSet::new();
+        for id in recorded.iter().filter(|id| is_alive(&tree, **id)) {
+            pids.insert(id.pid);
+            pids.extend(tree.descendants(id.pid));
+        }
+        let mut members = BTreeSet::new();
+        for home in homes {
+            members.extend(procs_of(doors, home)?);
+        }
+        pids.extend(&members);
+        let (since, missed) = made_since(doors, lineages)?;
+        pids.extend(since.iter().map(|stat| stat.pid));
+        // This process runs first by its own choice.
+        pids.retain(|pid| u32::try_from(*pid) != Ok(std::process::id()));
+        Ok(Candidates {
+            tree,
+            pids: pids.into_iter().collect(),
+            homes: members,
+            missed,
+        })
+    }
+}
+
+/// Whether a recorded process lives, as the tree has it.
+pub fn is_alive(tree: &ProcessTree, id: ProcessId) -> bool {
+    let stat = tree.get(id.pid);
+    stat.is_some_and(|stat| stat.start_ticks == id.starttime)
+}
+
+/// Processes that are no older than the oldest of these lineages, and whether one was missed.
+fn made_since(doors: &Doors, lineages: &[&Lineage]) -> limelight_sys::Result<(Vec<Stat>, bool)> {
+    let Some(first) = lineages
+        .iter()
+        .map(|lineage| lineage.since)
+        .min_by_key(|since| since.ticks)
+    else {
+        return Ok((Vec::new(), false));
+    };
+    let after = first_pid(doors, first);
+    let mut found = Vec::new();
+    let mut missed = false;
+    let kernel = doors.proc.stat(2)?;
+    for pid in doors.proc.pids()? {
+        if pid <= after {
+            continue;
+        }
+        let Some(stat) = doors.proc.stat(pid)? else {
+            missed = true;
+            continue;
+        };
+        let parent = |pid| kernel.clone().filter(|kernel| kernel.pid == pid);
+        if stat.start_ticks >= first.ticks && !is_kernel_thread(&stat, parent) {
+            found.push(stat);
+        }
+    }
+    Ok((found, missed))
+}
+
+/// The pid after which all were given out that are new since a moment: there may be thousands of older
+/// processes. 0 where that is unknown. There is no upper bound: a process that forks and ends without
+/// pause would stay above each one.
+fn first_pid(doors: &Doors, then: Moment) -> i32 {
+    let (Some(from), Some(before)) = (then.last_pid, then.forks) else {
+        return 0;
+    };
+    let last = doors.proc.last_pid();
+    match (last, doors.proc.pid_max(), doors.proc.forks()) {
+        // Fewer than half of all numbers, and ascending: they have not begun anew.
+        (Ok(last), Ok(most), Ok(forks))
+            if from <= last && forks.saturating_sub(before) < most / 2 =>
+        {
+            from
+        }
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doors::Roots;
+    use std::fs;
+    use std::path::Path;
+
+    const SINCE: Moment = Moment {
+        ticks: 70,
+        last_pid: Some(100),
+        forks: Some(1000),
+    };
+
+    const LINEAGE: Lineage = Lineage {
+        uid: 1000,
+        login: None,
+        since: SINCE,
+    };
+
+    fn system() -> (tempfile::TempDir, Doors) {
+        let temp = tempfile::tempdir().unwrap();
+        for directory in ["proc/sys/kernel", "sys", "cgroup"] {
+            fs::create_dir_all(temp.path().join(directory)).unwrap();
+        }
+        let doors = Doors::open(Roots::below(temp.path())).unwrap();
+        (temp, doors)
+    }
+
+    fn process(temp: &Path, pid: i32, ppid: i32, start: u64, uids: [u32; 2]) {
+        let directory = temp.join(format!("proc/{pid}"));
+        fs::create_dir_all(&directory).unwrap();
+        let comm = if pid == 2 { "kthreadd" } else { "app" };
+        let stat =
+            format!("{pid} ({comm}) S {ppid} 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 {start} 0 0\n");
+        fs::write(directory.join("stat"), stat).unwrap();
+        let [real, effective] = uids;
+        let status = format!("Tgid:\t{pid}\nUid:\t{real}\t{effective}\t0\t0\n");
+        fs::write(directory.join("status"), status).unwrap();
+        fs::write(directory.join("cgroup"), "0::/user.slice/session-1.scope\n").unwrap();
+    }
+
+    #[test]
+    fn kin_have_the_user_or_the_login_and_are_no_older_than_the_change() {
+        let (temp, doors) = system();
+        let kin = |lineage: Lineage| {
+            let (id, process) = doors.process(200).unwrap();
+            is_kin(&process, id.starttime, &lineage).unwrap()
+        };
+        let file = |name: &str, text: &str| {
+            fs::write(temp.path().join("proc/200").join(name), text).unwrap();
+        };
+        process(temp.path(), 200, 1, 69, [1000, 1000]);
+        assert!(!kin(LINEAGE), "older");
+        process(temp.path(), 200, 1, 70, [1000, 0]);
+        assert!(kin(LINEAGE), "a program that is set to root's uid");
+        process(temp.path(), 200, 1, 70, [100_999, 100_999]);
+        assert!(!kin(LINEAGE), "another user's");
+        file("cgroup", "0::/user.slice/user-1000.slice/x.scope\n");
+        assert!(kin(LINEAGE), "in a user namespace");
+        let login = Lineage {
+            login: Some(1000),
+            ..LINEAGE
+        };
+        assert!(!kin(login), "no login");
+        process(temp.path(), 200, 1, 70, [0, 0]);
+        file("loginuid", "1000");
+        assert!(kin(login) && !kin(LINEAGE), "became root by sudo");
+        file("loginuid", "4294967295");
+        assert!(!kin(login));
+    }
+
+    #[test]
+    fn only_processes_made_since_are_looked_at() {
+        let (temp, doors) = system();
+        let kernel = |last: i32, forks: u64| {
+            let proc = temp.path().join("proc");
+            fs::write(proc.join("loadavg"), format!("0 0 0 1/9 {last}\n")).unwrap();
+            fs::write(proc.join("stat"), format!("cpu 1\nprocesses {forks}\n")).unwrap();
+            fs::write(proc.join("sys/kernel/pid_max"), "32768\n").unwrap();
+        };
+        for (pid, ppid, start) in [
+            (2, 0, 0),
+            (50, 1, 90),
+            (90, 2, 90),
+            (101, 1, 69),
+            (102, 1, 70),
+            (103, 2, 80),
+        ] {
+            process(temp.path(), pid, ppid, start, [0, 0]);
+        }
+        let found = || -> Vec<i32> {
+            let (found, _) = made_since(&doors, &[&LINEAGE]).unwrap();
+            found.iter().map(|stat| stat.pid).collect()
+        };
+        assert_eq!(found(), [50, 102], "the kernel does not tell");
+        kernel(200, 1100);
+        assert_eq!(found(), [102]);
+        kernel(101, 1100);
+        assert_eq!(found(), [102], "forked since the last pid was read");
+        kernel(60, 1100);
+        assert_eq!(found(), [50, 102], "pids began anew");
+        kernel(200, 1000 + 32768);
+        assert_eq!(found(), [50, 102], "perhaps they did");
+        assert!(made_since(&doors, &[]).unwrap().0.is_empty());
+        // One ended between listing and reading.
+        fs::create_dir(temp.path().join("proc/150")).unwrap();
+        assert!(made_since(&doors, &[&LINEAGE]).unwrap().1);
+    }
+}

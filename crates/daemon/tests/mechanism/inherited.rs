@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! No process keeps what it was given or inherited, whatever it does meanwhile.
+
+use crate::common::{App, Machine};
+use limelight_sys::clock::boottime;
+use limelight_sys::sched::Cpu;
+
+const A: &str = "u/app-a-1.scope";
+const B: &str = "u/app-b-2.scope";
+const USER: u32 = 1000;
+
+/// A machine of two apps, with points for the OOM killer and nice values.
+fn machine() -> Machine {
+    let machine = Machine::new();
+    machine.write(
+        "limelight.toml",
+        "[protect]\ninterval_ms = 100\n[boost]\nslice_us = 400\nhelpers = []\n\
+         [sources]\noom_score_adj = \"off\"\n[topmost]\ngap_ms = 60000\n",
+    );
+    for cgroup in ["u", A, B] {
+        machine.make_cgroup(cgroup);
+        machine.use_memory(cgroup, 40);
+    }
+    machine
+}
+
+/// Starts a process of the user now. Others' start times are long ago.
+fn spawn(machine: &Machine, cgroup: &str) -> App {
+    let app = machine.spawn(cgroup);
+    machine.give(&app, USER);
+    let ticks = boottime().as_millis() / 10 + 1;
+    let pid = app.pid;
+    let stat = format!("{pid} (app) S 1 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 {ticks} 0 0\n");
+    machine.write(&format!("proc/{pid}/stat"), &stat);
+    let directory = format!("proc/{pid}/task/{pid}");
+    std::fs::create_dir_all(machine.path(&directory)).unwrap();
+    machine.write(&format!("{directory}/stat"), &stat);
+    app
+}
+
+/// Starts a process with what another one has, as if that had forked it and it had left parent and
+/// cgroup.
+fn escape(machine: &Machine, parent: &App, cgroup: &str) -> App {
+    let child = spawn(machine, cgroup);
+    set_score(machine, &child, score(machine, parent));
+    let given = Cpu::of(parent.pid).unwrap();
+    Cpu::of(child.pid)
+        .unwrap()
+        .set(child.pid, given.nice(), given.slice_ns())
+        .unwrap();
+    child
+}
+
+fn score(machine: &Machine, app: &App) -> i16 {
+    let score = machine.read(&format!("proc/{}/oom_score_adj", app.pid));
+    score.parse().unwrap()
+}
+
+fn set_score(machine: &Machine, app: &App, score: i16) {
+    machine.write(
+        &format!("proc/{}/oom_score_adj", app.pid),
+        &score.to_string(),
+    );
+}
+
+/// Nice value and slice.
+fn asking(app: &App) -> (i32, u64) {
+    let cpu = Cpu::of(app.pid).unwrap();
+    (cpu.nice(), cpu.slice_ns())
+}
+
+fn renice(app: &App, nice: i32) {
+    let cpu = Cpu::of(app.pid).unwrap();
+    cpu.set(app.pid, nice, cpu.slice_ns()).unwrap();
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[test]
+fn a_score_that_was_raised_below_the_original_is_put_back() {
+    if !is_root() {
+        return;
+    }
+    let machine = machine();
+    let (a, b) = (spawn(&machine, A), spawn(&machine, B));
+    let mut daemon = machine.start();
+    for _ in 0..3 {
+        daemon.focus(a.pid);
+        assert_eq!(score(&machine, &a), -500);
+        set_score(&machine, &a, -499);
+        daemon.focus(b.pid);
+        assert_eq!(score(&machine, &a), 0);
+    }
+    daemon.focus(a.pid);
+    set_score(&machine, &a, 300);
+    daemon.focus_none();
+    assert_eq!(score(&machine, &a), 300, "above the original");
+    daemon.stop();
+}
+
+#[test]
+fn a_nice_value_that_was_raised_below_the_original_is_put_back() {
+    if !is_root() {
+        return;
+    }
+    let machine = machine();
+    let a = spawn(&machine, A);
+    let before = asking(&a);
+    let mut daemon = machine.start();
+    for points in [1, 19] {
+        daemon.focus(a.pid);
+        assert_eq!(asking(&a).0, before.0 - 20);
+        renice(&a, before.0 - 20 + points);
+        daemon.focus_none();
+        assert_eq!(asking(&a), before, "{points}");
+    }
+    daemon.focus(a.pid);
+    renice(&a, before.0 - 17);
+    daemon.stop();
+    assert_eq!(asking(&a), before);
+}
+
+#[test]
+fn orphans_that_left_the_cgroup_are_put_back() {
+    if !is_root() {
+        return;
+    }
+    let machine = machine();
+    let a = spawn(&machine, A);
+    let before = asking(&a);
+    let older = spawn(&machine, B);
+    set_score(&machine, &older, -300);
+    renice(&older, -7);
+    let mut daemon = machine.start();
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    daemon.focus(a.pid);
+    let same = escape(&machine, &a, B);
+    let other = escape(&machine, &a, B);
+    set_score(&machine, &other, -1);
+    renice(&other, before.0 - 19);
+    let above = escape(&machine, &a, B);
+    set_score(&machine, &above, 7);
+    renice(&above, before.0 + 5);
+    let stranger = escape(&machine, &a, B);
+    machine.give(&stranger, USER + 1);
+    daemon.focus_none();
+    assert_eq!((score(&machine, &same), asking(&same)), (0, before));
+    assert_eq!((score(&machine, &other), asking(&other)), (0, before));
+    assert_eq!(
+        (score(&machine, &above), asking(&above).0),
+        (7, before.0 + 5)
+    );
+    assert_eq!(
+        (score(&machine, &stranger), asking(&stranger).0),
+        (-500, before.0 - 20)
+    );
+    assert_eq!((score(&machine, &older), asking(&older).0), (-300, -7));
+    daemon.stop();
+}
+
+#[test]
+fn children_of_a_process_that_has_ended_are_put_back() {
+    if !is_root() {
+        return;
+    }
+    let machine = machine();
+    let a = spawn(&machine, A);
+    let before = asking(&a);
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    let orphan = escape(&machine, &a, B);
+    let successor = escape(&machine, &a, A);
+    machine.end(a, A);
+    machine.write(
+        &format!("cgroup/{A}/cgroup.procs"),
+        &format!("{}\n", successor.pid),
+    );
+    let mut looks = 0;
+    daemon.until("some looks", |_| {
+        looks += 1;
+        looks > 20
+    });
+    daemon.stop();
+    assert_eq!((score(&machine, &orphan), asking(&orphan)), (0, before));
+    assert_eq!(
+        (score(&machine, &successor), asking(&successor)),
+        (0, before)
+    );
+}
+
+#[test]
+fn an_escaped_child_in_front_is_not_lowered_twice() {
+    if !is_root() {
+        return;
+    }
+    let machine = machine();
+    let (a, none) = (spawn(&machine, A), spawn(&machine, "u"));
+    let before = asking(&a);
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    let child = escape(&machine, &a, B);
+    set_score(&machine, &child, -499);
+    daemon.focus(child.pid);
+    let boosted = (-500, before.0 - 20);
+    assert_eq!((score(&machine, &child), asking(&child).0), boosted);
+    daemon.focus_none();
+    assert_eq!((score(&machine, &child), asking(&child)), (0, before));
+    // One whose values nothing explains is left alone.
+    set_score(&machine, &child, -500);
+    renice(&child, -10);
+    daemon.focus(child.pid);
+    assert_eq!((score(&machine, &child), asking(&child).0), (-500, -10));
+    daemon.stop();
+    assert_eq!((score(&machine, &child), asking(&child).0), (-500, -10));
+    drop(none);
+}
+
+#[test]
+fn a_successor_puts_escaped_children_back() {
+    if !is_root() {
+        return;
+    }
+    let machine = machine();
+    let a = spawn(&machine, A);
+    let before = asking(&a);
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    daemon.crash();
+    let orphan = escape(&machine, &a, B);
+    set_score(&machine, &a, -499);
+    machine.start().stop();
+    assert_eq!((score(&machine, &orphan), asking(&orphan)), (0, before));
+    assert_eq!((score(&machine, &a), asking(&a)), (0, before));
+}
