@@ -13,6 +13,7 @@
 //! guard's thread ask too, and [`Gate::group`] and [`Gate::process`] allocate nothing.
 
 pub mod collect;
+pub mod dependents;
 pub mod session;
 
 use std::fmt;
@@ -174,6 +175,14 @@ impl Gate {
         let inside = path.and_then(|path| homes.find(|(home, _)| contains(home, path)));
         let moved = inside.map(|(_, why)| Blocked { process, why: *why });
         note(&mut state, harm, named.or(moved))
+    }
+
+    /// The processes of the topmost app.
+    pub fn topmost(&self) -> Vec<ProcessId> {
+        let state = self.state();
+        let all = state.watched.iter().map(|one| &one.guarded);
+        let topmost = all.filter(|one| one.why == Why::Topmost);
+        topmost.map(|one| one.process).collect()
     }
 
     /// How many actions were refused since the daemon started, and the last of them.

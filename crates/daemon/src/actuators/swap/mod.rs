@@ -20,6 +20,7 @@ use limelight_core::policy::swap::Step;
 use super::changes::Reach;
 use super::{Actuators, Context};
 use crate::doors::Doors;
+use crate::gate::dependents::served;
 use crate::gate::Blocked;
 use crate::guard::{Guard, Victim};
 use crate::restore::Place;
@@ -84,7 +85,13 @@ impl Actuators {
                 self.put_back(*app, SWAP_MAX, context);
                 self.in_force.swapping.exempt.retain(|key| key != app);
             }
-            Step::Freeze { app, home, rule } => self.freeze(*app, home, rule, context),
+            Step::Freeze { app, home, rule } => match self.served(*app, context) {
+                None => self.freeze(*app, home, rule, context),
+                Some(why) => {
+                    tracing::info!("an app is not stopped: {why}");
+                    self.pass_over(*app, context.now);
+                }
+            },
             Step::Thaw { app, rule } => {
                 self.put_back(*app, FREEZE, context);
                 self.in_force.swapping.frozen.retain(|(key, _)| key != app);
@@ -158,6 +165,13 @@ impl Actuators {
         let blocked =
             in_group.or_else(|| members.find_map(|id| self.gate.process(*id, None, harm)))?;
         Some((*app, harm, blocked))
+    }
+
+    /// Why an app must not be stopped, if another process may be waiting for it.
+    fn served(&self, app: AppKey, context: Context<'_>) -> Option<String> {
+        let known = context.apps.iter().find(|known| known.key() == app)?;
+        let front = self.gate.topmost();
+        served(context.doors, &known.found.members, &front)
     }
 
     /// Says that an action was refused, and passes the app over for a while.
