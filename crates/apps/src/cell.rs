@@ -9,8 +9,8 @@ use crate::record::{write, Reporter};
 use crate::scenario::Work;
 use crate::{
     access_rules, android, boost, boost_rules, cache_model, cgroup, chaos, class_rules, cold_start,
-    daemon_killed, focus_move, gallery, gallery_real, gate, heirs, kill_latency, leak, machine,
-    openrc, overhead, own_tree, package, premap, premap_rules, prezero, prezero_engines,
+    daemon_killed, focus_move, gallery, gallery_real, gate, heirs, innocents, kill_latency, leak,
+    machine, openrc, overhead, own_tree, package, premap, premap_rules, prezero, prezero_engines,
     prezero_rules, process, processors, readahead_rules, reading, rotation, self_hog, siblings,
     soak, startup, storm, swap_soak, wakes, window_cost, window_oracle, window_sources, windows,
 };
@@ -76,6 +76,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::AccessRules => access_rules::run(stage),
         Work::Siblings => siblings::run(stage),
         Work::Openrc => openrc::run(stage),
+        Work::Innocents(work) => innocents::run(stage, &work),
         Work::Gate(work) => gate::run(stage, &work),
         Work::OwnTree(work) => own_tree::run(stage, &work),
         Work::ReadaheadRules => readahead_rules::run(stage),

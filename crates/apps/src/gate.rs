@@ -30,9 +30,9 @@ use crate::scenario::{Gate, Sharing};
 const BACKGROUND_MIB: u32 = 40;
 const FOREGROUND_MIB: u32 = 24;
 /// The load's memory: nearly all of the machine's.
-const LOAD_MIB: u32 = 150;
+pub(crate) const LOAD_MIB: u32 = 150;
 /// Where the load lives. It is no app: no unit of a desktop, never in the foreground.
-const LOAD: &str = "bg";
+pub(crate) const LOAD: &str = "bg";
 
 /// Every cgroup of this scenario is there before the daemon starts, so that all values are compared.
 const GROUPS: [&str; 4] = [LOAD, "other", "c1", "machine.slice/ctr-web.scope/payload"];
@@ -65,7 +65,7 @@ pub struct Spec {
 }
 
 /// The app's process. `start SPEC` starts another app as its child by vfork and exec, in the same
-/// cgroup, and prints the child's pid once that has its memory.
+/// cgroup, and prints the child's pid; `serve SPEC` also gives it a pipe from this process.
 pub fn app(spec: &Spec) -> Result<()> {
     let counter = Counter::open(&spec.counter)?;
     let mut random = Random::new(u64::from(spec.mib));
@@ -92,14 +92,15 @@ pub fn app(spec: &Spec) -> Result<()> {
     let mut children = Vec::new();
     loop {
         match lines.recv_timeout(BEAT) {
-            Ok(line) => match line.strip_prefix("start ") {
-                Some(child) => {
-                    let child = start_child(child)?;
-                    println!("{}", child.id());
-                    children.push(child);
-                }
-                None => bail!("the app does not expect {line:?}"),
-            },
+            Ok(line) => {
+                let child = match line.split_once(' ') {
+                    Some(("start", spec)) => start_child(spec, Stdio::null())?,
+                    Some(("serve", spec)) => start_child(spec, Stdio::piped())?,
+                    _ => bail!("the app does not expect {line:?}"),
+                };
+                println!("{}", child.id());
+                children.push(child);
+            }
             Err(RecvTimeoutError::Timeout) => {}
             // Its parent holds the other end and may have ended first.
             Err(RecvTimeoutError::Disconnected) => sleep(BEAT),
@@ -110,21 +111,21 @@ pub fn app(spec: &Spec) -> Result<()> {
     }
 }
 
-fn start_child(spec: &str) -> Result<Child> {
+fn start_child(spec: &str, input: Stdio) -> Result<Child> {
     let mut command = Command::new("/proc/self/exe");
     command
         .args(["gate-app", spec])
         .env(CONTAINED, "1")
-        .stdin(Stdio::null())
+        .stdin(input)
         .stdout(Stdio::null());
     command.spawn().context("cannot start a child")
 }
 
 /// A process of the scenario, seen from outside.
 #[derive(Clone)]
-struct Seen {
-    pid: i32,
-    counter: Rc<Counter>,
+pub(crate) struct Seen {
+    pub pid: i32,
+    pub counter: Rc<Counter>,
 }
 
 impl Seen {
@@ -137,7 +138,7 @@ impl Seen {
     }
 
     /// The knobs that stop or limit it now, a line each.
-    fn limited(&self) -> Result<Vec<String>> {
+    pub fn limited(&self) -> Result<Vec<String>> {
         let mut limits = Vec::new();
         for group in self.chain()? {
             for (file, free) in [("cgroup.freeze", "0"), ("memory.swap.max", "max")] {
@@ -151,7 +152,7 @@ impl Seen {
         Ok(limits)
     }
 
-    fn is_alive(&self) -> bool {
+    pub fn is_alive(&self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
         let state = stat.rsplit(')').next().unwrap_or_default().trim_start();
         !state.is_empty() && !state.starts_with(['Z', 'X'])
@@ -159,14 +160,14 @@ impl Seen {
 }
 
 /// A process of the scenario that its runner started.
-struct Started {
-    seen: Seen,
+pub(crate) struct Started {
+    pub seen: Seen,
     talk: Conversation,
     children: Vec<i32>,
 }
 
 impl Started {
-    fn start(stage: &Counters, mib: u32, cgroup: &Cgroup, contained: bool) -> Result<Started> {
+    pub fn start(stage: &Counters, mib: u32, cgroup: &Cgroup, contained: bool) -> Result<Started> {
         let (spec, counter) = stage.spec(mib, contained)?;
         let start = Start {
             cgroup: Some(cgroup),
@@ -182,13 +183,17 @@ impl Started {
     }
 
     /// Has it start a child in its own cgroup.
-    fn start_child(&mut self, stage: &Counters, mib: u32) -> Result<Seen> {
+    pub fn start_child(&mut self, stage: &Counters, mib: u32) -> Result<Seen> {
+        self.start_by("start", stage, mib)
+    }
+
+    fn start_by(&mut self, word: &str, stage: &Counters, mib: u32) -> Result<Seen> {
         let (spec, counter) = stage.spec(mib, false)?;
         let known = children(self.seen.pid)?;
         // In a PID namespace the child has another number for its parent.
         let _: i32 = self
             .talk
-            .ask(&format!("start {}", serde_json::to_string(&spec)?))?;
+            .ask(&format!("{word} {}", serde_json::to_string(&spec)?))?;
         let deadline = Instant::now() + PATIENCE;
         loop {
             let fresh = children(self.seen.pid)?;
@@ -204,7 +209,12 @@ impl Started {
         }
     }
 
-    fn pid(&self) -> i32 {
+    /// The same, for one that waits for what its parent writes into a pipe.
+    pub fn start_server(&mut self, stage: &Counters, mib: u32) -> Result<Seen> {
+        self.start_by("serve", stage, mib)
+    }
+
+    pub fn pid(&self) -> i32 {
         self.seen.pid
     }
 }
@@ -232,13 +242,20 @@ fn children(pid: i32) -> Result<Vec<i32>> {
 }
 
 /// Gives out counters.
-struct Counters {
+pub(crate) struct Counters {
     index: usize,
     given: std::cell::Cell<usize>,
 }
 
 impl Counters {
-    fn spec(&self, mib: u32, contained: bool) -> Result<(Spec, Rc<Counter>)> {
+    pub fn new(index: usize) -> Counters {
+        Counters {
+            index,
+            given: std::cell::Cell::new(0),
+        }
+    }
+
+    pub fn spec(&self, mib: u32, contained: bool) -> Result<(Spec, Rc<Counter>)> {
         let number = self.given.get();
         self.given.set(number + 1);
         let path = PathBuf::from(format!("/tmp/gate-{}-{number}", self.index));
@@ -321,10 +338,7 @@ fn arrange(sharing: Sharing, counters: &Counters) -> Result<Scene> {
 
 /// Runs the scenario.
 pub fn run(mut stage: Stage, work: &Gate) -> Result<()> {
-    let counters = Counters {
-        index: stage.index,
-        given: std::cell::Cell::new(0),
-    };
+    let counters = Counters::new(stage.index);
     let started = Instant::now();
     for path in GROUPS {
         Cgroup::create(path)?;
@@ -376,7 +390,7 @@ pub fn run(mut stage: Stage, work: &Gate) -> Result<()> {
 }
 
 /// A program that is no app touches nearly all of memory, again and again.
-fn start_load(spec: &Spec) -> Result<Process> {
+pub(crate) fn start_load(spec: &Spec) -> Result<Process> {
     let background = Cgroup::create(LOAD)?;
     let start = Start {
         cgroup: Some(&background),

@@ -31,6 +31,7 @@ pub mod handover;
 pub mod heap;
 pub mod heirs;
 pub mod init;
+pub mod innocents;
 pub mod kernel_log;
 pub mod keyboard;
 pub mod kill_latency;

@@ -85,6 +85,8 @@ pub enum Work {
     PrezeroEngines(PrezeroEngines),
     /// OpenRC and elogind instead of systemd, beside a session; values and series as [`Package`]'s about the focus.
     Openrc,
+    /// Apps that did nothing wrong while memory runs short.
+    Innocents(Innocents),
     /// The foreground app shares its cgroup with background apps while memory runs short.
     Gate(Gate),
     /// Apps that share a session's cgroup where no systemd runs.
@@ -126,6 +128,31 @@ pub enum Leaker {
     Unguarded,
     /// The app in front: people are told, and it is nobody's victim.
     Front,
+}
+
+/// What an innocent app is beside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Plight {
+    /// Eight idle apps beside a foreground app that takes memory without end, without swap.
+    Greedy,
+    /// A build in a terminal's scope, with swap free.
+    Build,
+    /// A tab of the foreground terminal, beside a load.
+    Tab,
+    /// An app that answers the foreground app through a pipe, beside a load.
+    Server,
+    /// A screen locker beside an app that takes memory without end.
+    Locker,
+}
+
+/// Parameters of `innocents`.
+///
+/// Values: `innocent_dead`, `greedy_dead`, `built_mib`, `oom_kills`, `vmstat_*`, `psi_*`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Innocents {
+    /// The situation.
+    pub plight: Plight,
 }
 
 /// How the foreground process shares a cgroup with background processes.

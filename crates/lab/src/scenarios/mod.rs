@@ -15,6 +15,7 @@ mod gallery_real;
 mod gallery_synthetic;
 mod gate;
 mod heirs;
+mod innocents;
 mod kill_latency;
 mod leak;
 mod openrc;
@@ -66,6 +67,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &prezero_engines::Prezero,
         &windows::Rules,
         &gate::Gate,
+        &innocents::Innocents,
         &leak::Leak,
         &storm::Storm,
         &package::PLAIN,
