@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What is promised about several users of one machine, on a real kernel: who may say which app is in the
-//! foreground, what each user sees of the others' apps, and that none can keep the daemon busy.
+//! What is promised about several users of one machine, on a real kernel: who may say which app is
+//! in the foreground, what each user sees of the others' apps, and that none can keep the daemon
+//! busy.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -36,8 +37,8 @@ const GAME: &str = "game";
 const FORGER: &str = "x\nkilled: all";
 /// How long one user asks without end.
 const FLOOD: Duration = Duration::from_millis(2500);
-/// Lookups that one user is granted in that time: a burst of 50, then 10 a second, and some for a slow
-/// machine. An emulated processor tells no times, so answers are counted.
+/// Lookups that one user is granted in that time: a burst of 50, then 10 a second, and some for a
+/// slow machine. An emulated processor tells no times, so answers are counted.
 const SERVED_MAX: u32 = 120;
 const CONNECTIONS: usize = 14;
 const KEY_A: u16 = 30;
