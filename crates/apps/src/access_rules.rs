@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What is promised about several users of one machine, on a real kernel: who may say which app is in the
-//! foreground, what each user sees of the others' apps, and that none can keep the daemon busy.
+//! What is promised about several users of one machine, on a real kernel: who may say which app is
+//! in the foreground, what each user sees of the others' apps, and that none can keep the daemon
+//! busy.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -27,15 +28,18 @@ const SESSIONS: &str = "/run/systemd/sessions";
 const OWNER: u32 = 1000;
 const OTHER: u32 = 1001;
 const GROUP: u32 = 2000;
+/// A user who has nothing on the machine and asks without end.
+const FLOODER: u32 = 1002;
 const CONFIG: &str = "[access]\ngroup = 2000\n[boost]\nenabled = false\n";
 /// Names of the owner's program, of the other user's, and of one that forges lines.
 const DIARY: &str = "diary";
 const GAME: &str = "game";
 const FORGER: &str = "x\nkilled: all";
-/// What one user's connections may take of a processor.
-const CPU_SHARE: f64 = 0.25;
-/// How long they try to.
+/// How long one user asks without end.
 const FLOOD: Duration = Duration::from_millis(2500);
+/// Lookups that one user is granted in that time: a burst of 50, then 10 a second, and some for a
+/// slow machine. An emulated processor tells no times, so answers are counted.
+const SERVED_MAX: u32 = 120;
 const CONNECTIONS: usize = 14;
 const KEY_A: u16 = 30;
 
@@ -272,7 +276,7 @@ fn flood(reporter: &Reporter, daemon: &Daemon) -> Result<()> {
     let before = daemon.cpu_ns()?;
     let begin = Instant::now();
     let ask = || -> Result<(u32, u32)> {
-        become_user(OTHER, OTHER)?;
+        become_user(FLOODER, FLOODER)?;
         let mut stream = UnixStream::connect(SOCKET)?;
         let mut answers = BufReader::new(stream.try_clone()?);
         let (mut served, mut busy) = (0, 0);
@@ -306,12 +310,11 @@ fn flood(reporter: &Reporter, daemon: &Daemon) -> Result<()> {
         served += some;
         busy += others;
     }
-    let cpu = daemon.cpu_ns()?.saturating_sub(before);
-    let share = cpu as f64 / begin.elapsed().as_nanos() as f64;
-    let figures = format!("{served} answers, {busy} refusals, {share:.2} of a processor");
+    let cpu = Duration::from_nanos(daemon.cpu_ns()?.saturating_sub(before));
+    let figures = format!("{served} answers, {busy} refusals, {cpu:?} of processor time");
     reporter.check(
         format!("{CONNECTIONS} connections of one user keep the daemon free for others"),
-        busy > 0 && served > 0 && share < CPU_SHARE,
+        busy > 0 && (1..=SERVED_MAX).contains(&served),
         figures,
     )?;
     let asked = Instant::now();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Text that came from a process: names, paths, what a client says.
 //!
-//! A process chooses its name freely, newlines and terminal sequences included. Wherever such text is
-//! shown (terminal, log, notification) it goes through [`escaped`], so that it forges no line and moves
-//! no cursor.
+//! A process chooses its name freely, newlines and terminal sequences included. Wherever such text
+//! is shown (terminal, log, notification) it goes through [`escaped`], so that it forges no line
+//! and moves no cursor.
 
 use std::borrow::Cow;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Which users the configuration and the machine itself vouch for: the group of `[access]`, and those
-//! who have the screen or an input device.
+//! Which users the configuration and the machine itself vouch for: the group of `[access]`, and
+//! those who have the screen or an input device.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -135,8 +135,8 @@ fn group_id(path: &Path, name: &str) -> Option<u32> {
 }
 
 /// Users with a process that has a screen (`/dev/dri/card*`) or an input device
-/// (`/dev/input/event*`) open. A display server that runs as root counts for the user who started it,
-/// which its real uid tells. Render nodes do not count: any app may have one.
+/// (`/dev/input/event*`) open. A display server that runs as root counts for the user who started
+/// it, which its real uid tells. Render nodes do not count: any app may have one.
 fn holders_of_devices(doors: &Doors) -> BTreeSet<u32> {
     let mut users = BTreeSet::new();
     let mut nodes = nodes(&doors.roots.dri, "card");

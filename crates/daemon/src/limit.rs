@@ -2,17 +2,17 @@
 //! Rate limits of the control socket, by user: token buckets.
 //!
 //! Anybody may connect, and the daemon has the weight of the app in front. *Lines* are limited by
-//! waiting: a user who sends too many is not read from until there are tokens again, so that a session
-//! agent is delayed at worst and loses nothing. *Lookups* go through `/proc` or all apps. They are
-//! refused when there are no tokens, with the time at which there will be some. Users who do not sit at
-//! the screen also share one bucket of lookups: one user may come under thousands of numbers
-//! (`/etc/subuid`). Root is not limited.
+//! waiting: a user who sends too many is not read from until there are tokens again, so that a
+//! session agent is delayed at worst and loses nothing. *Lookups* go through `/proc` or all apps.
+//! They are refused when there are no tokens, with the time at which there will be some. Users who
+//! do not sit at the screen also share one bucket of lookups: one user may come under thousands of
+//! numbers (`/etc/subuid`). Root is not limited.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Lines of 1 KiB that a user may send at once, and in a second. Each costs some tens of microseconds,
-/// also one that is refused.
+/// Lines of 1 KiB that a user may send at once, and in a second. Each costs some tens of
+/// microseconds, also one that is refused.
 const LINES: Size = Size {
     most: 400,
     a_second: 200,
@@ -24,7 +24,8 @@ const LINES_AT_SCREEN: Size = Size {
     a_second: 1000,
 };
 
-/// Lookups that a user may ask for at once, and in a second. One token is about a millisecond's work.
+/// Lookups that a user may ask for at once, and in a second. One token is about a millisecond's
+/// work.
 const LOOKUPS: Size = Size {
     most: 100,
     a_second: 20,
@@ -206,8 +207,8 @@ impl Limiter {
         }
     }
 
-    /// Takes tokens for a lookup, or says how long to wait. `at_screen`: whether the user sits there, or is
-    /// trusted otherwise; it is not asked when the user has no tokens.
+    /// Takes tokens for a lookup, or says how long to wait. `at_screen`: whether the user sits
+    /// there, or is trusted otherwise; it is not asked when the user has no tokens.
     pub fn look_up(
         &mut self,
         uid: u32,

@@ -3,8 +3,8 @@
 //!
 //! Root may claim anything. Other users may claim processes of their own, and only from the active
 //! session where logind tells which one that is. Elsewhere the user must be in the group of
-//! `[access]`, or own a process that has the screen or an input device open. A process's name and its
-//! windows play no part: only its owner does, as the kernel tells it.
+//! `[access]`, or own a process that has the screen or an input device open. A process's name and
+//! its windows play no part: only its owner does, as the kernel tells it.
 
 use limelight_core::control::ErrorCode;
 use limelight_core::model::App;
@@ -51,8 +51,8 @@ fn no_session(uid: u32) -> Refusal {
     )
 }
 
-/// Whether a program of this user can be what a person at the screen waits for. Root's can only with a
-/// session of root's: what the system runs under that name is not.
+/// Whether a program of this user can be what a person at the screen waits for. Root's can only
+/// with a session of root's: what the system runs under that name is not.
 pub fn may_be_waited_for(doors: &Doors, uid: u32) -> bool {
     active_users(doors).is_none_or(|active| active.contains(&uid))
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What a user is shown of other users' apps: nothing. Root and the group of `[access]` see everything.
+//! What a user is shown of other users' apps: nothing. Root and the group of `[access]` see
+//! everything.
 //!
-//! Anybody may connect and poll. Without this, another user would learn which app is in the foreground,
-//! and from counters, histograms and times that change with each key also when something is pressed.
-//! What is left for everybody is what is known of the machine: which mechanisms and sources work,
-//! memory, and what programs wait for.
+//! Anybody may connect and poll. Without this, another user would learn which app is in the
+//! foreground, and from counters, histograms and times that change with each key also when
+//! something is pressed. What is left for everybody is what is known of the machine: which
+//! mechanisms and sources work, memory, and what programs wait for.
 
 use limelight_core::control::{
     AgentStatus, Change, DeviceStatus, ErrorCode, MechanismStatus, SourceStatus, State, Status,
@@ -43,8 +44,8 @@ impl Daemon {
         speaker.sees_all() || self.owner_of(app) == Some(speaker.uid)
     }
 
-    /// Whether this user may see what is done for the app in front, and when it gets input. With none
-    /// in front, whoever sits at the screen may.
+    /// Whether this user may see what is done for the app in front, and when it gets input. With
+    /// none in front, whoever sits at the screen may.
     pub(crate) fn sees_front(&self, speaker: Speaker) -> bool {
         match self.topmost.front() {
             _ if speaker.sees_all() => true,
@@ -197,7 +198,8 @@ impl Daemon {
     }
 }
 
-/// What works at all stays, with the reason if it does not. `boost` cannot work only for a certain app.
+/// What works at all stays, with the reason if it does not. `boost` cannot work only for a certain
+/// app.
 fn hide_mechanism(mechanism: &mut MechanismStatus) {
     mechanism.counters.clear();
     let of_machine = match mechanism.state {

@@ -16,8 +16,8 @@ pub(super) enum Shows {
 /// What a request costs the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cost {
-    /// So many tokens beside those of its line. It is never refused for it: session agents send these,
-    /// and what they say must not be lost.
+    /// So many tokens beside those of its line. It is never refused for it: session agents send
+    /// these, and what they say must not be lost.
     Work(u32),
     /// A lookup through `/proc` or all apps, which is refused when the caller asks for too many.
     Lookup(u32),

@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -133,7 +134,13 @@ impl Journal {
             entries: entries.into(),
         };
         let fresh = self.path.with_extension("json.new");
-        let mut file = File::create(&fresh)?;
+        // Not for everybody: it names the app in front.
+        let mut file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&fresh)?;
         let bytes = append(&mut file, &record)?;
         fs::rename(&fresh, &self.path)?;
         (self.file, self.len) = (Some(file), 0);

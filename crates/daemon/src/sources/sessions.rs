@@ -48,8 +48,8 @@ impl Sessions {
     }
 }
 
-/// Users with an active session at a seat; `None` where no logind keeps sessions, or none of them has
-/// a seat: logind then cannot tell who sits at the screen.
+/// Users with an active session at a seat; `None` where no logind keeps sessions, or none of them
+/// has a seat: logind then cannot tell who sits at the screen.
 pub fn active_users(doors: &Doors) -> Option<BTreeSet<u32>> {
     let directory = Dir::open(&doors.roots.sessions).ok()?;
     let names = directory.names().ok()?;
@@ -75,8 +75,8 @@ struct Session {
 }
 
 impl Session {
-    /// Reads logind's file. `None` for a session without a seat (ssh, a terminal in another one, cron),
-    /// which is always active, and for those that logind keeps for itself (`CLASS=manager`).
+    /// Reads logind's file. `None` for a session without a seat (ssh, a terminal in another one,
+    /// cron), which is always active, and for those that logind keeps for itself (`CLASS=manager`).
     fn parse(text: &str) -> Option<Session> {
         // The first line of a key counts; logind escapes newlines in the values.
         let value = |key: &str| {

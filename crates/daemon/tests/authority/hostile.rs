@@ -119,7 +119,8 @@ fn thousands_of_connections_of_one_user_keep_nobody_out() {
     is_served(&mut daemon);
 }
 
-/// A user may have thousands of numbers (`/etc/subuid`), so the bound for one of them is not enough.
+/// A user may have thousands of numbers (`/etc/subuid`), so the bound for one of them is not
+/// enough.
 #[test]
 fn many_users_together_keep_nobody_out() {
     if !root() {

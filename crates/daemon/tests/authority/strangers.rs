@@ -249,3 +249,17 @@ fn owner_sees_what_is_theirs_root_and_the_group_everything() {
     }
     daemon.stop();
 }
+
+#[test]
+fn restore_record_is_readable_by_root_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let Some(world) = World::new() else {
+        return;
+    };
+    let mut daemon = start(&world, Inactive);
+    let _owner = in_front(&mut daemon, &world);
+    let record = world.machine.path("run/restore.json");
+    let mode = std::fs::metadata(record).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "it names the app in front");
+    daemon.stop();
+}
