@@ -35,7 +35,7 @@ pub(crate) fn same(named: &OwnedFd, seen: &FileStat, flags: OFlags) -> rustix::i
 }
 
 fn again(named: &OwnedFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-    // Our own descriptor: nobody else can make this link lead elsewhere.
+    // Our own descriptor: no other process can make this link lead elsewhere.
     let link = format!("/proc/self/fd/{}", named.as_raw_fd());
     let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     match open(&link, flags, Mode::empty()) {

@@ -6,7 +6,7 @@
 //! again: who renices it meanwhile has the last word.
 //!
 //! A process whose main thread has a nice value below 0 that the record does not explain was given it
-//! by somebody with privilege, perhaps by us and inherited in a way that was not seen. Its nice values
+//! with privilege, perhaps by us and inherited in a way that was missed. Its nice values
 //! are not lowered further.
 
 use limelight_core::control::{Change, Outcome};

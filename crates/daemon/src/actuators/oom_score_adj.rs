@@ -5,8 +5,8 @@
 //! its own helpers as first victims keeps that order. A value above the original that the app sets
 //! while it is in front is the app's: it is neither lowered again nor put back.
 //!
-//! A value below 0 that the record does not explain was lowered by somebody with privilege, perhaps
-//! by us and inherited in a way that was not seen. It is not lowered further.
+//! A value below 0 that the record does not explain was lowered with privilege, perhaps by us and
+//! inherited in a way that was missed. It is not lowered further.
 
 use limelight_core::control::{Change, Outcome};
 use limelight_core::model::{AppKey, ProcessId};

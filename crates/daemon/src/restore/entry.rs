@@ -62,8 +62,8 @@ pub struct Moment {
     pub forks: Option<u64>,
 }
 
-/// The processes that can have inherited a value: a user's that were made since somebody's value
-/// was changed. A child keeps its user and login whatever it does, but not its parent, session or
+/// The processes that can have inherited a value: a user's that were made since a value of
+/// that user's was changed. A child keeps its user and login whatever it does, but not its parent, session or
 /// cgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lineage {

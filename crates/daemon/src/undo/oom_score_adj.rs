@@ -251,7 +251,7 @@ impl<'a> Inheritance<'a> {
 /// Those who can have given a process its value.
 #[derive(Debug, Default)]
 struct Givers {
-    /// The nearest recorded ancestor, else whoever is recorded for an orphan in the app's own cgroup.
+    /// The nearest recorded ancestor; for an orphan in the app's own cgroup all recorded processes.
     near: Vec<Lowered>,
     /// The process's lineages, and whether they are root's.
     far: Vec<(Lowered, bool)>,
@@ -259,7 +259,7 @@ struct Givers {
 
 impl Givers {
     /// The value without us, if this one is inherited. Among several the highest counts, so that
-    /// nobody gains by changing an inherited value.
+    /// changing an inherited value gains nothing.
     ///
     /// A process that is only of the same user may have its value from elsewhere: one of 0 or more
     /// needs no privilege and stays, and of root's only exact values are ours.

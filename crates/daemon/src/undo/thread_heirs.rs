@@ -238,7 +238,7 @@ impl Family {
     }
 
     /// What a thread that asks for this was given, if it was. Among several the one with the highest
-    /// nice value before counts, so that nobody gains by changing an inherited value.
+    /// nice value before counts, so that changing an inherited value gains nothing.
     ///
     /// A process that is only of the same user may have its nice value from elsewhere: one of 0 or
     /// more needs no privilege and stays, and of root's threads only exact values are ours.

@@ -143,7 +143,7 @@ pub(super) fn look(tid: i32, slice: u64) -> limelight_sys::Result<(Option<Cpu>, 
     Ok((None, found))
 }
 
-/// Puts one thread back. `Some`: what somebody else has changed, in words.
+/// Puts one thread back. `Some`: the values that are not ours, in words.
 pub(super) fn restore_thread(tuned: &Tuned, slice: u64) -> limelight_sys::Result<Option<String>> {
     let (cpu, found) = look(tuned.tid, slice)?;
     let (wanted, mut theirs) = wanted(tuned, found);
