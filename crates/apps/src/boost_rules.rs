@@ -3,8 +3,9 @@
 //! word counts, a dead daemon leaves nothing behind, and nobody else is touched.
 
 use std::path::Path;
+use std::process::Command;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{bail, Result};
 
@@ -13,11 +14,19 @@ use crate::cell::Stage;
 use crate::cgroup::Cgroup;
 use crate::daemon::{focus, limelight, Daemon, LIMELIGHT};
 use crate::disk::Disk;
+use crate::followed::nice;
 use crate::plan::Data;
-use crate::process::{run as run_program, Process};
+use crate::process::{run as run_program, Process, Start};
+use crate::record::Reporter;
 
 /// Longer than the daemon takes between two looks at an app.
 const LOOK: Duration = Duration::from_millis(1500);
+
+/// Loops, more than processors, and the nice value that they get.
+const LOOPS: usize = 6;
+const GIVES_WAY: i32 = 7;
+/// Only a hang takes this long.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An app with or without a cgroup of its own.
 struct App {
@@ -41,6 +50,48 @@ impl App {
     fn standing(&self) -> Result<String> {
         standing(self.pid(), self.cgroup.as_ref())
     }
+}
+
+/// Loops that take all processors, without a cgroup: beside an app without one they give way, and are
+/// put back when it leaves the foreground.
+fn competitors(reporter: &Reporter, bare: &App, other: &App) -> Result<()> {
+    let spin = |_| {
+        let mut command = Command::new("/bin/busybox");
+        command.args(["sh", "-c", "while :; do :; done"]);
+        Start::PLAIN.program(command, "loop")
+    };
+    let loops: Vec<Process> = (0..LOOPS).map(spin).collect::<Result<_>>()?;
+    let nices = || -> Result<Vec<i32>> { loops.iter().map(|one| Ok(nice(one.pid()))).collect() };
+    let until = |wanted: i32| -> Result<Vec<i32>> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let seen = nices()?;
+            if seen.iter().all(|nice| *nice == wanted) || Instant::now() > deadline {
+                return Ok(seen);
+            }
+            sleep(LOOK / 3);
+        }
+    };
+    focus(bare.pid())?;
+    let seen = until(GIVES_WAY)?;
+    reporter.check(
+        "busy programs beside an app without a cgroup give way to it",
+        seen.iter().all(|nice| *nice == GIVES_WAY),
+        format!("{seen:?}"),
+    )?;
+    let (_, text) = run_program(LIMELIGHT, &["explain", &loops[0].pid().to_string()])?;
+    reporter.check(
+        "explain names the change and its reason",
+        text.contains("nice 7") && text.contains("takes a processor"),
+        text,
+    )?;
+    focus(other.pid())?;
+    let seen = until(0)?;
+    reporter.check(
+        "they are put back when it leaves the foreground",
+        seen.iter().all(|nice| *nice == 0),
+        format!("{seen:?}"),
+    )
 }
 
 /// Runs all checks.
@@ -134,6 +185,7 @@ pub fn run(stage: Stage) -> Result<()> {
     )?;
     second_weight(&second, "100")?;
 
+    competitors(reporter, &bare, &second)?;
     focus(bare.pid())?;
     let dead = daemon.kill()?;
     expect("values outlive a daemon that is killed", &bare, &reniced)?;

@@ -146,8 +146,16 @@ impl Surroundings {
             threads: threads_of(members),
             starting: starting.map_or_else(Vec::new, |starting| threads_of(&starting.members)),
             helpers,
+            competitors: Vec::new(),
         }
     }
+}
+
+/// The threads of these processes, as those of competitors.
+pub fn competing(doors: &Doors, all: &[ProcessId]) -> Vec<Threads> {
+    let all = all.iter();
+    all.filter_map(|id| threads(doors, *id, Role::Competitor))
+        .collect()
 }
 
 /// The sessions of these processes that the scheduler treats as groups, each once, by number.
@@ -238,6 +246,7 @@ mod tests {
             session: 0,
             minor_faults: 0,
             major_faults: 0,
+            cpu_ticks: 0,
             start_ticks: 1,
         }
     }

@@ -23,6 +23,7 @@ use crate::actuators::{Actuators, Context};
 use crate::agents::Agents;
 use crate::apps::Announced;
 use crate::boost::Surroundings;
+use crate::competitors::Competitors;
 use crate::config::{self, Config, Origin};
 use crate::decisions::Decisions;
 use crate::doors::{now, Doors, Roots};
@@ -94,6 +95,8 @@ pub struct Daemon {
     pub(crate) wake_graph: WakeGraphSource,
     pub(crate) readahead: Readahead,
     pub(crate) surroundings: Surroundings,
+    /// Programs that take a processor from the topmost app.
+    pub(crate) competitors: Competitors,
     pub(crate) windows: ResponseWindows,
     pub(crate) zeroing: Zeroing,
     pub(crate) household: Household,
@@ -242,6 +245,7 @@ impl Daemon {
             wake_graph: WakeGraphSource::default(),
             readahead,
             surroundings: Surroundings::default(),
+            competitors: Competitors::default(),
             pressure: Pressure::default(),
             footprint: None,
             protected: Collector::default(),

@@ -35,6 +35,7 @@ mod agents;
 pub mod answers;
 pub mod apps;
 mod boost;
+mod competitors;
 pub mod config;
 pub mod daemon;
 pub mod decisions;

@@ -2,7 +2,7 @@
 //! From an event to what is done about it: the model is brought up to date, the machine measured,
 //! the policy asked, and the plan carried out.
 
-use limelight_core::model::boost::View;
+use limelight_core::model::boost::{Threads, View};
 use limelight_core::model::footprint::Footprint;
 use limelight_core::model::snapshot::Measured;
 use limelight_core::model::topmost::{Claim, Shift};
@@ -14,6 +14,7 @@ use tracing::{debug, info};
 
 use crate::actuators::cgroup_memory::protected_by_others;
 use crate::actuators::{Context, Effect};
+use crate::boost::competing;
 use crate::config::Adopt;
 use crate::daemon::Daemon;
 use crate::doors::now;
@@ -186,7 +187,9 @@ impl Daemon {
         for _ in 0..ROUNDS {
             let snapshot = self.snapshot();
             let actions = plan(&event, &snapshot);
-            self.quiet_ticks = match actions.is_empty() && event == Event::Tick {
+            let contended = self.competitors.is_contended();
+            let quiet = actions.is_empty() && event == Event::Tick && !contended;
+            self.quiet_ticks = match quiet {
                 true => self.quiet_ticks.saturating_add(1),
                 false => 0,
             };
@@ -283,7 +286,11 @@ impl Daemon {
         let boost = match topmost.as_ref().or(starting.as_ref()) {
             Some(first) if self.config.settings.boost.enabled => {
                 let more = starting.as_ref().filter(|_| topmost.is_some());
-                self.surroundings.view(&self.doors, first, more)
+                let view = self.surroundings.view(&self.doors, first, more);
+                View {
+                    competitors: self.competing_with(topmost.as_ref()),
+                    ..view
+                }
             }
             _ => View::default(),
         };
@@ -359,6 +366,25 @@ impl Daemon {
             shortage: self.actuators.shortage(),
             storage: self.household.storage.look(&self.doors, &counters, now()),
         }
+    }
+
+    /// Threads of the programs that compete with the topmost app, where each of them stands beside its
+    /// cgroup or its threads on its own.
+    fn competing_with(&mut self, topmost: Option<&Measured>) -> Vec<Threads> {
+        let Some(topmost) = topmost else {
+            return Vec::new();
+        };
+        let isolated = topmost.app.own_home().is_some_and(|home| !home.adopted);
+        let first = topmost.members.first().copied().or(topmost.app.process);
+        let owner = first.and_then(|id| self.doors.same_process(id)?.owner_uid().ok());
+        let Some(owner) = owner.filter(|_| !isolated) else {
+            return Vec::new();
+        };
+        let gate = &self.actuators.gate;
+        let found = self
+            .competitors
+            .sample(&self.doors, gate, &topmost.app, owner, now());
+        competing(&self.doors, found)
     }
 
     fn may_adopt(&self) -> bool {

@@ -35,6 +35,8 @@ pub struct Stat {
     pub minor_faults: u64,
     /// Page faults that had to wait for I/O.
     pub major_faults: u64,
+    /// Processor time in user and kernel mode, in clock ticks.
+    pub cpu_ticks: u64,
     /// Clock ticks after boot at which the process was made: with the pid, its identity.
     pub start_ticks: u64,
 }
@@ -267,6 +269,10 @@ impl Stat {
             session: field(6)?.parse().ok()?,
             minor_faults: field(10)?.parse().ok()?,
             major_faults: field(12)?.parse().ok()?,
+            cpu_ticks: {
+                let ticks = |number| field(number)?.parse::<u64>().ok();
+                ticks(14)?.saturating_add(ticks(15)?)
+            },
             start_ticks: field(22)?.parse().ok()?,
         })
     }

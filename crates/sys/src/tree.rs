@@ -82,6 +82,7 @@ mod tests {
             session: 0,
             minor_faults: 0,
             major_faults: 0,
+            cpu_ticks: 0,
             start_ticks: 0,
         }
     }

@@ -49,6 +49,8 @@ pub enum Role {
     Helper,
     /// One that lives among other programs: a weight for its cgroup would be theirs as well.
     HelperAmong,
+    /// A program that takes a processor from an app that no weight isolates. It gives way.
+    Competitor,
     /// The kernel's thread that reclaims memory (`kswapd`). What it does not get done, the app does
     /// itself in each of its allocations. It is in no cgroup below the root: what it competes with is
     /// the app's branch as a whole.
@@ -96,4 +98,6 @@ pub struct View {
     pub starting: Vec<Threads>,
     /// Programs that serve the app.
     pub helpers: Vec<Helper>,
+    /// Threads of programs that take a processor from the app, where no weight isolates it.
+    pub competitors: Vec<Threads>,
 }

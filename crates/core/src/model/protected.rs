@@ -17,6 +17,8 @@ pub const PREVIOUS_FOR: Duration = Duration::from_secs(10);
 /// What an action does to the processes that it reaches, in rising severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Harm {
+    /// Lets others go first on a processor (a higher nice value).
+    Slow,
     /// Takes pages (`memory.reclaim`, `process_madvise()`).
     Squeeze,
     /// Keeps pages out of swap (`memory.swap.max`).
@@ -30,6 +32,7 @@ pub enum Harm {
 impl fmt::Display for Harm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
+            Harm::Slow => "slowed down",
             Harm::Squeeze => "squeezed",
             Harm::Limit => "kept out of swap",
             Harm::Freeze => "stopped",

@@ -61,6 +61,10 @@ const WEIGHT_DEFAULT: u32 = 100;
 /// How many times shorter the slice of a helper is than the app's.
 const HELPER_SLICE: u32 = 3;
 
+/// Points by which a competitor's nice value is raised: its weight is then 215 instead of 1,024
+/// (sched_prio_to_weight[]), so that ten of them leave the app 97 % of a processor.
+const COMPETITOR_POINTS: u8 = 7;
+
 /// The shortest slice that the kernel gives, in microseconds.
 const SLICE_MIN_US: u32 = 100;
 
@@ -116,6 +120,8 @@ pub struct Tuning {
     pub among_points: u8,
     /// The same, for the kernel's own reclaim.
     pub reclaim_points: u8,
+    /// Points by which the nice values of competitors are raised, up to 19.
+    pub competitor_points: u8,
     /// Slice in microseconds; 0: left alone.
     pub slice_us: u32,
     /// Level of the best-effort I/O class; `None`: left alone.
@@ -128,6 +134,7 @@ impl Tuning {
     pub fn slice_us(&self, role: Role) -> u32 {
         match (self.slice_us, role) {
             (0, _) => 0,
+            (_, Role::Competitor) => 0,
             (us, Role::App) => us,
             (us, Role::Helper | Role::HelperAmong | Role::Reclaim) => {
                 (us / HELPER_SLICE).max(SLICE_MIN_US)
@@ -139,18 +146,29 @@ impl Tuning {
         match role {
             Role::App | Role::Helper => self.nice_points,
             Role::HelperAmong => self.among_points,
+            Role::Competitor => self.competitor_points,
             Role::Reclaim => self.reclaim_points,
         }
     }
 
     /// The nice value for a thread that has this one. The order of an app's own threads stays.
     pub fn nice(&self, role: Role, original: i32) -> i32 {
+        // One that its owner put first or last keeps its place.
+        if role == Role::Competitor {
+            let raised = (original + i32::from(self.points(role))).min(19);
+            return if original < 0 {
+                original
+            } else {
+                raised.max(original)
+            };
+        }
         (original - i32::from(self.points(role))).max(-20)
     }
 
     /// Whether there is nothing for threads of this role.
     fn spares(&self, role: Role) -> bool {
-        self.points(role) == 0 && self.slice_us == 0 && self.io_level.is_none()
+        let rest = self.slice_us == 0 && self.io_level.is_none();
+        self.points(role) == 0 && (rest || role == Role::Competitor)
     }
 }
 
@@ -263,6 +281,10 @@ fn target(snapshot: &Snapshot, topmost: &Measured) -> Target {
             (false, true) => settings.nice_points,
             (false, false) => 0,
         },
+        competitor_points: match settings.nice_points {
+            0 => 0,
+            _ => COMPETITOR_POINTS,
+        },
         slice_us: match knobs.slice.is_live() {
             true => settings.slice_us,
             false => 0,
@@ -271,7 +293,8 @@ fn target(snapshot: &Snapshot, topmost: &Measured) -> Target {
     };
     let mut threads = view.threads.clone();
     let serving = view.helpers.iter().map(|helper| &helper.threads);
-    for more in view.starting.iter().chain(serving) {
+    let competing = &view.competitors;
+    for more in view.starting.iter().chain(serving).chain(competing) {
         if !threads.iter().any(|known| known.process == more.process) {
             threads.push(more.clone());
         }

@@ -476,6 +476,7 @@ prop_compose! {
         snapshot.settings.boost.enabled = enabled;
         snapshot.settings.boost.nice_points = nice_points;
         snapshot.boost = View {
+            competitors: Vec::new(),
             schedulers: Schedulers {
                 sched_ext: ext.then(|| "x".to_owned()),
                 slices,

@@ -31,7 +31,7 @@ const UNDONE_BY: &str = "another app in front, limelight focus --none, or limeli
 fn tuned(tuning: Tuning, role: Role, found: Asking) -> Asking {
     let slice_ns = u64::from(tuning.slice_us(role)) * 1000;
     let io_priority = match tuning.io_level {
-        Some(level) if IoPriority(found.io_priority).is_ordinary() => {
+        Some(level) if role != Role::Competitor && IoPriority(found.io_priority).is_ordinary() => {
             IoPriority::best_effort(level).0
         }
         _ => found.io_priority,
@@ -97,7 +97,13 @@ fn words(asking: Asking) -> String {
     format!("nice {}, {slice}{io}", asking.nice)
 }
 
-fn change(context: Context<'_>, id: ProcessId, threads: &[Tuned], outcome: Outcome) -> Change {
+fn change(
+    context: Context<'_>,
+    id: ProcessId,
+    role: Role,
+    threads: &[Tuned],
+    outcome: Outcome,
+) -> Change {
     let first = threads.iter().find(|tuned| tuned.tid == id.pid);
     let shown = first.or(threads.first());
     let word = |asking: fn(&Tuned) -> Asking| shown.map_or(String::new(), |t| words(asking(t)));
@@ -105,9 +111,11 @@ fn change(context: Context<'_>, id: ProcessId, threads: &[Tuned], outcome: Outco
         knob: knob(context, id),
         from: word(|tuned| tuned.original),
         to: format!("{} ({} threads)", word(|tuned| tuned.ours), threads.len()),
-        rule:
-            "boost: the topmost app's threads, and those of the programs that serve it, run first"
-                .to_owned(),
+        rule: match role {
+            Role::Competitor => "boost: it takes a processor from the foreground app, which no weight isolates from it",
+            _ => "boost: the topmost app's threads, and those of the programs that serve it, run first",
+        }
+        .to_owned(),
         at_ms: context.now.as_millis() as u64,
         outcome,
         undone_by: UNDONE_BY.to_owned(),
@@ -117,6 +125,7 @@ fn change(context: Context<'_>, id: ProcessId, threads: &[Tuned], outcome: Outco
 /// Threads of a process that are to be written down, with what each asks for now.
 struct Fresh {
     id: ProcessId,
+    role: Role,
     process: Process,
     /// Written down before, and still alive.
     known: Vec<Tuned>,
@@ -256,6 +265,7 @@ impl Actuators {
             };
             let mut fresh = Fresh {
                 id: listed.process,
+                role: listed.role,
                 process,
                 known,
                 new: Vec::new(),
@@ -346,7 +356,7 @@ impl Actuators {
                 _ => Vec::new(),
             };
             if !shown.is_empty() {
-                let change = change(context, fresh.id, &shown, outcome);
+                let change = change(context, fresh.id, fresh.role, &shown, outcome);
                 self.changes.note(Reach::Process(fresh.id), change);
             }
         }
@@ -414,7 +424,13 @@ impl Actuators {
                 })
                 .collect();
             if !planned.is_empty() {
-                let change = change(context, listed.process, &planned, Outcome::Planned);
+                let change = change(
+                    context,
+                    listed.process,
+                    listed.role,
+                    &planned,
+                    Outcome::Planned,
+                );
                 self.changes.note(Reach::Process(listed.process), change);
             }
         }
@@ -426,6 +442,7 @@ mod tests {
     use super::*;
 
     const ALL: Tuning = Tuning {
+        competitor_points: 7,
         nice_points: 20,
         among_points: 20,
         reclaim_points: 5,
