@@ -9,7 +9,7 @@ use tracing::{debug, info};
 use super::Actuators;
 use crate::doors::Doors;
 use crate::restore::Entry;
-use crate::undo::{undo, Undone};
+use crate::undo::{undo_again, Undone};
 
 /// The first pause between two attempts, and the longest.
 const SOON: Duration = Duration::from_secs(1);
@@ -58,7 +58,7 @@ impl Actuators {
         if !self.attempts.are_due(owed.len(), now) {
             return;
         }
-        let results = undo(&mut self.ledger, doors, |entry: &Entry| {
+        let results = undo_again(&mut self.ledger, doors, |entry: &Entry| {
             owed.contains(entry)
         });
         for (entry, undone) in results {

@@ -16,6 +16,10 @@ use super::procs_of;
 use crate::doors::{now, Doors};
 use crate::restore::{Entry, Lineage, Moment, Place};
 
+/// How far its start time and pid can be behind when a process becomes visible.
+const FORK_TICKS: u64 = 100;
+const FORK_PIDS: i32 = 1024;
+
 /// Now. Taken before a value is changed.
 pub fn moment(doors: &Doors) -> Moment {
     let per_second = u128::from(rustix::param::clock_ticks_per_second());
@@ -46,6 +50,25 @@ pub fn unrecorded(entries: &[Entry], fresh: Vec<Entry>) -> Vec<Entry> {
         }
     }
     left
+}
+
+/// An entry's lineage without the processes that were looked through from `begin` on, but for those
+/// whose fork had begun.
+pub fn looked_through(entry: &Entry, begin: Moment) -> Entry {
+    let mut entry = entry.clone();
+    if let Entry::ScoreGiven { lineage, .. } | Entry::AskingGiven { lineage, .. } = &mut entry {
+        let ticks = begin.ticks.saturating_sub(FORK_TICKS);
+        if ticks > lineage.since.ticks {
+            lineage.since = Moment {
+                ticks,
+                last_pid: begin
+                    .last_pid
+                    .map(|pid| pid.saturating_sub(FORK_PIDS).max(0)),
+                forks: begin.forks,
+            };
+        }
+    }
+    entry
 }
 
 /// Whether a process can have inherited what was given to this lineage.

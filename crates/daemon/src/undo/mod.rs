@@ -7,6 +7,8 @@ mod scope;
 pub mod thread_heirs;
 pub mod threads;
 
+use std::time::Duration;
+
 use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob, WeightKnob};
 use limelight_sys::process::Process;
 use limelight_sys::tree::ProcessTree;
@@ -38,6 +40,9 @@ pub enum Undone {
 /// Passes over processes that fork while they are being restored.
 const PASSES: usize = 8;
 
+/// Longest time that a fork usually takes: afterwards the child is visible.
+const FORK_TIME: Duration = Duration::from_millis(50);
+
 /// Opens a cgroup if it is still the same one.
 pub fn open_place(doors: &Doors, place: &Place) -> Option<Cgroup> {
     find_place(doors, place).ok().flatten()
@@ -57,13 +62,36 @@ pub fn find_place(doors: &Doors, place: &Place) -> limelight_sys::Result<Option<
 
 /// Puts back every entry for which `which` holds, newest first, and drops from the record what is
 /// done with; what fails is owed. Returns the entries with what came of them.
+///
+/// A process that is being forked meanwhile is not visible yet. So lineages are owed as well, until
+/// [`undo_again`] finds none of their processes.
 pub fn undo(
     ledger: &mut Ledger,
     doors: &Doors,
     which: impl Fn(&Entry) -> bool,
 ) -> Vec<(Entry, Undone)> {
+    put_back(ledger, doors, which, false)
+}
+
+/// The same for what is owed, a while later.
+pub fn undo_again(
+    ledger: &mut Ledger,
+    doors: &Doors,
+    which: impl Fn(&Entry) -> bool,
+) -> Vec<(Entry, Undone)> {
+    put_back(ledger, doors, which, true)
+}
+
+fn put_back(
+    ledger: &mut Ledger,
+    doors: &Doors,
+    which: impl Fn(&Entry) -> bool,
+    again: bool,
+) -> Vec<(Entry, Undone)> {
     let all = ledger.entries().iter().rev().cloned();
     let (chosen, kept): (Vec<Entry>, Vec<Entry>) = all.partition(|entry| which(entry));
+    let has_lineage = chosen.iter().any(|entry| entry.lineage().is_some());
+    let begin = has_lineage.then(|| lineage::moment(doors));
     let mut results = Vec::new();
     // Children inherited lowered values, so all processes are looked at together.
     let (lowered, others): (Vec<Entry>, Vec<Entry>) = chosen.into_iter().partition(Entry::is_score);
@@ -74,21 +102,46 @@ pub fn undo(
         let undone = undo_one(doors, &entry).unwrap_or_else(|error| gone_or_failed(&error));
         results.push((entry, undone));
     }
-    let (failed, done): (Vec<_>, Vec<_>) = results
-        .iter()
-        .partition(|(_, undone)| matches!(undone, Undone::Failed { .. }));
-    let entries = |of: Vec<&(Entry, Undone)>| -> Vec<Entry> {
-        of.into_iter().map(|(entry, _)| entry.clone()).collect()
+    let is_done = |(entry, undone): &&(Entry, Undone)| match (undone, entry.lineage()) {
+        (Undone::Failed { .. }, _) => false,
+        (Undone::Gone, Some(_)) => again,
+        (_, lineage) => lineage.is_none(),
     };
-    ledger.forget_all(&entries(done));
-    ledger.owe(entries(failed));
+    let (done, left): (Vec<_>, Vec<_>) = results.iter().partition(is_done);
+    let done: Vec<Entry> = done.into_iter().map(|(entry, _)| entry.clone()).collect();
+    let left = left
+        .into_iter()
+        .map(|(entry, undone)| match (undone, begin) {
+            (Undone::Failed { .. }, _) | (_, None) => entry.clone(),
+            (_, Some(begin)) => lineage::looked_through(entry, begin),
+        });
+    let left: Vec<Entry> = left.collect();
+    ledger.forget_all(&done);
+    if let Err(error) = ledger.intend(left.clone()) {
+        debug!("{error}");
+    }
+    let recorded = left.iter().filter_map(|left| {
+        let mut entries = ledger.entries().iter();
+        entries.find(|entry| entry.same_thing(left)).cloned()
+    });
+    let recorded: Vec<Entry> = recorded.collect();
+    ledger.owe(recorded);
     results
 }
 
 /// Puts everything back that a dead predecessor, or this daemon, left. Returns how many things
 /// could not be.
 pub fn undo_all(ledger: &mut Ledger, doors: &Doors) -> usize {
-    let results = undo(ledger, doors, |_| true);
+    let mut results = undo(ledger, doors, |_| true);
+    let has_lineage = |entry: &Entry| entry.lineage().is_some();
+    for _ in 0..PASSES {
+        if !ledger.entries().iter().any(has_lineage) {
+            break;
+        }
+        std::thread::sleep(FORK_TIME);
+        results.retain(|(entry, _)| !has_lineage(entry));
+        results.extend(undo_again(ledger, doors, has_lineage));
+    }
     let mut failed = 0;
     for (entry, undone) in &results {
         match undone {

@@ -394,3 +394,44 @@ fn children_that_are_forked_too_fast_stay_in_the_record() {
     assert!(matches!(results[0].1, Undone::Failed { .. }));
     assert_eq!(results[1].1, Undone::Restored);
 }
+
+#[test]
+fn a_lineage_is_done_with_when_a_later_search_finds_none() {
+    let mut fixture = Fixture::new();
+    let since = Moment {
+        ticks: 60,
+        last_pid: None,
+        forks: None,
+    };
+    let lineage = Lineage {
+        uid: 1000,
+        login: None,
+        since,
+    };
+    let given = Entry::ScoreGiven {
+        lineage,
+        original: 0,
+        ours: -500,
+    };
+    let child = |fixture: &Fixture| {
+        fixture.process(11, 1, -500);
+        fixture.write("proc/11/status", "Tgid:\t11\nUid:\t1000\t1000\t0\t0\n");
+        fixture.write("proc/11/cgroup", "0::/x\n");
+    };
+    child(&fixture);
+    fixture.ledger.intend([given]).unwrap();
+    let search = |fixture: &mut Fixture, again: bool| {
+        let put_back = if again { undo_again } else { undo };
+        put_back(&mut fixture.ledger, &fixture.doors, Entry::is_score);
+        (fixture.score(11), fixture.ledger.owed().len())
+    };
+    assert_eq!(search(&mut fixture, false), (0, 1));
+    // Its fork had begun when the first search ended, so that it starts now.
+    let ticks = crate::doors::now().as_millis() / 10;
+    let stat = format!("11 (x) S 1 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 {ticks} 0 0\n");
+    fixture.write("proc/11/stat", &stat);
+    fixture.write("proc/11/oom_score_adj", "-500");
+    assert_eq!(search(&mut fixture, true), (0, 1));
+    assert_eq!(search(&mut fixture, true), (0, 0));
+    assert!(fixture.ledger.entries().is_empty());
+}

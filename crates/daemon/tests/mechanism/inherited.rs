@@ -207,14 +207,25 @@ fn an_escaped_child_in_front_is_not_lowered_twice() {
     assert_eq!((score(&machine, &child), asking(&child).0), boosted);
     daemon.focus_none();
     assert_eq!((score(&machine, &child), asking(&child)), (0, before));
-    // One whose values nothing explains is left alone.
-    set_score(&machine, &child, -500);
-    renice(&child, -10);
-    daemon.focus(child.pid);
-    assert_eq!((score(&machine, &child), asking(&child).0), (-500, -10));
     daemon.stop();
-    assert_eq!((score(&machine, &child), asking(&child).0), (-500, -10));
+    assert_eq!((score(&machine, &child), asking(&child)), (0, before));
     drop(none);
+}
+
+#[test]
+fn values_of_unknown_cause_are_not_lowered_further() {
+    if !is_root() {
+        return;
+    }
+    let machine = machine();
+    let a = spawn(&machine, A);
+    set_score(&machine, &a, -500);
+    renice(&a, -10);
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    assert_eq!((score(&machine, &a), asking(&a).0), (-500, -10));
+    daemon.stop();
+    assert_eq!((score(&machine, &a), asking(&a).0), (-500, -10));
 }
 
 #[test]
