@@ -254,6 +254,7 @@ fn server(stage: Stage, daemon: bool) -> Result<()> {
 /// A screen locker in a scope of its own, the largest and oldest app of all, without swap.
 fn locker(stage: Stage, daemon: bool) -> Result<()> {
     let scope = Cgroup::create("app.slice/app-disposable.lock-1.scope")?;
+    let taken = Cgroup::create("app.slice/app-normal.taker-1.scope")?;
     fs::copy("/proc/self/exe", LOCKER)?;
     let start = Start {
         cgroup: Some(&scope),
@@ -290,7 +291,6 @@ fn locker(stage: Stage, daemon: bool) -> Result<()> {
     }
     let kernel = Kernel::now()?;
     let mut command = Command::new("/proc/self/exe");
-    let taken = Cgroup::create("app.slice/app-normal.taker-1.scope")?;
     let taker = Spec {
         mib: 1,
         leak_mib_per_s: GREEDY_MIB_PER_S,

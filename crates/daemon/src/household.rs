@@ -9,6 +9,7 @@ use limelight_core::control::{Deed, MemoryThen, Notice};
 use limelight_core::model::apps::{Known, Service, LEAK_WITHIN};
 use limelight_core::model::shortage::{Level, Thresholds};
 use limelight_core::model::{App, AppKey};
+use limelight_core::policy::swap::culprit::{self, Culprit};
 use limelight_core::policy::{swap, Action, Event};
 use limelight_core::settings::SwapSettings;
 use limelight_sys::watermarks::Watermarks;
@@ -287,6 +288,11 @@ impl Daemon {
         }
         self.begin_following(at);
         self.refresh_swap(Event::Pressure);
+        // The OOM killer may choose next.
+        let shielded = self.last.in_force.shielded.is_some();
+        if shielded && culprit::find(&self.last) == Some(Culprit::Foreground) {
+            self.refresh(Event::Pressure);
+        }
     }
 
     /// Plans for the apps that are not in front, and for nobody else.

@@ -646,7 +646,7 @@ fn arm(
         let Some(target) = Target::open(&machine.doors, &found.app, &found.members) else {
             continue;
         };
-        if target.blocked(&daemon.actuators.gate).is_some() {
+        if target.blocked(&daemon.actuators.gate) {
             *counts.entry("refused").or_default() += 1;
             continue;
         }

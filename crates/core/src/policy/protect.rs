@@ -93,7 +93,12 @@ fn off(event: &Event, snapshot: &Snapshot) -> bool {
 /// Whether the topmost app is what takes the memory, and nothing else can be had: the kernel's OOM
 /// killer finds it by its own value of `oom_score_adj` then.
 fn is_culprit(snapshot: &Snapshot) -> bool {
-    let short = snapshot.shortage.level() >= Level::Kill;
+    // Without swap the kernel gives up above the kill threshold where memory is fragmented.
+    let least = match snapshot.storage.is_there() {
+        true => Level::Kill,
+        false => Level::Swap,
+    };
+    let short = snapshot.shortage.level() >= least;
     short && culprit::find(snapshot) == Some(Culprit::Foreground)
 }
 

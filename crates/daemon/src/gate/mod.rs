@@ -10,7 +10,9 @@
 //! Children are born in their parent's cgroup, so they are covered before any scan finds them.
 //!
 //! The event loop decides which processes are protected ([`collect`]); the squeezing thread and the
-//! guard's thread ask too, and [`Gate::group`] and [`Gate::process`] allocate nothing.
+//! guard's thread ask too. The guard asks when there is no memory: to read `/proc/PID/cgroup` the kernel
+//! allocates (`proc_cgroup_show()`), so the guard starts from the target instead, whose `cgroup.procs`
+//! is open ([`Gate::listed`], [`Gate::any_of`]).
 
 pub mod collect;
 pub mod dependents;
@@ -21,6 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use limelight_core::model::protected::{contains, Why};
 use limelight_core::model::{AppKey, Guarded, Harm, ProcessId, Protected};
+use limelight_sys::cgroup::CgroupPath;
 use limelight_sys::standing::StandingFile;
 
 use crate::doors::Doors;
@@ -32,6 +35,12 @@ const GUARDED_MAX: usize = 512;
 /// Longest text of `/proc/PID/cgroup` that is read: a path has at most 4095 bytes, and cgroup v1
 /// hierarchies have a line each.
 const TEXT_MAX: usize = 8192;
+
+/// Longest text of a `cgroup.procs` that is read: some four thousand processes.
+pub const PROCS_MAX: usize = 32 << 10;
+
+/// The file that lists a cgroup's processes.
+pub const PROCS: &str = "cgroup.procs";
 
 /// A process that stands against an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,10 +66,19 @@ struct State {
     watched: Vec<Arc<Watched>>,
     /// Own cgroups of protected apps: a process that was moved into one since the last scan is part of
     /// the app.
-    homes: Vec<(String, Why)>,
+    homes: Vec<Home>,
     /// Actions refused so far, and the last one.
     refusals: u64,
     last: Option<(Harm, Blocked)>,
+}
+
+/// The own cgroup of a protected app.
+#[derive(Debug)]
+struct Home {
+    path: String,
+    why: Why,
+    /// Its `cgroup.procs`.
+    procs: Option<StandingFile>,
 }
 
 /// A protected process, with the file that says where it is.
@@ -92,6 +110,20 @@ fn path_in(text: &[u8]) -> Option<&str> {
     let path = lines.find_map(|line| line.strip_prefix(b"0::"))?;
     let path = std::str::from_utf8(path).ok()?;
     Some(path.strip_suffix(" (deleted)").unwrap_or(path))
+}
+
+/// The numbers in the text of a `cgroup.procs`.
+fn pids_in(text: &[u8]) -> impl Iterator<Item = i32> + '_ {
+    text.split(|&byte| byte == b'\n').filter_map(|line| {
+        let digit = |number: i32, byte: &u8| {
+            let digit = byte.is_ascii_digit().then(|| i32::from(byte - b'0'))?;
+            number.checked_mul(10)?.checked_add(digit)
+        };
+        match line.is_empty() {
+            true => None,
+            false => line.iter().try_fold(0, digit),
+        }
+    })
 }
 
 impl Gate {
@@ -135,6 +167,14 @@ impl Gate {
             }
         });
         let protected = Protected(now.collect());
+        let homes = homes.into_iter().map(|(path, why)| {
+            let group = CgroupPath::parse(&path).and_then(|path| doors.cgroups.open(&path).ok());
+            let procs = group.and_then(|group| StandingFile::open(group.dir(), PROCS).ok());
+            // The kernel allocates a file's buffer when it is read for the first time.
+            let _ = procs.as_ref().map(|procs| procs.read(&mut buffer));
+            Home { path, why, procs }
+        });
+        let homes: Vec<Home> = homes.collect();
         let old = {
             let mut state = self.state();
             let old = std::mem::replace(&mut state.watched, watched);
@@ -145,16 +185,18 @@ impl Gate {
         protected
     }
 
-    /// The process that stands against harming everything in the cgroup `path` of `app`.
+    /// The process that stands against harming everything in the cgroup `path` of `app`. Reads where
+    /// each protected process is, for which the kernel allocates: not for the guard's thread.
     pub fn group(&self, path: &str, harm: Harm, app: AppKey) -> Option<Blocked> {
-        let mut state = self.state();
-        let mut all = state.watched.iter();
-        let found = all.find(|one| {
+        // The lock is not held while files are read: the guard may want it, and must not wait for
+        // memory.
+        let watched = self.state().watched.clone();
+        let found = watched.iter().find(|one| {
             let here = |cgroup: &str| one.guarded.refuses_group_from(cgroup, path, harm, app);
             one.refuses(here)
         });
         let blocked = found.map(|one| blocked(one));
-        note(&mut state, harm, blocked)
+        note(&mut self.state(), harm, blocked)
     }
 
     /// Whether harming this process is refused; `place` is `/proc/PID/cgroup` of it, open.
@@ -172,9 +214,47 @@ impl Gate {
         let found = all.find(|one| one.guarded.refuses_process(process, harm));
         let named = found.map(|one| blocked(one));
         let mut homes = state.homes.iter();
-        let inside = path.and_then(|path| homes.find(|(home, _)| contains(home, path)));
-        let moved = inside.map(|(_, why)| Blocked { process, why: *why });
+        let inside = path.and_then(|path| homes.find(|home| contains(&home.path, path)));
+        let moved = inside.map(|home| Blocked {
+            process,
+            why: home.why,
+        });
         note(&mut state, harm, named.or(moved))
+    }
+
+    /// Whether killing the processes listed in the text of a `cgroup.procs` is refused. For the guard:
+    /// neither this program nor the kernel allocates.
+    pub fn listed(&self, procs: &[u8]) -> Option<Blocked> {
+        let mut state = self.state();
+        let blocked = pids_in(procs).find_map(|pid| {
+            let mut all = state.watched.iter();
+            let found = all
+                .find(|one| one.guarded.process.pid == pid && one.guarded.why.refuses(Harm::Kill));
+            found.map(|one| blocked(one))
+        });
+        note(&mut state, Harm::Kill, blocked)
+    }
+
+    /// Whether killing these very processes is refused: one of them is protected, or was moved into a
+    /// protected app's own cgroup. For the guard, as [`Gate::listed`].
+    pub fn any_of(&self, processes: &[ProcessId]) -> Option<Blocked> {
+        let mut state = self.state();
+        let named = state.watched.iter().find(|one| {
+            let refuses = |id: &ProcessId| one.guarded.refuses_process(*id, Harm::Kill);
+            processes.iter().any(refuses)
+        });
+        let named = named.map(|one| blocked(one));
+        let mut buffer = [0; PROCS_MAX];
+        let moved = state.homes.iter().find_map(|home| {
+            let text = home.procs.as_ref()?.read(&mut buffer).ok()?;
+            let inside = |pid: i32| processes.iter().find(|id| id.pid == pid);
+            let process = pids_in(text).find_map(inside)?;
+            Some(Blocked {
+                process: *process,
+                why: home.why,
+            })
+        });
+        note(&mut state, Harm::Kill, named.or(moved))
     }
 
     /// The processes of the topmost app.

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use limelight_core::model::{App, AppKey, Harm, ProcessId};
+use limelight_core::model::{App, AppKey, ProcessId};
 use limelight_sys::cgroup::Cgroup;
 use limelight_sys::meminfo::page_bytes;
 use limelight_sys::pidfd::Pidfd;
@@ -17,12 +17,15 @@ use rustix::event::Timespec;
 use tracing::debug;
 
 use crate::doors::Doors;
-use crate::gate::{Blocked, Gate};
+use crate::gate::{Gate, PROCS, PROCS_MAX};
 use crate::identify::open_home;
 
 /// Most processes of one app that are held open, two descriptors each. Those beyond die with their
 /// cgroup all the same; their memory is not taken ahead of their end.
 const MEMBERS_MAX: usize = 256;
+
+/// Most cgroups of one app; an app with more is not killed.
+const GROUPS_MAX: usize = 64;
 
 /// Room for `/proc/PID/status` up to its memory, in bytes.
 const STATUS_ROOM: usize = 4096;
@@ -42,8 +45,10 @@ pub struct Target {
 /// Its own cgroup.
 #[derive(Debug)]
 struct Group {
-    /// Below the mount point, with a leading slash.
-    path: String,
+    /// Its `cgroup.procs` and those of the cgroups below it.
+    procs: Vec<StandingFile>,
+    /// `cgroup.stat`, which counts the cgroups below it.
+    stat: Option<StandingFile>,
     /// `None` before Linux 5.14 and in a threaded group.
     kill: Option<StandingFile>,
     events: StandingFile,
@@ -58,8 +63,6 @@ struct Member {
     statm: StandingFile,
     /// `/proc/PID/status`, where no cgroup counts what it has in swap.
     status: Option<StandingFile>,
-    /// `/proc/PID/cgroup`, where it is killed by its pidfd and not through its cgroup.
-    place: Option<StandingFile>,
 }
 
 /// What an app holds.
@@ -94,11 +97,10 @@ impl Target {
     pub fn open(doors: &Doors, app: &App, members: &[ProcessId]) -> Option<Target> {
         let group = open_home(doors, app).and_then(|cgroup| Group::open(&cgroup));
         let counted = group.as_ref().is_some_and(|group| group.swapped.is_some());
-        let alone = group.as_ref().is_none_or(|group| group.kill.is_none());
         let mut ids = Vec::new();
         let mut open = Vec::new();
         for &id in members.iter().take(MEMBERS_MAX) {
-            if let Some(member) = Member::open(doors, id, counted, alone) {
+            if let Some(member) = Member::open(doors, id, counted) {
                 ids.push(id);
                 open.push(member);
             }
@@ -148,15 +150,12 @@ impl Target {
         charged.unwrap_or_else(|| self.held().anonymous)
     }
 
-    /// The protected process that a kill would reach, if there is one. Allocates nothing.
-    pub fn blocked(&self, gate: &Gate) -> Option<Blocked> {
-        let group = self.group.as_ref();
-        let in_group = group.and_then(|group| gate.group(&group.path, Harm::Kill, self.key));
-        if in_group.is_some() || group.is_some_and(|group| group.kill.is_some()) {
-            return in_group;
+    /// Whether a kill would reach a protected process, or that cannot be told. Allocates nothing.
+    pub fn blocked(&self, gate: &Gate) -> bool {
+        match &self.group {
+            Some(group) if group.kill.is_some() => group.blocked(gate),
+            _ => gate.any_of(&self.ids).is_some(),
         }
-        let mut all = self.ids.iter().zip(&self.members);
-        all.find_map(|(id, member)| gate.process(*id, member.place.as_ref(), Harm::Kill))
     }
 
     /// Kills all of it and takes its memory. To be called only where [`Target::blocked`] has found
@@ -186,13 +185,44 @@ impl Group {
         let dir = cgroup.dir();
         let events = StandingFile::open(dir, "cgroup.events");
         let events = events.map_err(|error| debug!("{error}")).ok()?;
-        Some(Group {
-            path: cgroup.path().as_str().to_owned(),
+        let mut procs = Vec::new();
+        collect_procs(cgroup, &mut procs);
+        let group = Group {
+            procs,
+            stat: StandingFile::open(dir, "cgroup.stat").ok(),
             events,
             kill: StandingFile::open_to_write(dir, "cgroup.kill").ok(),
             current: StandingFile::open(dir, "memory.current").ok(),
             swapped: StandingFile::open(dir, "memory.swap.current").ok(),
-        })
+        };
+        // The kernel allocates a file's buffer when it is read for the first time.
+        group.blocked(&Gate::default());
+        Some(group)
+    }
+
+    /// Whether one of the processes in it, and below it, is protected, or that cannot be told: a cgroup
+    /// was made below it since it was opened, or it has too many processes.
+    fn blocked(&self, gate: &Gate) -> bool {
+        let mut buffer = [0; PROCS_MAX];
+        let mut text = [0; 256];
+        let count = self
+            .stat
+            .as_ref()
+            .and_then(|stat| stat.read(&mut text).ok());
+        let below = count.and_then(|text| {
+            let mut lines = keyed_lines(text);
+            lines.find_map(|(name, count)| (name == b"nr_descendants").then_some(count))
+        });
+        if below.is_some_and(|below| below + 1 != self.procs.len() as u64) {
+            return true;
+        }
+        self.procs
+            .iter()
+            .any(|procs| match procs.read(&mut buffer) {
+                Ok(text) => text.len() == PROCS_MAX || gate.listed(text).is_some(),
+                // Removed since: nothing lives there.
+                Err(errno) => errno != rustix::io::Errno::NODEV,
+            })
     }
 
     fn is_populated(&self) -> bool {
@@ -203,9 +233,19 @@ impl Group {
     }
 }
 
+/// Opens `cgroup.procs` of a cgroup and of all below it, as far as there is room.
+fn collect_procs(cgroup: &Cgroup, procs: &mut Vec<StandingFile>) {
+    if procs.len() < GROUPS_MAX {
+        procs.extend(StandingFile::open(cgroup.dir(), PROCS).ok());
+        for child in cgroup.children().unwrap_or_default() {
+            collect_procs(&child, procs);
+        }
+    }
+}
+
 impl Member {
-    /// `counted`: its cgroup says what it has in swap. `alone`: it is killed by its pidfd.
-    fn open(doors: &Doors, id: ProcessId, counted: bool, alone: bool) -> Option<Member> {
+    /// `counted`: its cgroup says what it has in swap.
+    fn open(doors: &Doors, id: ProcessId, counted: bool) -> Option<Member> {
         // The number is looked at after it was pinned.
         let pidfd = Pidfd::open(id.pid).ok()?;
         let process = doors.same_process(id)?;
@@ -214,20 +254,13 @@ impl Member {
             true => None,
             false => StandingFile::open(process.dir(), "status").ok(),
         };
-        let place = match alone {
-            true => StandingFile::open(process.dir(), "cgroup").ok(),
-            false => None,
-        };
         let member = Member {
             pidfd,
             statm,
             status,
-            place,
         };
         // The kernel allocates a file's buffer when it is read for the first time.
         member.swapped();
-        let mut buffer = [0; 64];
-        let _ = member.place.as_ref().map(|place| place.read(&mut buffer));
         Some(member)
     }
 

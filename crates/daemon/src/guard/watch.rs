@@ -319,7 +319,7 @@ impl Watch {
             let place = pick(&armed.candidates, &armed.held, &situation)?;
             let (candidate, target, held_now) = armed.remove(place);
             // Another one comes before it: this one is armed again only when the loop plans it anew.
-            if target.blocked(&self.gate).is_some() {
+            if target.blocked(&self.gate) {
                 state.refused.push(candidate.app);
                 drop(state);
                 self.shared.tell_loop();
