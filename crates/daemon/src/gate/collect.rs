@@ -29,9 +29,9 @@ pub type Wanted = (ProcessId, Option<AppKey>, Why);
 /// The session's processes as of the last scan.
 #[derive(Debug, Default)]
 pub struct Collector {
-    /// Processes that were claimed as topmost, for which app, and when each was last: another window of
-    /// the same app may be topmost now, and the process may have been moved away.
-    claimed: Vec<(ProcessId, AppKey, Duration)>,
+    /// The process that is claimed as topmost and the one before it, and when each was last: another
+    /// window of the same app may be topmost now, and the process may have been moved away.
+    claimed: Vec<(ProcessId, Duration)>,
     session: Vec<ProcessId>,
     scanned_at: Option<Duration>,
 }
@@ -57,11 +57,14 @@ impl Collector {
         let mut wanted = Vec::new();
         let mut above = Vec::new();
         self.claimed
-            .retain(|(_, _, at)| now.saturating_sub(*at) < PREVIOUS_FOR);
+            .retain(|(_, at)| now.saturating_sub(*at) < PREVIOUS_FOR);
         if let Some((app, members)) = front {
-            let claimed = app.process.map(|id| (id, app.key, now));
-            self.claimed.retain(|(id, _, _)| Some(*id) != app.process);
+            let claimed = app.process.map(|id| (id, now));
+            self.claimed.retain(|(id, _)| Some(*id) != app.process);
             self.claimed.extend(claimed);
+            // Not every app of the last seconds.
+            let older = self.claimed.len().saturating_sub(2);
+            self.claimed.drain(..older);
             let own = of_app(doors, app, members, tree);
             above = ancestors(doors, &own, tree);
             wanted.extend(own.into_iter().map(|id| (id, Some(app.key), Why::Topmost)));
@@ -77,10 +80,7 @@ impl Collector {
             let all = of_app(doors, app, &members, tree);
             wanted.extend(all.into_iter().map(|id| (id, Some(app.key), Why::Previous)));
         }
-        // Not every app of the last seconds: only the topmost one and the one before it.
-        let keys = [front.map(|(app, _)| app.key), previous.map(|app| app.key)];
-        let claimed = self.claimed.iter();
-        for (id, _, _) in claimed.filter(|(_, key, _)| keys.contains(&Some(*key))) {
+        for (id, _) in &self.claimed {
             let all = with_descendants(doors, None, &[*id], tree);
             wanted.extend(all.into_iter().map(|id| (id, None, Why::Previous)));
         }
