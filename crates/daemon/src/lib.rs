@@ -73,4 +73,5 @@ pub mod trust;
 pub mod undo;
 mod visibility;
 mod watched;
+pub mod watcher;
 mod windows;

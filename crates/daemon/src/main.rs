@@ -10,6 +10,7 @@ use limelight_daemon::daemon::{restore, Daemon, Options};
 use limelight_daemon::doors::Roots;
 use limelight_daemon::exit::{Failure, TABLE};
 use limelight_daemon::log;
+use limelight_daemon::watcher::{self, watch};
 
 /// Keeps the app in front fast while memory runs short.
 ///
@@ -35,6 +36,10 @@ struct Arguments {
     #[arg(long, conflicts_with = "dry_run")]
     restore: bool,
 
+    /// Restore everything if standard input ends without a farewell: what limelightd starts
+    #[arg(long, hide = true, conflicts_with_all = ["dry_run", "check_config", "restore"])]
+    watch: bool,
+
     /// Directory of the control socket, the restore record and the lock
     #[arg(long, value_name = "DIR", default_value = limelight_core::control::RUNTIME_DIR)]
     runtime_dir: PathBuf,
@@ -42,7 +47,9 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    log::start();
+    if !arguments.watch {
+        log::start();
+    }
     match run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -58,6 +65,9 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         runtime: arguments.runtime_dir,
         ..Roots::default()
     };
+    if arguments.watch {
+        return watch(roots, log::start);
+    }
     if arguments.check_config {
         config::load(&origin)?;
         println!("the configuration is right");
@@ -69,6 +79,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
     let options = Options {
         config: origin,
         dry_run: arguments.dry_run,
+        watcher: Some(watcher::SELF.into()),
         roots,
     };
     Daemon::start(options)?.run()

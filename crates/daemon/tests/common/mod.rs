@@ -200,6 +200,7 @@ impl Machine {
         Options {
             config: Origin::File(self.path("limelight.toml")),
             dry_run: false,
+            watcher: None,
             roots: Roots {
                 proc: self.path("proc"),
                 sys: self.path("sys"),
