@@ -120,7 +120,8 @@ fn lock(file: &File) -> Result<(), Errno> {
 fn holder(file: &File) -> std::io::Result<String> {
     let mut text = [0; 32];
     let length = file.read_at(&mut text, 0)?;
-    Ok(String::from_utf8_lossy(&text[..length]).into_owned())
+    let text = text.get(..length).unwrap_or_default();
+    Ok(String::from_utf8_lossy(text).into_owned())
 }
 
 #[cfg(test)]

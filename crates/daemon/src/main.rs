@@ -36,21 +36,22 @@ struct Arguments {
     #[arg(long, conflicts_with = "dry_run")]
     restore: bool,
 
-    /// Restore everything if standard input ends without a farewell: what limelightd starts
-    #[arg(long, hide = true, conflicts_with_all = ["dry_run", "check_config", "restore"])]
-    watch: bool,
-
     /// Directory of the control socket, the restore record and the lock
     #[arg(long, value_name = "DIR", default_value = limelight_core::control::RUNTIME_DIR)]
     runtime_dir: PathBuf,
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    if !arguments.watch {
-        log::start();
-    }
-    match run(arguments) {
+    // Before anything takes memory: the watcher waits for as long as the daemon lives.
+    let ended = match watcher::runtime_of(std::env::args_os()) {
+        Some(runtime) => watch(roots(runtime)),
+        None => {
+            let arguments = Arguments::parse();
+            log::start();
+            run(arguments)
+        }
+    };
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             log::error_lines(&failure.to_string());
@@ -59,15 +60,16 @@ fn main() -> ExitCode {
     }
 }
 
+fn roots(runtime: PathBuf) -> Roots {
+    Roots {
+        runtime,
+        ..Roots::default()
+    }
+}
+
 fn run(arguments: Arguments) -> Result<(), Failure> {
     let origin = arguments.config.map_or(Origin::Default, Origin::File);
-    let roots = Roots {
-        runtime: arguments.runtime_dir,
-        ..Roots::default()
-    };
-    if arguments.watch {
-        return watch(roots, log::start);
-    }
+    let roots = roots(arguments.runtime_dir);
     if arguments.check_config {
         config::load(&origin)?;
         println!("the configuration is right");

@@ -4,6 +4,7 @@
 //! The daemon holds the writing end of a pipe, the watcher blocks on the other one. A normal stop
 //! writes [`FAREWELL`] first. An end of file without it means that the daemon was killed or crashed.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -21,10 +22,10 @@ use tracing::{debug, info, warn};
 use crate::daemon::restore;
 use crate::doors::Roots;
 use crate::exit::Failure;
-use crate::own;
+use crate::{log, own};
 
-/// The argument that makes `limelightd` the watcher.
-pub const ARGUMENT: &str = "--watch";
+/// The argument that makes `limelightd` the watcher; the runtime directory follows.
+const ARGUMENT: &str = "--watch";
 
 /// The running program's file, also after an upgrade has replaced it.
 pub const SELF: &str = "/proc/self/exe";
@@ -144,7 +145,6 @@ impl Watcher {
         command
             .arg0("limelightd")
             .arg(ARGUMENT)
-            .arg("--runtime-dir")
             .arg(&self.runtime)
             .stdin(Stdio::piped());
         // The service manager expects messages from the daemon only.
@@ -213,10 +213,17 @@ impl Drop for Watcher {
     }
 }
 
-/// What the watcher process does: `limelightd --watch`.
-///
-/// `start_log` is called before the first message: until then the process takes no memory for it.
-pub fn watch(roots: Roots, start_log: impl FnOnce()) -> Result<(), Failure> {
+/// The runtime directory, if these are a watcher's arguments.
+pub fn runtime_of(arguments: impl IntoIterator<Item = OsString>) -> Option<PathBuf> {
+    let mut arguments = arguments.into_iter().skip(1);
+    let is_watcher = arguments.next()? == ARGUMENT;
+    let runtime = arguments.next()?;
+    (is_watcher && arguments.next().is_none()).then(|| runtime.into())
+}
+
+/// What the watcher process does: `limelightd --watch DIR`. It takes next to no memory before the
+/// end of the pipe.
+pub fn watch(roots: Roots) -> Result<(), Failure> {
     // Service managers and terminals signal every process of a service or a job: to stop, or with
     // SIGABRT when the daemon hangs. Only the daemon's end counts here.
     let _signals = Signals::block(&[
@@ -225,8 +232,7 @@ pub fn watch(roots: Roots, start_log: impl FnOnce()) -> Result<(), Failure> {
         Signal::HUP,
         Signal::QUIT,
         Signal::ABORT,
-    ])
-    .map_err(|error| Failure::Broken(error.to_string()))?;
+    ]);
     // Fails for the leader of a process group only: one that was started by hand from a shell.
     let _ = rustix::process::setsid();
     // Otherwise it is called "exe", and `killall limelightd` would end both at once.
@@ -234,12 +240,11 @@ pub fn watch(roots: Roots, start_log: impl FnOnce()) -> Result<(), Failure> {
     // Fails without CAP_SYS_RESOURCE; then it has the daemon's value.
     let _ = fs::write("/proc/self/oom_score_adj", own::OWN_SCORE.to_string());
     let daemon = rustix::process::getppid();
-    let is_stopped = hears_farewell(&mut io::stdin())
-        .map_err(|error| Failure::Broken(format!("the watcher cannot read its pipe: {error}")))?;
-    if is_stopped {
+    // A pipe that cannot be read tells nothing: the lock shows whether the daemon lives.
+    if hears_farewell(&mut io::stdin()).unwrap_or(false) {
         return Ok(());
     }
-    start_log();
+    log::start();
     own::come_first();
     own::wait_for_no_write();
     let name = daemon.map_or_else(
@@ -291,6 +296,20 @@ mod tests {
         assert!(hears_farewell(&mut &[FAREWELL][..]).unwrap());
         assert!(!hears_farewell(&mut &[][..]).unwrap());
         assert!(!hears_farewell(&mut &b"x"[..]).unwrap());
+    }
+
+    #[test]
+    fn watcher_arguments_are_exactly_two() {
+        let of = |arguments: &[&str]| runtime_of(arguments.iter().map(OsString::from));
+        assert_eq!(of(&["limelightd", "--watch", "/run"]), Some("/run".into()));
+        for other in [
+            &["limelightd"][..],
+            &["limelightd", "--watch"],
+            &["limelightd", "--watch", "/run", "--dry-run"],
+            &["limelightd", "--runtime-dir", "/run"],
+        ] {
+            assert_eq!(of(other), None, "{other:?}");
+        }
     }
 
     #[test]

@@ -41,7 +41,7 @@ impl Alone {
         let path = temp.path().join("instance");
         ledger.intend([Entry::TraceInstance { path }]).unwrap();
         let child = Command::new(PROGRAM)
-            .args(["--watch", "--runtime-dir"])
+            .arg("--watch")
             .arg(temp.path().join("run"))
             .env_remove("JOURNAL_STREAM")
             .env_remove("LIMELIGHT_LOG")
