@@ -61,6 +61,9 @@ pub fn run(mut stage: Stage, work: &Chaos) -> Result<()> {
         world.check_nothing_left(trouble)?;
         *done.entry(trouble.name()).or_default() += 1;
     }
+    for took in std::mem::take(&mut world.restored_ms) {
+        stage.reporter.sample("restored_ms", took as f64);
+    }
     let wrong = world.stop(&stage.reporter)?;
     stage.reporter.check(
         "whatever broke, the state was right afterwards",

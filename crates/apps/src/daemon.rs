@@ -15,7 +15,7 @@ use anyhow::{anyhow, bail, Context, Result};
 use limelight_core::control::{HistoryEntry, Response};
 
 use crate::cgroup::{self, Snapshot};
-use crate::process::{run, Process, Start};
+use crate::process::{children, run, send, Process, Start};
 use crate::record::Reporter;
 
 /// The daemon's program.
@@ -219,8 +219,25 @@ impl Daemon {
         self.process.signal(signal)
     }
 
-    /// Kills it outright; returns what was there before it.
-    pub fn kill(mut self) -> Result<Before> {
+    /// Pid of its watcher process, if it has one now.
+    pub fn watcher(&self) -> Result<Option<i32>> {
+        Ok(children(self.pid())?.into_iter().next())
+    }
+
+    /// Kills the daemon and its watcher process, so that nothing is restored; returns what was there
+    /// before the daemon.
+    pub fn kill(self) -> Result<Before> {
+        let watcher = self.watcher()?;
+        // A watcher that is killed first would be replaced.
+        watcher.map_or(Ok(()), |pid| send(pid, libc::SIGSTOP))?;
+        let before = self.kill_alone()?;
+        watcher.map_or(Ok(()), |pid| send(pid, libc::SIGKILL))?;
+        Ok(before)
+    }
+
+    /// Kills the daemon only: its watcher restores everything. Returns what was there before the
+    /// daemon.
+    pub fn kill_alone(mut self) -> Result<Before> {
         self.process.signal(libc::SIGKILL)?;
         self.process.wait(STOP_LIMIT)?;
         Ok(self.before)

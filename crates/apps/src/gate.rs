@@ -21,7 +21,7 @@ use crate::cgroup::{self, Cgroup};
 use crate::daemon::{self, focus, history, Daemon, Listener};
 use crate::load::Counter;
 use crate::memory::{Mapping, MIB};
-use crate::process::{send, Conversation, Process, Start};
+use crate::process::{children, send, Conversation, Process, Start};
 use crate::random::Random;
 use crate::record::Reporter;
 use crate::scenario::{Gate, Sharing};
@@ -226,19 +226,6 @@ impl Drop for Started {
             let _ = send(*child, libc::SIGKILL);
         }
     }
-}
-
-/// Pids of the children of a process, as this PID namespace has them.
-fn children(pid: i32) -> Result<Vec<i32>> {
-    let mut found = Vec::new();
-    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let text = fs::read_to_string(task?.path().join("children")).unwrap_or_default();
-        found.extend(
-            text.split_whitespace()
-                .filter_map(|pid| pid.parse::<i32>().ok()),
-        );
-    }
-    Ok(found)
 }
 
 /// Gives out counters.

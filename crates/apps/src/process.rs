@@ -302,6 +302,19 @@ pub fn set_policy(pid: i32, policy: i32, priority: i32) -> Result<()> {
     }
 }
 
+/// Pids of the children of a process, as this PID namespace has them.
+pub fn children(pid: i32) -> Result<Vec<i32>> {
+    let mut found = Vec::new();
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let text = fs::read_to_string(task?.path().join("children")).unwrap_or_default();
+        found.extend(
+            text.split_whitespace()
+                .filter_map(|pid| pid.parse::<i32>().ok()),
+        );
+    }
+    Ok(found)
+}
+
 /// Waits until a child ends, and leaves it to be waited for.
 pub fn await_end(pid: i32) -> Result<()> {
     let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();

@@ -2,6 +2,7 @@
 //! The daemon: sources, model, policy and actuators around one epoll loop.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use limelight_core::model::apps::Apps;
@@ -53,6 +54,7 @@ use crate::starting::Starting;
 use crate::swap_report::Rivals;
 use crate::undo::undo_all;
 use crate::watched::{NO_OPENS, NO_WAITS};
+use crate::watcher::Watcher;
 use crate::windows::ResponseWindows;
 
 /// Failed waits in a row after which the daemon gives up.
@@ -74,6 +76,8 @@ pub struct Options {
     pub config: Origin,
     /// Plan and explain, apply nothing.
     pub dry_run: bool,
+    /// The program that is started with `--watch`, to restore everything if this process is killed.
+    pub watcher: Option<PathBuf>,
     /// Where to look.
     pub roots: Roots,
 }
@@ -138,6 +142,8 @@ pub struct Daemon {
     pub(crate) quiet_ticks: u32,
     pub(crate) service: Service,
     stopping: bool,
+    /// Restores everything if this process is killed.
+    pub(crate) watcher: Watcher,
     _lock: Lock,
 }
 
@@ -147,7 +153,7 @@ pub fn restore(roots: Roots) -> Result<(), Failure> {
     if !runtime.exists() {
         return Ok(());
     }
-    let _lock = lock::take(&runtime)?;
+    let _lock = lock::take_to_restore(&runtime)?;
     let doors = Doors::open(roots)?;
     let mut ledger = Ledger::open(&runtime, doors.boot_id());
     let failed = undo_all(&mut ledger, &doors);
@@ -171,8 +177,11 @@ impl Daemon {
         let signals = Signals::block(&[Signal::TERM, Signal::INT, Signal::HUP])
             .map_err(|error| Failure::Broken(error.to_string()))?;
         own::raise_descriptor_limit();
-        let doors = Doors::open(options.roots.clone())?;
+        let mut doors = Doors::open(options.roots.clone())?;
         let now = now();
+        let program = options.watcher.clone().filter(|_| !options.dry_run);
+        let watcher = Watcher::start(program, options.roots.runtime.clone(), now);
+        doors.watcher = watcher.pid();
         let mut ledger = Ledger::open(&options.roots.runtime, doors.boot_id());
         let left = ledger.entries().len();
         if options.dry_run && left > 0 {
@@ -260,6 +269,7 @@ impl Daemon {
             quiet_ticks: 0,
             service: Service::new(now),
             stopping: false,
+            watcher,
             _lock: lock,
         };
         daemon.control.set_group(daemon.access.gid());
@@ -344,6 +354,7 @@ impl Daemon {
             self.household.next_look(),
             self.following.next_look(),
             self.actuators.next_attempt(),
+            self.watcher.next_deadline(),
         ];
         let next = deadlines.into_iter().flatten().min()?;
         Some(next.saturating_sub(now()))
@@ -400,6 +411,7 @@ impl Daemon {
             Token::Guard | Token::Swapper => self.attend_to_memory(),
             Token::Units => self.units_made(),
             Token::Sessions => self.look_at_sessions(),
+            Token::Watcher => self.reap_watcher(),
             Token::Input | Token::Plugged | Token::Frames => self.window_source(ready.token),
         }
     }
@@ -475,6 +487,7 @@ impl Daemon {
             self.wait_again(self.readahead.waits(), Token::Waits, NO_WAITS);
         }
         self.actuators.put_back_owed(&self.doors, at);
+        self.restart_watcher(at);
         self.service.pass_time(at);
     }
 
@@ -496,6 +509,7 @@ impl Daemon {
         }
         self.actuators.ledger.close();
         self.control.close();
+        self.watcher.dismiss();
         info!("stopped");
     }
 }

@@ -115,6 +115,8 @@ pub struct Doors {
     pub cgroups: Hierarchy,
     /// The paths.
     pub roots: Roots,
+    /// The process that restores everything if the daemon is killed.
+    pub watcher: Option<i32>,
 }
 
 impl Doors {
@@ -135,7 +137,14 @@ impl Doors {
             sys,
             cgroups,
             roots,
+            watcher: None,
         })
+    }
+
+    /// Processes that are never stopped or killed: init, the daemon and its watcher.
+    pub fn vital_pids(&self) -> Vec<i32> {
+        let own = i32::try_from(std::process::id()).unwrap_or_default();
+        [1, own].into_iter().chain(self.watcher).collect()
     }
 
     /// Whether no service manager has the cgroup tree, so that what is made in it is ours alone.

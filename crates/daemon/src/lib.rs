@@ -74,4 +74,5 @@ pub mod trust;
 pub mod undo;
 mod visibility;
 mod watched;
+pub mod watcher;
 mod windows;

@@ -2,8 +2,8 @@
 //! The runtime directory, and the lock that makes this daemon the only one in it.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io::{ErrorKind, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,6 +17,12 @@ use crate::exit::Failure;
 /// manager restarts within milliseconds.
 const PATIENCE: Duration = Duration::from_millis(500);
 const INTERVAL: Duration = Duration::from_millis(25);
+
+/// How long a process that restores what a dead daemon changed may hold the lock.
+const RESTORE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// In the lock file behind the pid of a process that only restores.
+const RESTORING: &str = "restoring";
 
 /// The lock's name inside the runtime directory.
 const FILE_NAME: &str = "lock";
@@ -35,8 +41,18 @@ impl Drop for Lock {
     }
 }
 
-/// Makes the runtime directory if it is not there, and takes the lock.
+/// Makes the runtime directory if it is not there, and takes the lock. Waits for a process that only
+/// restores what a dead daemon changed.
 pub fn take(runtime: &Path) -> Result<Lock, Failure> {
+    take_as(runtime, "")
+}
+
+/// As [`take`], for a process that restores what a dead daemon changed and exits.
+pub fn take_to_restore(runtime: &Path) -> Result<Lock, Failure> {
+    take_as(runtime, RESTORING)
+}
+
+fn take_as(runtime: &Path, role: &str) -> Result<Lock, Failure> {
     let unusable = |error: std::io::Error| {
         let forbidden = error.kind() == ErrorKind::PermissionDenied;
         let root = rustix::process::geteuid().is_root();
@@ -68,9 +84,9 @@ pub fn take(runtime: &Path) -> Result<Lock, Failure> {
     match lock(&file) {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => {
-            let mut text = String::new();
-            let read = file.read_to_string(&mut text);
-            let pid = read.ok().and_then(|_| text.trim().parse().ok());
+            let text = holder(&file).unwrap_or_default();
+            let pid = text.split_whitespace().next();
+            let pid = pid.and_then(|pid| pid.parse().ok());
             return Err(Failure::Running { pid });
         }
         Err(errno) => return Err(unusable(errno.into())),
@@ -78,20 +94,34 @@ pub fn take(runtime: &Path) -> Result<Lock, Failure> {
     let mut write = || -> std::io::Result<()> {
         file.set_len(0)?;
         file.rewind()?;
-        writeln!(file, "{}", std::process::id())
+        writeln!(file, "{}", format!("{} {role}", std::process::id()).trim())
     };
     write().map_err(unusable)?;
     Ok(Lock { file })
 }
 
 fn lock(file: &File) -> Result<(), Errno> {
-    let deadline = Instant::now() + PATIENCE;
+    let start = Instant::now();
     loop {
         match flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) if Instant::now() < deadline => thread::sleep(INTERVAL),
+            Err(Errno::WOULDBLOCK) => {}
             ended => return ended,
         }
+        let waited = start.elapsed();
+        let restores = || holder(file).is_ok_and(|text| text.trim_end().ends_with(RESTORING));
+        if waited >= RESTORE_PATIENCE || waited >= PATIENCE && !restores() {
+            return Err(Errno::WOULDBLOCK);
+        }
+        thread::sleep(INTERVAL);
     }
+}
+
+/// What the process that holds the lock wrote: its pid, and what it is.
+fn holder(file: &File) -> std::io::Result<String> {
+    let mut text = [0; 32];
+    let length = file.read_at(&mut text, 0)?;
+    let text = text.get(..length).unwrap_or_default();
+    Ok(String::from_utf8_lossy(text).into_owned())
 }
 
 #[cfg(test)]
@@ -110,6 +140,19 @@ mod tests {
         }
         drop(first);
         take(&runtime).unwrap();
+    }
+
+    #[test]
+    fn a_start_waits_for_a_restore_to_end() {
+        let temp = tempfile::tempdir().unwrap();
+        let runtime = temp.path().join("limelight");
+        let restoring = take_to_restore(&runtime).unwrap();
+        let release = thread::spawn(move || {
+            thread::sleep(PATIENCE * 2);
+            drop(restoring);
+        });
+        take(&runtime).unwrap();
+        release.join().unwrap();
     }
 
     #[test]

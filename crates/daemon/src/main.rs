@@ -10,6 +10,7 @@ use limelight_daemon::daemon::{restore, Daemon, Options};
 use limelight_daemon::doors::Roots;
 use limelight_daemon::exit::{Failure, TABLE};
 use limelight_daemon::log;
+use limelight_daemon::watcher::{self, watch};
 
 /// Keeps the app in front fast while memory runs short.
 ///
@@ -41,9 +42,16 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    log::start();
-    match run(arguments) {
+    // Before anything takes memory: the watcher waits for as long as the daemon lives.
+    let ended = match watcher::runtime_of(std::env::args_os()) {
+        Some(runtime) => watch(roots(runtime)),
+        None => {
+            let arguments = Arguments::parse();
+            log::start();
+            run(arguments)
+        }
+    };
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             log::error_lines(&failure.to_string());
@@ -52,12 +60,16 @@ fn main() -> ExitCode {
     }
 }
 
+fn roots(runtime: PathBuf) -> Roots {
+    Roots {
+        runtime,
+        ..Roots::default()
+    }
+}
+
 fn run(arguments: Arguments) -> Result<(), Failure> {
     let origin = arguments.config.map_or(Origin::Default, Origin::File);
-    let roots = Roots {
-        runtime: arguments.runtime_dir,
-        ..Roots::default()
-    };
+    let roots = roots(arguments.runtime_dir);
     if arguments.check_config {
         config::load(&origin)?;
         println!("the configuration is right");
@@ -69,6 +81,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
     let options = Options {
         config: origin,
         dry_run: arguments.dry_run,
+        watcher: Some(watcher::SELF.into()),
         roots,
     };
     Daemon::start(options)?.run()

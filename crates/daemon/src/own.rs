@@ -7,7 +7,7 @@ use tracing::{debug, warn};
 use crate::doors::Doors;
 
 /// The daemon's own `oom_score_adj`.
-const OWN_SCORE: i16 = -900;
+pub(crate) const OWN_SCORE: i16 = -900;
 
 /// Nice value and slice of the daemon's own threads: what they do takes milliseconds, and somebody
 /// waits for it. Beside an app with a slice of its own, a longer one would make them wait for the

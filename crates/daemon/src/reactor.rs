@@ -46,6 +46,8 @@ pub enum Token {
     Units,
     /// logind's sessions changed.
     Sessions,
+    /// The watcher process ended.
+    Watcher,
     /// Something was mounted or unmounted.
     Mounts,
     /// A client has something to say, or can hear again.
@@ -75,6 +77,7 @@ impl Token {
             Token::Sessions => 15,
             Token::TopApp => 16,
             Token::Mounts => 17,
+            Token::Watcher => 18,
             Token::Client(id) => CLIENTS + id,
         }
     }
@@ -99,7 +102,8 @@ impl Token {
             15 => Token::Sessions,
             16 => Token::TopApp,
             17 => Token::Mounts,
-            18..CLIENTS => return None,
+            18 => Token::Watcher,
+            19..CLIENTS => return None,
             id => Token::Client(id - CLIENTS),
         })
     }
@@ -199,6 +203,7 @@ mod tests {
             Token::Swapper,
             Token::Units,
             Token::Mounts,
+            Token::Watcher,
             Token::Client(0),
             Token::Client(99),
         ] {

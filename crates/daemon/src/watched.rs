@@ -8,6 +8,7 @@ use rustix::event::epoll::EventFlags;
 use tracing::warn;
 
 use crate::daemon::Daemon;
+use crate::doors::now;
 use crate::reactor::Token;
 
 /// What is lost when a queue cannot be waited for.
@@ -37,6 +38,35 @@ impl Daemon {
             sessions.map(|queue| self.reactor.add(queue, Token::Sessions, EventFlags::IN));
         if let Some(Err(error)) = sessions {
             warn!("a switch to another session is seen with its next claim only: {error}");
+        }
+        self.wait_for_watcher();
+    }
+
+    /// The watcher process, which may be killed as well.
+    pub fn watcher_pid(&self) -> Option<i32> {
+        self.watcher.pid()
+    }
+
+    fn wait_for_watcher(&mut self) {
+        self.doors.watcher = self.watcher.pid();
+        let pidfd = self.watcher.pidfd();
+        let added = pidfd.map(|pidfd| self.reactor.add(pidfd, Token::Watcher, EventFlags::IN));
+        if let Some(Err(error)) = added {
+            warn!("epoll_ctl failed for the watcher process: {error}; it is not restarted when it ends");
+        }
+    }
+
+    pub(crate) fn reap_watcher(&mut self) {
+        if let Some(pidfd) = self.watcher.pidfd() {
+            self.reactor.remove(pidfd);
+        }
+        self.watcher.reap(now());
+        self.wait_for_watcher();
+    }
+
+    pub(crate) fn restart_watcher(&mut self, at: Duration) {
+        if self.watcher.restart_if_due(at) {
+            self.wait_for_watcher();
         }
     }
 

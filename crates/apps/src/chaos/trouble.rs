@@ -30,11 +30,16 @@ const JUMP: i64 = 400 * 24 * 3600;
 /// A trouble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
-    /// `kill -9 limelightd`, and a successor.
+    /// `kill -9` of limelightd and its watcher, and a successor.
     Killed,
     /// The same, and the service's stop hook before there is a successor.
     KilledForGood,
-    /// The same while nothing below /sys can be written to: its successor refuses to start, or puts
+    /// `kill -9 limelightd` but not its watcher, and nothing else that would restore, while an app
+    /// is frozen.
+    KilledAlone,
+    /// `kill -9` of the watcher.
+    WatcherKilled,
+    /// `kill -9` of both while nothing below /sys can be written to: its successor refuses to start, or puts
     /// things back later where it has the device.
     KilledReadOnly,
     /// `kill -9` of the session's agent, or of whoever holds a claim as one.
@@ -72,9 +77,11 @@ pub enum State {
 
 impl Trouble {
     /// All of them.
-    pub const ALL: [Trouble; 14] = [
+    pub const ALL: [Trouble; 16] = [
         Trouble::Killed,
         Trouble::KilledForGood,
+        Trouble::KilledAlone,
+        Trouble::WatcherKilled,
         Trouble::KilledReadOnly,
         Trouble::AgentKilled,
         Trouble::ServerKilled,
@@ -94,6 +101,8 @@ impl Trouble {
         match self {
             Trouble::Killed => "killed",
             Trouble::KilledForGood => "killed_for_good",
+            Trouble::KilledAlone => "killed_alone",
+            Trouble::WatcherKilled => "watcher_killed",
             Trouble::KilledReadOnly => "killed_read_only",
             Trouble::AgentKilled => "agent_killed",
             Trouble::ServerKilled => "server_killed",
@@ -121,6 +130,8 @@ impl Trouble {
                 }
                 world.check_nothing_left(self)?;
             }
+            Trouble::KilledAlone => world.kill_alone(self)?,
+            Trouble::WatcherKilled => world.kill_watcher(self)?,
             Trouble::KilledReadOnly => {
                 set_writable(false)?;
                 world.kill()?;
@@ -195,7 +206,9 @@ impl Trouble {
     /// Mends it.
     pub fn end(self, world: &mut World, state: State) -> Result<()> {
         match (self, state) {
-            (Trouble::Killed | Trouble::KilledForGood, _) => world.succeed()?,
+            (Trouble::Killed | Trouble::KilledForGood | Trouble::KilledAlone, _) => {
+                world.succeed()?
+            }
             (Trouble::ReadOnly, _) => set_writable(true)?,
             (Trouble::KilledReadOnly, _) => {
                 set_writable(true)?;

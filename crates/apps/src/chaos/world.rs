@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The daemon, the apps, and what is right.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread::sleep;
@@ -13,8 +14,11 @@ use limelight_core::control::{Response, Status};
 
 use super::session::Session;
 use super::trouble::{set_writable, Trouble};
+use crate::cgroup::ROOT;
+use crate::counters::keyed;
 use crate::daemon::{log_tail, write_config, Before, Daemon, LOG};
 use crate::machine::{mount, unmount};
+use crate::process::send;
 use crate::random::Random;
 use crate::record::Reporter;
 use crate::swap_app::{App, Spec, CLASSES, NORMAL};
@@ -28,6 +32,8 @@ pub const RUN: &str = "/run/limelight";
 pub const STATE: &str = "/var/lib/limelight";
 /// Nobody is in front.
 pub const NO_FOCUS: &str = r#"{"op":"focus","target":"none","source":"chaos"}"#;
+/// Longest time from SIGKILL until the watcher has restored everything.
+const RESTORED_WITHIN: Duration = Duration::from_secs(2);
 /// With a session, how long a claim of no app takes to count.
 const GAP_MS: u32 = 200;
 
@@ -43,6 +49,8 @@ pub struct World {
     /// Names of apps are not used twice.
     started: u64,
     wrong: Vec<String>,
+    /// How long each restore by a watcher took.
+    pub restored_ms: Vec<u64>,
 }
 
 impl World {
@@ -62,6 +70,7 @@ impl World {
             session: session.then(Session::start).transpose()?,
             started: 0,
             wrong: Vec::new(),
+            restored_ms: Vec::new(),
         };
         for place in 0..APPS {
             world.start_app(place)?;
@@ -227,10 +236,54 @@ impl World {
         self.daemon.as_ref().context("limelightd is dead")
     }
 
-    /// Kills the daemon outright.
+    /// Kills the daemon and its watcher outright.
     pub fn kill(&mut self) -> Result<()> {
         let daemon = self.daemon.take().context("limelightd is dead")?;
         self.before = Some(daemon.kill()?);
+        Ok(())
+    }
+
+    /// Freezes an app as the daemon does it, and kills the daemon only. Its watcher restores every
+    /// value within [`RESTORED_WITHIN`].
+    pub fn kill_alone(&mut self, trouble: Trouble) -> Result<()> {
+        let daemon = self.daemon.take().context("limelightd is dead")?;
+        // Nothing else writes to the record, or changes anything, meanwhile.
+        daemon.signal(libc::SIGSTOP)?;
+        let group = self.apps[0].cgroup().path().to_owned();
+        record_frozen(&group)?;
+        fs::write(group.join("cgroup.freeze"), "1")?;
+        if !soon(|| is_frozen(&group)) {
+            bail!("{} cannot be frozen", group.display());
+        }
+        self.before = Some(daemon.kill_alone()?);
+        let killed = Instant::now();
+        let restored = || !is_frozen(&group) && self.left().is_ok_and(|left| left.is_empty());
+        soon(restored);
+        let took = killed.elapsed();
+        self.check_now(trouble)?;
+        if took > RESTORED_WITHIN || is_frozen(&group) {
+            self.note(
+                trouble,
+                format!("not restored for {took:?}\n{}", log_tail()),
+            );
+        }
+        let record = Path::new(RUN).join("restore.json");
+        if !soon(|| !record.exists()) {
+            self.note(trouble, format!("{} is left", record.display()));
+        }
+        self.restored_ms.push(took.as_millis() as u64);
+        Ok(())
+    }
+
+    /// Kills the daemon's watcher only: the daemon starts another one and serves as before.
+    pub fn kill_watcher(&mut self, trouble: Trouble) -> Result<()> {
+        let daemon = self.daemon.as_ref().context("limelightd is dead")?;
+        let watcher = daemon.watcher()?.context("limelightd has no watcher")?;
+        send(watcher, libc::SIGKILL)?;
+        let another = || matches!(daemon.watcher(), Ok(Some(pid)) if pid != watcher);
+        if !soon(another) {
+            self.note(trouble, format!("no other watcher\n{}", log_tail()));
+        }
         Ok(())
     }
 
@@ -261,6 +314,22 @@ impl Drop for World {
             let _ = unmount(directory);
         }
     }
+}
+
+/// Adds to the restore record that the daemon froze a cgroup.
+fn record_frozen(group: &Path) -> Result<()> {
+    let path = Path::new("/").join(group.strip_prefix(ROOT)?);
+    let inode = fs::metadata(group)?.ino();
+    let step = serde_json::json!({
+        "intend": [{ "changed": "frozen", "cgroup": { "path": path, "inode": inode } }]
+    });
+    let record = Path::new(RUN).join("restore.json");
+    let mut file = OpenOptions::new().append(true).open(&record)?;
+    writeln!(file, "{step}").with_context(|| format!("cannot write {}", record.display()))
+}
+
+fn is_frozen(group: &Path) -> bool {
+    keyed(&group.join("cgroup.events"), "frozen").is_ok_and(|frozen| frozen == 1)
 }
 
 /// Waits a moment, for what is done by and by; whether it was done.

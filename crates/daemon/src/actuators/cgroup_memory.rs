@@ -252,6 +252,14 @@ impl Actuators {
                 },
             );
         }
+        if !reserved {
+            // With no reservation in force nothing else would put these back, as what a dead
+            // predecessor left.
+            for target in &targets {
+                let entry = self.limit_entry(&target.cgroup, reserve.knob);
+                self.ledger.owe(entry);
+            }
+        }
         self.in_force.reserved = reserved.then_some(reserve);
         effect
     }

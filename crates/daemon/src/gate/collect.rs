@@ -69,8 +69,7 @@ impl Collector {
             above = ancestors(doors, &own, tree);
             wanted.extend(own.into_iter().map(|id| (id, Some(app.key), Why::Topmost)));
         }
-        let own = i32::try_from(std::process::id()).unwrap_or_default();
-        let limelight = doors.identify_all(&[1, own]);
+        let limelight = doors.identify_all(&doors.vital_pids());
         wanted.extend(limelight.into_iter().map(|id| (id, None, Why::Limelight)));
         self.scan(doors, now, helpers, tree);
         let session = self.session.iter();

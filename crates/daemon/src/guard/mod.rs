@@ -313,14 +313,14 @@ impl Guard {
         }
     }
 
-    /// Arms these, first one first, and nobody else. Those of whom nothing is left, who hold this
-    /// daemon or init, and those beyond the first 128 are left out. Returns how many are armed.
+    /// Arms these, first one first, and nobody else. Those of whom nothing is left, who hold init,
+    /// this daemon or its watcher, and those beyond the first 128 are left out. Returns how many are armed.
     pub fn arm<'a>(
         &mut self,
         doors: &Doors,
         victims: impl IntoIterator<Item = Victim<'a>>,
     ) -> usize {
-        let own = i32::try_from(std::process::id()).unwrap_or_default();
+        let vital_pids = doors.vital_pids();
         let mut armed = Armed {
             candidates: Vec::with_capacity(ARMED_MAX),
             targets: Vec::with_capacity(ARMED_MAX),
@@ -329,7 +329,7 @@ impl Guard {
         };
         let mut open = BTreeMap::new();
         for victim in victims.into_iter().take(ARMED_MAX) {
-            let vital = |id: &ProcessId| id.pid == 1 || id.pid == own;
+            let vital = |id: &ProcessId| vital_pids.contains(&id.pid);
             if victim.members.iter().any(vital) {
                 warn!(
                     "{}: holds init or limelightd, and is never killed",

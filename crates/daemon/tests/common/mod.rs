@@ -38,6 +38,8 @@ impl Drop for App {
 /// The machine.
 pub struct Machine {
     temp: tempfile::TempDir,
+    /// Start time of the process that was started last, in clock ticks.
+    started: std::cell::Cell<u64>,
 }
 
 impl Machine {
@@ -45,6 +47,7 @@ impl Machine {
     pub fn new() -> Machine {
         let machine = Machine {
             temp: tempfile::tempdir().unwrap(),
+            started: std::cell::Cell::new(0),
         };
         for directory in [
             "proc/pressure",
@@ -138,8 +141,11 @@ impl Machine {
     fn enter(&self, pid: i32, ppid: i32, cgroup: &str) {
         let directory = format!("proc/{pid}");
         fs::create_dir_all(self.path(&directory)).unwrap();
+        // A later process has a later start, also where the kernel's numbers begin anew.
+        let start = (pid as u64 * 100).max(self.started.get() + 1);
+        self.started.set(start);
         let stat =
-            format!("{pid} (app{pid}) S {ppid} 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 {pid}00 0 0\n");
+            format!("{pid} (app{pid}) S {ppid} 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 {start} 0 0\n");
         let status = format!("Tgid:\t{pid}\nUid:\t0\t0\t0\t0\n");
         self.write(&format!("{directory}/stat"), &stat);
         self.write(&format!("{directory}/status"), &status);
@@ -200,6 +206,7 @@ impl Machine {
         Options {
             config: Origin::File(self.path("limelight.toml")),
             dry_run: false,
+            watcher: None,
             roots: Roots {
                 proc: self.path("proc"),
                 sys: self.path("sys"),

@@ -71,9 +71,11 @@ pub const LONG: Chaos = Chaos {
 
 const TASK: &str = "chaos";
 /// What every machine knows.
-const EVERYWHERE: [&str; 12] = [
+const EVERYWHERE: [&str; 14] = [
     "killed",
     "killed_for_good",
+    "killed_alone",
+    "watcher_killed",
     "killed_read_only",
     "agent_killed",
     "group_gone",
