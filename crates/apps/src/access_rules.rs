@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What is promised about several users of one machine, on a real kernel: who may say which app is
-//! in the foreground, what each user sees of the others' apps, and that none can keep the daemon
-//! busy.
+//! What is promised about several users of one machine, on a real kernel: who may say which app is in the
+//! foreground, what each user sees of the others' apps, and that none can keep the daemon busy or blind.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -42,6 +41,17 @@ const FLOOD: Duration = Duration::from_millis(2500);
 const SERVED_MAX: u32 = 120;
 const CONNECTIONS: usize = 14;
 const KEY_A: u16 = 30;
+/// Where the owner's apps are, and where the other user makes cgroups.
+const OWNER_APPS: &str = "user.slice/user-1000.slice/user@1000.service/app.slice";
+const OTHER_APPS: &str = "user.slice/user-1001.slice/user@1001.service/app.slice";
+/// More than the daemon may have descriptors, and than it reads in one scan.
+const GROUPS: u32 = 9000;
+/// Name of the owner's program that starts beside them.
+const LATE: &str = "late";
+/// Name of the other user's program there: cgroups beside a process are not skipped as empty.
+const BUSY: &str = "busy";
+/// Only a hang takes this long.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Becomes a user for the calling thread alone.
 fn become_user(uid: u32, gid: u32) -> std::io::Result<()> {
@@ -66,7 +76,12 @@ fn start(uid: u32, name: &str, held: Option<File>) -> Result<(Process, Cgroup)> 
         true => "app-forger-1.scope".to_owned(),
         false => format!("app-{name}-1.scope"),
     };
-    let unit = Cgroup::create(&format!("app.slice/{unit}"))?;
+    let slice = match name {
+        LATE => OWNER_APPS,
+        BUSY => OTHER_APPS,
+        _ => "app.slice",
+    };
+    let unit = Cgroup::create(&format!("{slice}/{unit}"))?;
     let mut command = Command::new(&program);
     command.arg0("sleep").arg("1000");
     command.stdin(held.map_or_else(Stdio::null, Stdio::from));
@@ -132,18 +147,23 @@ pub fn run(stage: Stage) -> Result<()> {
     let (diary, _diary_unit) = start(OWNER, DIARY, Some(device))?;
     let (game, _game_unit) = start(OTHER, GAME, None)?;
     let (forger, _forger_unit) = start(OTHER, FORGER, None)?;
-    let daemon = Daemon::start(&[diary.pid(), game.pid(), forger.pid()])?;
+    let (busy, _busy_unit) = start(OTHER, BUSY, None)?;
+    // It hands its controllers down already when the daemon starts.
+    Cgroup::create(&format!("{OWNER_APPS}/background.slice"))?;
+    let pids = [&diary, &game, &forger, &busy].map(Process::pid);
+    let daemon = Daemon::start(&pids)?;
 
     without_logind(reporter, diary.pid(), game.pid())?;
     with_sessions(reporter, diary.pid(), game.pid())?;
     visibility(reporter, diary.pid())?;
     names(reporter, forger.pid())?;
     flood(reporter, &daemon)?;
+    flood_of_cgroups(reporter)?;
 
     limelight(&["focus", "--none"])?;
     fs::remove_dir_all(SESSIONS).context("cannot remove the sessions")?;
     daemon.stop(reporter)?;
-    drop((diary, game, forger, keyboard));
+    drop((diary, game, forger, busy, keyboard));
     stage.reporter.finish()
 }
 
@@ -324,4 +344,52 @@ fn flood(reporter: &Reporter, daemon: &Daemon) -> Result<()> {
         asked.elapsed() < Duration::from_secs(5),
         format!("{:?}", asked.elapsed()),
     )
+}
+
+/// One user makes thousands of cgroups, and another one starts an app.
+fn flood_of_cgroups(reporter: &Reporter) -> Result<()> {
+    let slice = Cgroup::create(OTHER_APPS)?;
+    std::os::unix::fs::chown(slice.path(), Some(OTHER), Some(OTHER))
+        .context("cannot delegate a cgroup")?;
+    let path = |number: u32| slice.path().join(format!("g{number}"));
+    let as_other = |act: &(dyn Fn(u32) -> std::io::Result<()> + Sync)| {
+        thread::scope(|scope| {
+            let all = scope.spawn(|| {
+                become_user(OTHER, OTHER)?;
+                (0..GROUPS).try_for_each(act)
+            });
+            all.join()
+                .unwrap_or_else(|_| Err(std::io::Error::other("a thread has panicked")))
+        })
+    };
+    as_other(&|number| fs::create_dir(path(number))).context("cannot make a flood of cgroups")?;
+
+    let (mut late, unit) = start(OWNER, LATE, None)?;
+    let begin = Instant::now();
+    let listed = loop {
+        let (_, text) = limelight_as(0, 0, &["class", "list"])?;
+        if text.contains(LATE) || begin.elapsed() > PATIENCE {
+            break text;
+        }
+        thread::sleep(Duration::from_millis(100));
+    };
+    reporter.check(
+        format!("beside {GROUPS} cgroups of one user, another user's new app is found"),
+        listed.contains(LATE),
+        format!("after {:?}: {listed}\n{}", begin.elapsed(), log_tail()),
+    )?;
+    let log = fs::read_to_string(LOG).unwrap_or_default();
+    let warnings = log
+        .lines()
+        .filter(|line| line.contains("/user.slice/user-1001.slice has more cgroups"));
+    reporter.check(
+        "and one warning names the user's slice",
+        warnings.count() == 1,
+        log_tail(),
+    )?;
+
+    late.signal(libc::SIGKILL)?;
+    late.wait(PATIENCE)?;
+    unit.remove()?;
+    as_other(&|number| fs::remove_dir(path(number))).context("cannot remove the flood")
 }

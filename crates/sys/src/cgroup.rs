@@ -188,6 +188,14 @@ impl CgroupPath {
         }
     }
 
+    /// The group of that name directly below this one. `name` must be a single file name.
+    pub fn below(&self, name: &str) -> CgroupPath {
+        CgroupPath(match self.is_root() {
+            true => format!("/{name}"),
+            false => format!("{self}/{name}"),
+        })
+    }
+
     /// From the topmost ancestor below the root down to this group itself; empty for the root.
     pub fn chain(&self) -> Vec<CgroupPath> {
         let ends = self.0.match_indices('/').skip(1).map(|(at, _)| at);
@@ -490,6 +498,11 @@ impl Cgroup {
             return Ok(());
         }
         for child in self.children()? {
+            let child = child?;
+            // Most of a flood of groups is empty.
+            if child.is_populated().is_ok_and(|populated| !populated) {
+                continue;
+            }
             match child.collect_procs(pids, levels - 1) {
                 Err(error) if !error.is_gone() => return Err(error),
                 _ => {}
@@ -498,36 +511,33 @@ impl Cgroup {
         Ok(())
     }
 
-    /// Groups directly below this one.
-    pub fn children(&self) -> Result<Vec<Cgroup>> {
-        let mut children = Vec::new();
-        for name in self.dir.directories()? {
-            match self.child(&name) {
-                Ok(child) => children.push(child),
-                // A group may vanish between listing and opening.
-                Err(
-                    Error::Invalid {
-                        errno: Errno::NOTDIR,
-                        ..
-                    }
-                    | Error::Gone { .. },
-                ) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(children)
+    /// Groups directly below this one. Each is opened only when the iterator reaches it, because there
+    /// may be more of them than descriptors; one that is gone by then is left out.
+    pub fn children(&self) -> Result<impl Iterator<Item = Result<Cgroup>> + '_> {
+        let names = self.dir.directories()?.into_iter();
+        Ok(names.filter_map(|name| match self.child(&name) {
+            Err(
+                Error::Invalid {
+                    errno: Errno::NOTDIR,
+                    ..
+                }
+                | Error::Gone { .. },
+            ) => None,
+            child => Some(child),
+        }))
+    }
+
+    /// Names of at most `most` groups directly below this one, and whether there are more.
+    pub fn child_names(&self, most: usize) -> Result<(Vec<String>, bool)> {
+        self.dir.first_directories(most)
     }
 
     fn child(&self, name: &str) -> Result<Cgroup> {
         let dir = self.dir.open_dir(name)?;
         let id = CgroupId(dir.inode_and_owner()?.0);
-        let path = match self.path.is_root() {
-            true => format!("/{name}"),
-            false => format!("{}/{name}", self.path),
-        };
         Ok(Cgroup {
             dir,
-            path: CgroupPath(path),
+            path: self.path.below(name),
             id,
         })
     }

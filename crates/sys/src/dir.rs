@@ -131,20 +131,40 @@ impl Dir {
     /// Names of the directories in the directory, without opening what is none; where the file
     /// system does not tell, everything that may be one.
     pub fn directories(&self) -> Result<Vec<String>> {
-        self.names_where(|kind| matches!(kind, FileType::Directory | FileType::Unknown))
+        self.names_where(may_be_directory)
     }
 
-    fn names_where(&self, wanted: impl Fn(FileType) -> bool) -> Result<Vec<String>> {
-        let failed = |errno| Error::new("list", &self.path, errno);
+    /// At most `most` of [`Dir::directories`], and whether there are more: does not read on then.
+    pub fn first_directories(&self, most: usize) -> Result<(Vec<String>, bool)> {
         let mut names = Vec::new();
-        for entry in fs::Dir::read_from(&self.fd).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            let name = entry.file_name().to_string_lossy();
-            if name != "." && name != ".." && wanted(entry.file_type()) {
-                names.push(name.into_owned());
+        let mut entries = self.entries_where(may_be_directory)?;
+        while let Some(name) = entries.next().transpose()? {
+            if names.len() == most {
+                return Ok((names, true));
             }
+            names.push(name);
         }
-        Ok(names)
+        Ok((names, false))
+    }
+
+    fn names_where<'a>(&'a self, wanted: impl Fn(FileType) -> bool + 'a) -> Result<Vec<String>> {
+        self.entries_where(wanted)?.collect()
+    }
+
+    fn entries_where<'a>(
+        &'a self,
+        wanted: impl Fn(FileType) -> bool + 'a,
+    ) -> Result<impl Iterator<Item = Result<String>> + 'a> {
+        let failed = |errno| Error::new("list", &self.path, errno);
+        let entries = fs::Dir::read_from(&self.fd).map_err(failed)?;
+        Ok(entries.filter_map(move |entry| match entry {
+            Ok(entry) => {
+                let name = entry.file_name().to_string_lossy();
+                let counts = name != "." && name != ".." && wanted(entry.file_type());
+                counts.then(|| Ok(name.into_owned()))
+            }
+            Err(errno) => Some(Err(failed(errno))),
+        }))
     }
 
     /// Inode number and owner's uid of the directory.
@@ -152,6 +172,10 @@ impl Dir {
         let stat = fs::fstat(&self.fd).map_err(|errno| Error::new("stat", &self.path, errno))?;
         Ok((stat.st_ino, stat.st_uid))
     }
+}
+
+fn may_be_directory(kind: FileType) -> bool {
+    matches!(kind, FileType::Directory | FileType::Unknown)
 }
 
 impl AsFd for Dir {
@@ -174,6 +198,23 @@ mod tests {
         assert_eq!(dir.read_text("value").unwrap(), "7");
         assert_eq!(dir.names().unwrap(), ["value"]);
         assert!(dir.contains("value") && !dir.contains("other"));
+    }
+
+    #[test]
+    fn listing_of_directories_stops_at_its_limit() {
+        let temp = tempfile::tempdir().unwrap();
+        for name in ["a", "b", "c"] {
+            std::fs::create_dir(temp.path().join(name)).unwrap();
+        }
+        std::fs::write(temp.path().join("file"), "").unwrap();
+        let dir = Dir::open(temp.path()).unwrap();
+        let listed = |most| {
+            let (names, more) = dir.first_directories(most).unwrap();
+            (names.len(), more)
+        };
+        assert_eq!(listed(2), (2, true));
+        assert_eq!(listed(3), (3, false));
+        assert_eq!(listed(0), (0, true));
     }
 
     #[test]

@@ -117,11 +117,14 @@ fn plus(limit: Limit, bytes: u64) -> Limit {
 
 /// What the other children of `parent` use of their own reservations.
 fn siblings_use(parent: &Cgroup, child: u64, knob: MemoryKnob) -> limelight_sys::Result<u64> {
-    let siblings = parent.children()?;
-    let others = siblings.iter().filter(|sibling| sibling.id().0 != child);
-    Ok(others
-        .map(|sibling| in_use(sibling, sibling.limit(knob).unwrap_or(Limit::ZERO)))
-        .sum())
+    let mut sum = 0;
+    for sibling in parent.children()? {
+        let sibling = sibling?;
+        if sibling.id().0 != child {
+            sum += in_use(&sibling, sibling.limit(knob).unwrap_or(Limit::ZERO));
+        }
+    }
+    Ok(sum)
 }
 
 /// How much of a reservation is in use.
@@ -156,15 +159,15 @@ pub fn protected_by_others(doors: &Doors, ledger: &Ledger, knob: Knob) -> u64 {
         Some((original, _)) => original,
         None => cgroup.limit(knob).unwrap_or(Limit::ZERO),
     };
-    let top = root.children().unwrap_or_default();
-    top.iter()
+    let top = root.children().into_iter().flatten();
+    top.filter_map(Result::ok)
         .map(|cgroup| {
-            let min = original(cgroup, MemoryKnob::Min);
+            let min = original(&cgroup, MemoryKnob::Min);
             let limit = match knob {
                 Knob::Min => min,
-                Knob::Low => min.max(original(cgroup, MemoryKnob::Low)),
+                Knob::Low => min.max(original(&cgroup, MemoryKnob::Low)),
             };
-            in_use(cgroup, limit)
+            in_use(&cgroup, limit)
         })
         .sum()
 }

@@ -25,7 +25,8 @@ const UNDONE_BY: &str = "another app in front, limelight focus --none, or limeli
 /// Inode numbers of a cgroup and of all below it.
 fn inodes(cgroup: &Cgroup, found: &mut BTreeSet<u64>) {
     found.insert(cgroup.id().0);
-    for child in cgroup.children().unwrap_or_default() {
+    let children = cgroup.children().into_iter().flatten();
+    for child in children.filter_map(Result::ok) {
         inodes(&child, found);
     }
 }

@@ -9,6 +9,7 @@ pub mod desktop;
 mod sight;
 mod untouchable;
 mod uses;
+pub(crate) mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -29,7 +30,8 @@ use super::services::charged;
 
 use self::desktop::{Desktop, Entry};
 use self::sight::Sighted;
-use self::untouchable::Untouchable;
+use self::untouchable::{limit_named, Untouchable};
+use self::walk::Places;
 
 /// At most one look in this time.
 pub const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -52,6 +54,8 @@ struct Details {
     variable: Option<Class>,
     /// Why it is never touched, by what it is.
     untouchable: Option<String>,
+    /// Why it is not touched by its unit's name, which any user can choose: up to a limit.
+    named: Option<String>,
 }
 
 /// A class that somebody set while the app runs.
@@ -72,8 +76,7 @@ pub struct AppsSource {
     fronts: BTreeMap<AppKey, App>,
     details: BTreeMap<AppKey, Details>,
     overrides: BTreeMap<AppKey, Override>,
-    /// Cgroups in which apps are put.
-    nests: BTreeSet<String>,
+    places: Places,
     looked_at: Option<Duration>,
 }
 
@@ -86,7 +89,7 @@ impl AppsSource {
             fronts: BTreeMap::new(),
             details: BTreeMap::new(),
             overrides: BTreeMap::new(),
-            nests: BTreeSet::new(),
+            places: Places::default(),
             looked_at: None,
         }
     }
@@ -141,7 +144,7 @@ impl AppsSource {
 
     /// Cgroups in which new apps will be put, as of the last look.
     pub fn nests(&self) -> &BTreeSet<String> {
-        &self.nests
+        &self.places.nests
     }
 
     /// When the last look will be too old.
@@ -175,7 +178,7 @@ impl AppsSource {
         now: Duration,
     ) -> limelight_sys::Result<Vec<Found>> {
         self.looked_at = Some(now);
-        let sighted = sight::all(doors, self.fronts.values(), &mut self.nests)?;
+        let sighted = sight::all(doors, self.fronts.values(), &mut self.places)?;
         self.desktop.refresh();
         let alive: BTreeSet<AppKey> = sighted.iter().map(|app| app.key).collect();
         self.fronts.retain(|key, _| alive.contains(key));
@@ -186,7 +189,8 @@ impl AppsSource {
         }
         let mut in_use: Vec<(i32, Use)> = uses::inhibitors(&doors.roots.inhibit);
         in_use.extend(uses::sounding(&doors.proc));
-        let untouchable = Untouchable::new(doors, helpers, &sighted);
+        let untouchable = Untouchable::new(doors, helpers);
+        let mut by_name = BTreeSet::new();
         let found = sighted.iter().filter_map(|app| {
             let told = announced.iter().filter(|(id, _)| app.has(*id));
             let seen = in_use.iter().filter(|(pid, _)| app.has_pid(*pid));
@@ -200,19 +204,27 @@ impl AppsSource {
             uses.sort_unstable();
             uses.dedup();
             let never = !self.fronts.contains_key(&app.key);
-            let uid = self.details.get(&app.key).map(|details| details.uid);
+            let details = self.details.get(&app.key);
+            let uid = details.map(|details| details.uid);
             let locked = || {
                 uid.filter(|_| never)
                     .and_then(|uid| untouchable.why_locked(uid))
             };
             let why = untouchable.why(doors, app).or_else(locked);
+            let named =
+                |details: &Details| details.untouchable.is_none() && details.named.is_some();
+            if why.is_none() && details.is_some_and(named) {
+                by_name.insert(app.key);
+            }
             let part_of = whole(doors, app, &sighted);
             Some(Found {
                 part_of,
                 ..self.found(doors, app, uses, why)?
             })
         });
-        Ok(found.collect())
+        let mut found: Vec<Found> = found.collect();
+        limit_named(doors, &mut found, &by_name);
+        Ok(found)
     }
 
     /// Looks at one app that has just come to the front, and at nobody else. Whoever is in front is
@@ -242,7 +254,9 @@ impl AppsSource {
             started: clock::ticks(details.main.starttime),
             class: self.class(app, &details.identity),
             uses,
-            untouchable: untouchable.or_else(|| details.untouchable.clone()),
+            untouchable: untouchable
+                .or_else(|| details.untouchable.clone())
+                .or_else(|| details.named.clone()),
             part_of: None,
             memory: memory(doors, app),
             members: app.members.iter().map(|member| member.id).collect(),
@@ -269,7 +283,7 @@ impl AppsSource {
     fn describe(&mut self, doors: &Doors, app: &Sighted) {
         self.learn(doors, app);
         if let Some(details) = self.details.get_mut(&app.key) {
-            details.identity.asks = asks(app.group.as_ref(), details.variable);
+            details.identity.asks = asks(app.group(doors).as_ref(), details.variable);
         }
     }
 
@@ -307,10 +321,8 @@ impl AppsSource {
             .unwrap_or_else(|| main.comm.clone());
         let in_menu = entry.is_some_and(|entry| !entry.hidden);
         let was_front = self.fronts.contains_key(&app.key);
-        let untouchable = match was_front {
-            true => None,
-            false => service(app, unit.as_ref(), in_menu),
-        };
+        let of_system = !was_front && is_of_system(app);
+        let named = unit.as_ref().filter(|_| !was_front && !in_menu);
         let details = Details {
             main: main.id,
             comm: main.comm.clone(),
@@ -318,7 +330,10 @@ impl AppsSource {
             name,
             identity,
             variable: variable(&process),
-            untouchable: untouchable.or_else(|| exempt(&process)),
+            untouchable: of_system
+                .then(|| "it is a service of the system".to_owned())
+                .or_else(|| exempt(&process)),
+            named: named.and_then(service),
         };
         self.details.insert(app.key, details);
     }
@@ -355,19 +370,21 @@ fn identity(
     }
 }
 
-/// Why a unit holds no app that a person started, if it does not.
-fn service(app: &Sighted, unit: Option<&Unit>, in_menu: bool) -> Option<String> {
-    let path = app.home.as_ref().map_or("", |home| home.path.as_str());
-    if path.starts_with("/system.slice/") {
-        return Some("it is a service of the system".to_owned());
-    }
-    let by = match unit?.starter {
+/// Whether root's service manager started it: only root makes units there.
+fn is_of_system(app: &Sighted) -> bool {
+    let home = app.home.as_ref();
+    home.is_some_and(|home| home.path.starts_with("/system.slice/"))
+}
+
+/// Why a unit that is in no menu holds no app that a person started, if its name says so: a settings
+/// daemon, a key ring.
+fn service(unit: &Unit) -> Option<String> {
+    let by = match unit.starter {
         Starter::Autostart => "it was started with the session",
         Starter::Bus => "it was started by the message bus",
         Starter::Launcher | Starter::Other => return None,
     };
-    // What has no place in the menus is part of the session: a settings daemon, a key ring.
-    (!in_menu).then(|| format!("{by}, and is in no menu: a service of the session"))
+    Some(format!("{by}, and is in no menu: a service of the session"))
 }
 
 /// What the kernel's OOM killer may not take, we do not take either.
@@ -421,7 +438,7 @@ fn word(text: &str) -> Option<Class> {
 /// By its cgroup where it has one of its own, else by its processes: what they share with each other
 /// then counts once for each.
 fn memory(doors: &Doors, app: &Sighted) -> AppMemory {
-    let by_group = app.group.as_ref().and_then(charged);
+    let by_group = app.group(doors).as_ref().and_then(charged);
     by_group.unwrap_or_else(|| {
         let mut sum = AppMemory::default();
         for member in &app.members {

@@ -18,7 +18,20 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Fixture {
-        let temp = tempfile::tempdir().unwrap();
+        Fixture::at(tempfile::tempdir().unwrap())
+    }
+
+    /// For thousands of directories.
+    fn in_memory() -> Fixture {
+        let memory = std::path::Path::new("/dev/shm");
+        let temp = match memory.is_dir() {
+            true => tempfile::tempdir_in(memory),
+            false => tempfile::tempdir(),
+        };
+        Fixture::at(temp.unwrap())
+    }
+
+    fn at(temp: tempfile::TempDir) -> Fixture {
         for directory in ["proc", "sys", "cgroup", "sessions"] {
             fs::create_dir(temp.path().join(directory)).unwrap();
         }
@@ -324,7 +337,6 @@ fn what_others_need_is_never_touched() {
         (402, "leader"),
         (403, "shown"),
         (404, "own"),
-        (406, "outer"),
         (407, "faked"),
         (410, "script"),
     ] {
@@ -339,7 +351,6 @@ fn what_others_need_is_never_touched() {
     symlink(&server, system.temp.path().join("proc/403/exe")).unwrap();
     // A script of that name runs its interpreter, which is root's.
     system.process(410, 1, "Xorg", 1000);
-    system.unit("/app.slice/app-outer-1.scope/app-inner-1.scope", &[408]);
     // A name is not enough.
     system.process(407, 1, "Xorg", 1000);
     let program = system.temp.path().join("proc/407/exe");
@@ -358,7 +369,6 @@ fn what_others_need_is_never_touched() {
     source.was_topmost(&shell);
     let found = system.look(&mut source);
     assert_eq!(why(&found, "plain"), None);
-    assert_eq!(why(&found, "inner"), None);
     assert_eq!(why(&found, "script"), None);
     if chowned {
         assert_eq!(why(&found, "faked"), None);
@@ -367,12 +377,119 @@ fn what_others_need_is_never_touched() {
         ("leader", "session's leader"),
         ("shown", "others need"),
         ("own", "-1000"),
-        ("outer", "app-inner-1.scope"),
         ("bash", "login shell"),
     ] {
         let why = why(&found, name).unwrap_or_default();
         assert!(why.contains(word), "{name}: {why}");
     }
+}
+
+fn app_with(found: &[Found], pid: i32) -> Option<&Found> {
+    found.iter().find(|app| pids(app).contains(&pid))
+}
+
+#[test]
+fn app_inside_another_app_is_one_of_its_own_and_exempts_neither() {
+    let system = Fixture::new();
+    let outer = format!("{USER}/app-outer-1.scope");
+    let inner = format!("{outer}/part/app-inner-1.scope");
+    system.unit(&outer, &[406]);
+    system.group(&format!("{outer}/part"), &[407]);
+    system.process(407, 406, "helper", 1000);
+    system.unit(&inner, &[408]);
+    let found = system.look_anew();
+    assert_eq!(found.len(), 2);
+    let outer = app_with(&found, 406).unwrap();
+    assert_eq!((pids(outer), &outer.untouchable), (vec![406, 407], &None));
+    // Its cgroup's knobs would act on the inner app.
+    assert!(outer.app.own_home().is_none());
+    assert_eq!(outer.memory.anonymous, 80 << 10);
+    let inner = app_with(&found, 408).unwrap();
+    assert_eq!((pids(inner), &inner.untouchable), (vec![408], &None));
+    assert!(inner.app.own_home().is_some());
+}
+
+#[test]
+fn empty_app_cgroup_inside_an_app_changes_nothing() {
+    let system = Fixture::new();
+    let outer = format!("{USER}/app-outer-1.scope");
+    system.unit(&outer, &[406]);
+    let before = system.look_anew();
+    system.unit(&format!("{outer}/app-inner-1.scope"), &[]);
+    assert_eq!(system.look_anew(), before);
+    assert!(before[0].app.own_home().is_some());
+}
+
+#[test]
+fn unpopulated_cgroups_are_not_descended_into() {
+    let system = Fixture::new();
+    let slice = "/user.slice/user-1000.slice/user@1000.service/other.slice";
+    system.unit(&format!("{slice}/app-x-1.scope"), &[450]);
+    system.write(&format!("cgroup{slice}/cgroup.events"), "populated 1\n");
+    assert_eq!(system.look_anew().len(), 1);
+    system.write(&format!("cgroup{slice}/cgroup.events"), "populated 0\n");
+    assert_eq!(system.look_anew(), []);
+    // A place for apps is known before the first app comes.
+    system.write(&format!("cgroup{USER}/cgroup.events"), "populated 0\n");
+    let mut source = system.source(Classes::default());
+    system.look(&mut source);
+    assert!(source.nests().contains(USER), "{:?}", source.nests());
+}
+
+#[test]
+fn flood_of_cgroups_hides_only_apps_of_the_user_who_made_it() {
+    let system = Fixture::in_memory();
+    system.unit(&format!("{USER}/app-new-1.scope"), &[460]);
+    system.unit("/app.slice/app-news-1.scope", &[461]);
+    for slice in 0..9 {
+        let slice = format!("cgroup/user.slice/user-1001.slice/s{slice}");
+        for number in 0..1000 {
+            let group = system.temp.path().join(format!("{slice}/g{number}"));
+            fs::create_dir_all(group).unwrap();
+        }
+    }
+    let found = system.look_anew();
+    assert_eq!(names(&found), ["new", "news"]);
+}
+
+#[test]
+fn app_with_very_many_cgroups_inside_keeps_its_own_processes() {
+    let system = Fixture::in_memory();
+    let unit = format!("{USER}/app-many-1.scope");
+    system.unit(&unit, &[470]);
+    for number in 0..10_000 {
+        let group = system.temp.path().join(format!("cgroup{unit}/g{number}"));
+        fs::create_dir_all(group).unwrap();
+    }
+    let found = system.look_anew();
+    assert_eq!(pids(&found[0]), [470]);
+}
+
+#[test]
+fn services_of_a_session_are_exempt_up_to_a_sixteenth_of_memory_for_each_user() {
+    let system = Fixture::new();
+    system.write("proc/meminfo", "MemTotal: 1048576 kB\nMemFree: 1000 kB\n");
+    let unit = |uid: u32, name: &str, pid: i32, mib: u64| {
+        let path = format!("/user.slice/user-{uid}.slice/user@{uid}.service/app.slice/{name}");
+        system.unit(&path, &[pid]);
+        system.process(pid, 1, &format!("p{pid}"), uid);
+        system.write(&format!("cgroup{path}/memory.swap.current"), "0\n");
+        let stat = format!("anon {}\nshmem 0\n", mib << 20);
+        system.write(&format!("cgroup{path}/memory.stat"), &stat);
+    };
+    // 64 MiB for each user.
+    unit(1000, "app-settings@autostart.service", 481, 20);
+    unit(1000, "dbus-:1.2-org.x.Keys@0.service", 482, 40);
+    unit(1001, "app-hog@autostart.service", 483, 300);
+    unit(1001, "dbus-:1.2-org.x.Hog@0.service", 484, 50);
+    unit(1001, "dbus-:1.3-org.x.Small@0.service", 485, 10);
+    system.unit("/system.slice/dbus-org.x.Daemon.service", &[486]);
+    let found = system.look_anew();
+    let spared = |pid| app_with(&found, pid).unwrap().untouchable.is_some();
+    assert_eq!([481, 482, 484, 485].map(spared), [true; 4]);
+    assert!(!spared(483));
+    let why = &app_with(&found, 483).unwrap().class.why;
+    assert!(why.contains("1/16 of memory"), "{why}");
 }
 
 #[test]

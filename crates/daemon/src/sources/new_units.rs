@@ -13,9 +13,11 @@ use limelight_sys::inotify::{Event, Inotify, Watch};
 use rustix::fs::inotify::{ReadFlags, WatchFlags};
 use tracing::{debug, warn};
 
+use super::apps::walk::subtree;
 use crate::doors::Doors;
 
-/// Most cgroups that are watched.
+/// Most cgroups that are watched. Top-level subtrees share them evenly: any user can make many places
+/// for apps.
 const WATCHED_MAX: usize = 64;
 
 /// What was made.
@@ -58,7 +60,7 @@ impl NewUnits {
         let Some(queue) = &self.queue else {
             return;
         };
-        let wanted: BTreeSet<&String> = places.iter().take(WATCHED_MAX).collect();
+        let wanted = in_turns(places, WATCHED_MAX);
         self.watched.retain(|place, watch| {
             let keep = wanted.contains(place);
             if !keep {
@@ -105,6 +107,19 @@ impl NewUnits {
     }
 }
 
+/// At most `most` of these places, from each top-level subtree the same number where there are too many.
+fn in_turns(places: &BTreeSet<String>, most: usize) -> BTreeSet<&String> {
+    let mut turns: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut all: Vec<(usize, &String)> = Vec::new();
+    for place in places {
+        let turn = turns.entry(subtree(place)).or_default();
+        all.push((*turn, place));
+        *turn += 1;
+    }
+    all.sort_unstable();
+    all.into_iter().take(most).map(|(_, place)| place).collect()
+}
+
 impl Default for NewUnits {
     fn default() -> Self {
         NewUnits::new()
@@ -116,6 +131,23 @@ mod tests {
     use super::*;
     use crate::doors::Roots;
     use std::fs;
+
+    #[test]
+    fn places_of_one_user_leave_watches_for_the_others() {
+        let mut places: BTreeSet<String> = (0..200)
+            .map(|number| format!("/user.slice/user-1000.slice/{number}"))
+            .collect();
+        let others = [
+            "/app.slice",
+            "/user.slice/user-1001.slice/user@1001.service/app.slice",
+        ];
+        places.extend(others.map(str::to_owned));
+        let watched = in_turns(&places, WATCHED_MAX);
+        assert_eq!(watched.len(), WATCHED_MAX);
+        for other in others {
+            assert!(watched.contains(&other.to_owned()), "{other}");
+        }
+    }
 
     #[test]
     fn units_of_apps_are_seen_where_apps_were() {

@@ -12,39 +12,52 @@ use crate::doors::Doors;
 /// A service holds at least this part of memory.
 const PART: u64 = 64;
 
-/// Most cgroups that are read in one scan, and most services that are listed.
+/// Most cgroups that are read in one scan of one top-level subtree, and most services that are listed.
 const GROUPS_MAX: usize = 1024;
 const SERVICES_MAX: usize = 16;
+
+/// Children of these are subtrees with a budget each: one user fills one of them.
+const SHARED: [&str; 2] = ["/", "/user.slice"];
 
 /// Finds them, on a machine with `total` bytes of memory: the highest cgroups that hold neither an app nor
 /// a protected process. `occupied` are the cgroups of those. The one with most anonymous memory first.
 pub fn find(doors: &Doors, occupied: &[&str], total: u64) -> Vec<Service> {
-    let Ok(root) = doors.cgroups.open(&CgroupPath::root()) else {
-        return Vec::new();
-    };
     let mut found = Vec::new();
-    let mut open = vec![root];
-    let mut read = 0;
-    while let Some(group) = open.pop() {
-        for child in group.children().unwrap_or_default() {
-            read += 1;
-            if read > GROUPS_MAX {
-                break;
-            }
+    // Groups to read the children of, and the budget of their subtree.
+    let mut left = vec![GROUPS_MAX];
+    let mut waiting = vec![(CgroupPath::root(), 0)];
+    while let Some((path, subtree)) = waiting.pop() {
+        let Ok(group) = doors.cgroups.open(&path) else {
+            continue;
+        };
+        let Some(budget) = left.get_mut(subtree) else {
+            continue;
+        };
+        let (names, _) = group.child_names(*budget).unwrap_or_default();
+        *budget -= names.len();
+        for name in names {
             // A child is charged to its parent too: below little memory there is no more.
-            if child
-                .memory_current()
-                .is_ok_and(|bytes| bytes < total / PART)
+            let current = group.dir().read_text(format!("{name}/memory.current"));
+            let bytes = current.ok().and_then(|text| text.trim().parse().ok());
+            if bytes.is_some_and(|bytes: u64| bytes < total / PART) {
+                continue;
+            }
+            let child = path.below(&name);
+            if occupied.contains(&child.as_str()) {
+                continue;
+            }
+            if occupied
+                .iter()
+                .any(|inside| contains(child.as_str(), inside))
             {
-                continue;
-            }
-            let path = child.path().as_str();
-            if occupied.contains(&path) {
-                continue;
-            }
-            match occupied.iter().any(|inside| contains(path, inside)) {
-                true => open.push(child),
-                false => found.extend(service(&child).filter(|one| one.memory.anonymous > 0)),
+                let own = SHARED.contains(&path.as_str());
+                let subtree = if own { left.len() } else { subtree };
+                if own {
+                    left.push(GROUPS_MAX);
+                }
+                waiting.push((child, subtree));
+            } else if let Ok(child) = group.open_child(&name) {
+                found.extend(service(&child).filter(|one| one.memory.anonymous > 0));
             }
         }
     }

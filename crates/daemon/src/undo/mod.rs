@@ -354,6 +354,7 @@ fn limits_below(cgroup: &Cgroup) -> limelight_sys::Result<Option<String>> {
         (MemoryKnob::SwapMax, Limit::Max),
     ];
     for child in cgroup.children()? {
+        let child = child?;
         for (knob, default) in defaults {
             let found = match child.limit(knob) {
                 Err(error) if error.is_exhausted() => return Err(error),
@@ -374,6 +375,7 @@ fn weights_below(cgroup: &Cgroup, controller: &str) -> limelight_sys::Result<Opt
         _ => (&[WeightKnob::Io, WeightKnob::Bfq], "io.max"),
     };
     for child in cgroup.children()? {
+        let child = child?;
         for knob in weights {
             let found = match child.weight(*knob) {
                 Err(error) if error.is_exhausted() => return Err(error),

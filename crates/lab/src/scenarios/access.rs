@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Several users of one machine: the guest checks who may say which app is in the foreground, what each
-//! user sees, and that none can keep the daemon busy.
+//! user sees, and that none can keep the daemon busy or blind.
 
 use std::time::Duration;
 
@@ -36,7 +36,11 @@ impl Scenario for Rules {
     }
 
     fn machine(&self, _variant: &Variant) -> MachineSize {
-        gallery::machine(256)
+        // Thousands of cgroups take memory.
+        MachineSize {
+            memory_mib: 384,
+            ..gallery::machine(256)
+        }
     }
 
     fn tasks(&self, _variant: &Variant, _arm: ArmOn) -> Vec<Task> {

@@ -2,6 +2,7 @@
 //! What takes the memory, where that is no app that may be closed: the foreground app, or something
 //! that is no app. Closing healthy apps would feed it, one after the other, and it would go on.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use super::order::STARTS;
@@ -58,4 +59,22 @@ pub fn find(snapshot: &Snapshot) -> Option<Culprit> {
     } else {
         None
     }
+}
+
+/// The user whose apps took most of the memory lately, if that is known: more than half of all growth,
+/// whichever of the apps each part of it is in.
+pub fn user(snapshot: &Snapshot) -> Option<u32> {
+    let shortage = &snapshot.shortage;
+    if shortage.level() < Level::Swap {
+        return None;
+    }
+    let mut by_user: BTreeMap<u32, u64> = BTreeMap::new();
+    for known in &snapshot.apps {
+        let sum = by_user.entry(known.found.uid).or_default();
+        *sum = sum.saturating_add(known.grown());
+    }
+    let services: u64 = snapshot.services.iter().map(|service| service.grown).sum();
+    let all = by_user.values().sum::<u64>().saturating_add(services);
+    let (user, grown) = by_user.into_iter().max_by_key(|(_, grown)| *grown)?;
+    (grown > leak(shortage.thresholds().total) && grown > all / PART).then_some(user)
 }

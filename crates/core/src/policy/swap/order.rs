@@ -69,6 +69,8 @@ struct Rank {
     /// would feed it.
     healthy: bool,
     class: Class,
+    /// Another user's apps take the memory. Before `in_use`, which any app can claim for itself.
+    of_bystander: bool,
     in_use: bool,
     used: Duration,
     key: AppKey,
@@ -162,6 +164,7 @@ pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
     let total = snapshot.shortage.thresholds().total;
     let waits = services::pending(snapshot).is_some();
     let fed = culprit::find(snapshot).is_some();
+    let taker = culprit::user(snapshot);
     let killable = snapshot
         .apps
         .iter()
@@ -174,6 +177,7 @@ pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
             let rank = Rank {
                 healthy: !leaks,
                 class,
+                of_bystander: taker.is_some_and(|uid| uid != known.found.uid),
                 in_use,
                 used: known.used(),
                 key: known.key(),

@@ -203,6 +203,44 @@ fn what_is_in_use_goes_last_of_its_class() {
 }
 
 #[test]
+fn apps_of_the_user_who_takes_the_memory_go_first_within_their_class() {
+    let mut apps = [
+        one(Class::Normal, 1),
+        one(Class::Normal, 2),
+        one(Class::Normal, 3),
+        one(Class::Disposable, 4),
+        one(Class::Normal, 5),
+    ];
+    // Each grows by less than a leak, both together by more.
+    apps[2].grown = 10;
+    apps[4].grown = 10;
+    let owned = |apps: &[Spec], uids: [u32; 5]| {
+        let mut snapshot = snapshot(apps, 5, 100);
+        for known in &mut snapshot.apps {
+            let AppKey::Cgroup { inode } = known.key() else {
+                panic!("{known:?}");
+            };
+            known.found.uid = uids[inode as usize];
+        }
+        snapshot
+    };
+    let order = |apps: &[Spec], uids| order_of(&owned(apps, uids));
+    let two = [1000, 1001, 1001, 1000, 1001];
+    assert_eq!(order(&apps, two), [3, 1, 2, 4, 0].map(key));
+    assert_eq!(order(&apps, [1000; 5]), [3, 0, 1, 2, 4].map(key));
+    // What is in use there, which any program can claim, goes before the others' apps too.
+    apps[1].in_use = true;
+    assert_eq!(order(&apps, two), [3, 2, 4, 1, 0].map(key));
+    // Another user's apps grow as much.
+    apps[0].grown = 20;
+    assert_eq!(order(&apps, two), [0, 3, 2, 4, 1].map(key));
+    apps[0].grown = 10;
+    apps[4].grown = 0;
+    apps[1].in_use = false;
+    assert_eq!(order(&apps, two), [3, 0, 1, 2, 4].map(key));
+}
+
+#[test]
 fn whoever_leaks_goes_first_unless_it_is_kept() {
     let mut apps = [
         one(Class::Disposable, 1),

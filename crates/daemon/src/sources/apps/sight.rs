@@ -2,10 +2,10 @@
 //! Where apps are: every unit that a desktop, a sandbox or a terminal made for one, anywhere in the
 //! hierarchy, and everything that was ever in front and still lives.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
-use limelight_core::model::{unit, App, AppKey, Home, ProcessId};
-use limelight_sys::cgroup::{Cgroup, CgroupPath};
+use limelight_core::model::{App, AppKey, Home, ProcessId};
+use limelight_sys::cgroup::Cgroup;
 use limelight_sys::process::Stat;
 use limelight_sys::tree::ProcessTree;
 use limelight_sys::Result;
@@ -13,14 +13,10 @@ use limelight_sys::Result;
 use crate::actuators::adopt::root_of_scope;
 use crate::doors::Doors;
 use crate::identify;
+use crate::restore::Place;
+use crate::undo::find_place;
 
-/// Whoever owns a cgroup can nest and multiply without end: so many are looked at, so deep.
-const GROUPS_MAX: usize = 8192;
-const CHILDREN_MAX: usize = 1024;
-const LEVELS_MAX: usize = 16;
-
-/// Where no app lives, below the root.
-const NO_APPS: [&str; 3] = ["/system.slice", "/machine.slice", "/init.scope"];
+use super::walk::{self, Places, Unit};
 
 /// A process of an app.
 #[derive(Debug)]
@@ -34,8 +30,8 @@ pub struct Member {
 pub struct Sighted {
     pub key: AppKey,
     pub home: Option<Home>,
-    /// Its cgroup, if it has one of its own.
-    pub group: Option<Cgroup>,
+    /// It alone lives in the cgroup of `home`.
+    pub has_group: bool,
     /// Ascending; never empty.
     pub members: Vec<Member>,
 }
@@ -67,6 +63,26 @@ impl Sighted {
         found.is_ok()
     }
 
+    /// Its cgroup, if it has one of its own that still exists. Opened for each use: there may be more
+    /// apps than descriptors.
+    pub fn group(&self, doors: &Doors) -> Option<Cgroup> {
+        let home = self.home.as_ref().filter(|_| self.has_group)?;
+        let place = Place {
+            path: home.path.clone(),
+            inode: home.inode,
+        };
+        find_place(doors, &place).ok()?
+    }
+
+    /// Its cgroup also holds another app, so the group's knobs are neither's: what is left of this app is
+    /// handled process by process.
+    fn lose_group(&mut self) {
+        self.has_group = false;
+        if let Some(home) = &mut self.home {
+            home.own = false;
+        }
+    }
+
     /// The name of its unit, unless that is one of ours.
     pub fn unit_name(&self) -> Option<&str> {
         let home = self
@@ -77,17 +93,14 @@ impl Sighted {
     }
 }
 
-/// Where desktops put apps, whether any is there or not.
-const NEST: &str = "app.slice";
-
-/// All apps: units, and of `fronts` what still lives. `nests` becomes the cgroups that have, or are
-/// made to have, units of apps. An error where nothing is left to look with.
+/// All apps: units, and of `fronts` what still lives. An error where no descriptor or memory is left to
+/// scan with.
 pub fn all<'a>(
     doors: &Doors,
     fronts: impl Iterator<Item = &'a App>,
-    nests: &mut BTreeSet<String>,
+    places: &mut Places,
 ) -> Result<Vec<Sighted>> {
-    let mut found = units(doors, nests)?;
+    let mut found = of_units(doors, walk::units(doors, places)?)?;
     let keys: BTreeSet<AppKey> = found.iter().map(|app| app.key).collect();
     let fronts: Vec<&App> = fronts.filter(|app| !keys.contains(&app.key)).collect();
     let (own, trees): (Vec<&App>, Vec<&App>) =
@@ -103,91 +116,72 @@ pub fn all<'a>(
     Ok(found)
 }
 
-/// An app that has a cgroup of its own, without a look at any other.
+/// An app that has a cgroup of its own, without a scan of any other.
 pub fn one(doors: &Doors, app: &App) -> Result<Option<Sighted>> {
-    match (app.own_home(), identify::find_home(doors, app)?) {
-        (Some(home), Some(group)) => sighted(doors, app.key, Some(home.clone()), group),
-        _ => Ok(None),
-    }
+    let (Some(home), Some(group)) = (app.own_home(), identify::find_home(doors, app)?) else {
+        return Ok(None);
+    };
+    let members = members(doors, walk::procs_below(doors, &group)?)?;
+    Ok((!members.is_empty()).then(|| Sighted {
+        key: app.key,
+        home: Some(home.clone()),
+        has_group: true,
+        members,
+    }))
 }
 
-fn units(doors: &Doors, nests: &mut BTreeSet<String>) -> Result<Vec<Sighted>> {
-    let root = doors.cgroups.open(&CgroupPath::root())?;
-    nests.clear();
-    // Broad before deep, so that no one's nest hides what others have.
-    let mut open = VecDeque::from([(root, 0)]);
-    let mut seen = 0;
+/// The apps in units. An app has the processes in its cgroup that are in no inner app's, and its cgroup
+/// is its own while no inner app has processes.
+fn of_units(doors: &Doors, units: Vec<Unit>) -> Result<Vec<Sighted>> {
+    let mut shared = BTreeSet::new();
     let mut found = Vec::new();
-    while let Some((group, level)) = open.pop_front() {
-        let children = match level < LEVELS_MAX {
-            true => there(group.children())?.unwrap_or_default(),
-            false => Vec::new(),
+    let outer: Vec<Option<usize>> = units.iter().map(|unit| unit.outer).collect();
+    // Inner units come after the outer ones.
+    for (place, unit) in units.into_iter().enumerate().rev() {
+        let members = members(doors, unit.pids)?;
+        if members.is_empty() {
+            continue;
+        }
+        let mut next = outer.get(place).copied().flatten();
+        while let Some(around) = next {
+            shared.insert(around);
+            next = outer.get(around).copied().flatten();
+        }
+        let adopted = root_of_scope(&unit.path);
+        let mut app = Sighted {
+            key: adopted.map_or(AppKey::Cgroup { inode: unit.inode }, AppKey::Tree),
+            home: Some(Home {
+                path: unit.path,
+                inode: unit.inode,
+                own: true,
+                adopted: adopted.is_some(),
+            }),
+            has_group: true,
+            members,
         };
-        if group.path().name() == NEST {
-            nests.insert(group.path().as_str().to_owned());
+        if shared.contains(&place) {
+            app.lose_group();
         }
-        if unit::is_app(group.path().name()) {
-            let nest = group.path().parent();
-            nests.extend(nest.map(|nest| nest.as_str().to_owned()));
-            found.extend(unit_app(doors, group)?);
-        }
-        let children = children.into_iter().take(CHILDREN_MAX);
-        for child in children.filter(|child| !NO_APPS.contains(&child.path().as_str())) {
-            seen += 1;
-            if seen > GROUPS_MAX {
-                return Ok(found);
-            }
-            open.push_back((child, level + 1));
-        }
+        found.push(app);
     }
+    found.reverse();
     Ok(found)
 }
 
-/// `None` where it is gone meanwhile, or of a kind that tells nothing: anybody may make such a
-/// cgroup, and nobody is to keep the others from being seen.
-fn there<T>(result: Result<T>) -> Result<Option<T>> {
-    match result {
-        Err(error) if error.is_exhausted() => Err(error),
-        other => Ok(other.ok()),
-    }
-}
-
-/// The app in a unit's cgroup, if anybody lives there.
-fn unit_app(doors: &Doors, group: Cgroup) -> Result<Option<Sighted>> {
-    let inode = group.id().0;
-    let adopted = root_of_scope(group.path().as_str());
-    let home = Home {
-        path: group.path().as_str().to_owned(),
-        inode,
-        own: true,
-        adopted: adopted.is_some(),
-    };
-    let key = adopted.map_or(AppKey::Cgroup { inode }, AppKey::Tree);
-    sighted(doors, key, Some(home), group)
-}
-
-fn sighted(
-    doors: &Doors,
-    key: AppKey,
-    home: Option<Home>,
-    group: Cgroup,
-) -> Result<Option<Sighted>> {
+fn members(doors: &Doors, mut pids: Vec<i32>) -> Result<Vec<Member>> {
+    pids.sort_unstable();
+    pids.dedup();
     let mut members = Vec::new();
-    for pid in there(group.procs_below())?.unwrap_or_default() {
+    for pid in pids {
         members.extend(member(doors, pid)?);
     }
-    Ok((!members.is_empty()).then_some(Sighted {
-        key,
-        home,
-        group: Some(group),
-        members,
-    }))
+    Ok(members)
 }
 
 /// A process that has not ended.
 fn member(doors: &Doors, pid: i32) -> Result<Option<Member>> {
     // There may be thousands: one file each, and no directory.
-    let text = there(doors.proc.dir().read_text(format!("{pid}/stat")))?;
+    let text = walk::there(doors.proc.dir().read_text(format!("{pid}/stat")))?;
     let stat = text.and_then(|text| Stat::parse(&text));
     let stat = stat.filter(|stat| !matches!(stat.state, 'Z' | 'X'));
     Ok(stat.map(|stat| Member {
@@ -199,8 +193,7 @@ fn member(doors: &Doors, pid: i32) -> Result<Option<Member>> {
     }))
 }
 
-/// Takes the trees of `fronts` out of the apps in whose cgroups they live. Such a cgroup holds two apps,
-/// so its knobs are neither's: what is left of the outer app is handled process by process.
+/// Takes the trees of `fronts` out of the apps in whose cgroups they live.
 fn divide(tree: &ProcessTree, fronts: &[&App], found: &mut Vec<Sighted>) {
     for app in found.iter_mut() {
         let inner = fronts.iter().filter_map(|front| match front.key {
@@ -217,10 +210,7 @@ fn divide(tree: &ProcessTree, fronts: &[&App], found: &mut Vec<Sighted>) {
         }
         app.members
             .retain(|member| !inside.contains(&member.id.pid));
-        app.group = None;
-        if let Some(home) = &mut app.home {
-            home.own = false;
-        }
+        app.lose_group();
     }
     found.retain(|app| !app.members.is_empty());
 }
@@ -270,7 +260,7 @@ fn of_trees(tree: &ProcessTree, trees: &[&App], others: &[Sighted]) -> Vec<Sight
             found.push(Sighted {
                 key: app.key,
                 home: app.home.clone(),
-                group: None,
+                has_group: false,
                 members,
             });
         }

@@ -2,14 +2,54 @@
 //! Apps that are never touched, by what runs in them: whatever the others need to be seen and heard,
 //! and whatever the session itself is.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
+use limelight_core::model::apps::Found;
 use limelight_core::model::unit::{self, Starter};
+use limelight_core::model::AppKey;
 
 use crate::doors::Doors;
 use crate::gate::session::{self, is_multiplexer, leaders, locked_users, runs_installed};
+use crate::sources::pressure::memory_now;
 
 use super::sight::{Member, Sighted};
+
+/// What is untouchable only by its unit's name may hold this part of memory for each user.
+const NAMED_PART: u64 = 16;
+
+/// Any user can name a unit as a service of the session. So of the apps that are untouchable only `by_name`,
+/// each user's largest lose that until the rest holds no more than a part of memory.
+pub fn limit_named(doors: &Doors, found: &mut [Found], by_name: &BTreeSet<AppKey>) {
+    let mut named: Vec<&mut Found> = found
+        .iter_mut()
+        .filter(|one| by_name.contains(&one.app.key))
+        .collect();
+    let total = match named.is_empty() {
+        true => 0,
+        false => memory_now(doors).total,
+    };
+    if total == 0 {
+        return;
+    }
+    let mut held: BTreeMap<u32, u64> = BTreeMap::new();
+    for one in &named {
+        let sum = held.entry(one.uid).or_default();
+        *sum = sum.saturating_add(one.memory.allocated());
+    }
+    named.sort_by_key(|one| (Reverse(one.memory.allocated()), one.app.key));
+    for one in named {
+        let sum = held.entry(one.uid).or_default();
+        if *sum > total / NAMED_PART {
+            *sum = sum.saturating_sub(one.memory.allocated());
+            let why = one.untouchable.take().unwrap_or_default();
+            one.class.why.push_str(&format!(
+                "; not exempt although {why}: those of uid {} hold more than 1/{NAMED_PART} of memory",
+                one.uid
+            ));
+        }
+    }
+}
 
 /// What is looked at once for all apps.
 pub struct Untouchable<'a> {
@@ -18,24 +58,19 @@ pub struct Untouchable<'a> {
     leaders: BTreeSet<i32>,
     /// Users whose session is locked.
     locked: BTreeSet<u32>,
-    /// Cgroups that apps have.
-    homes: BTreeSet<String>,
 }
 
 impl<'a> Untouchable<'a> {
     /// `helpers` are the names of programs that serve whichever app is topmost.
-    pub fn new(doors: &Doors, helpers: &'a [String], apps: &[Sighted]) -> Untouchable<'a> {
+    pub fn new(doors: &Doors, helpers: &'a [String]) -> Untouchable<'a> {
         let mut names: BTreeSet<&str> = helpers.iter().map(String::as_str).collect();
         for name in session::names() {
             names.insert(name);
         }
-        let own = apps.iter().filter(|app| app.group.is_some());
-        let homes = own.filter_map(|app| Some(app.home.as_ref()?.path.clone()));
         Untouchable {
             names,
             leaders: leaders(doors),
             locked: locked_users(doors),
-            homes: homes.collect(),
         }
     }
 
@@ -63,11 +98,8 @@ impl<'a> Untouchable<'a> {
         if let Some(why) = in_terminal(doors, app) {
             return Some(why);
         }
-        if app.group.is_none() && app.main().is_some_and(|main| is_login(doors, main)) {
-            return Some("it is a login shell".to_owned());
-        }
-        self.inner(app)
-            .map(|inner| format!("it holds another app's cgroup, {inner}"))
+        let login = !app.has_group && app.main().is_some_and(|main| is_login(doors, main));
+        login.then(|| "it is a login shell".to_owned())
     }
 
     /// Why an app of this user that was never topmost is not touched now: it may be what locks the
@@ -75,14 +107,6 @@ impl<'a> Untouchable<'a> {
     pub fn why_locked(&self, uid: u32) -> Option<String> {
         let locked = self.locked.contains(&uid);
         locked.then(|| "its session is locked, and it may be what locks it".to_owned())
-    }
-
-    /// A cgroup of another app below this one's.
-    fn inner(&self, app: &Sighted) -> Option<&str> {
-        let home = app.home.as_ref().filter(|_| app.group.is_some())?;
-        let below = format!("{}/", home.path);
-        let next = self.homes.range(below.clone()..).next()?;
-        next.starts_with(&below).then_some(next.as_str())
     }
 }
 
