@@ -53,7 +53,7 @@
 
 #include "internal.h"
 
-/* A chunk never is smaller than a folio, and never straddles hotplug's unit. */
+/* A chunk never straddles hotplug's unit. */
 #ifdef CONFIG_SPARSEMEM
 #define CHUNK_SHIFT	PFN_SECTION_SHIFT
 #else
@@ -238,16 +238,32 @@ static __always_inline u32 read_tag(struct folio *folio)
 	return tag;
 }
 
+/* Chunk by chunk: a range may be larger than one. The caller is under RCU. */
+static void write_tags(unsigned long pfn, unsigned long nr, u32 tag)
+{
+	while (nr) {
+		unsigned long part = min(nr, CHUNK_PAGES - (pfn & (CHUNK_PAGES - 1)));
+		u32 *at = tags_at(pfn);
+
+		if (at)
+			memset32(at, tag, part);
+		pfn += part;
+		nr -= part;
+	}
+}
+
 static __always_inline void write_tag(struct folio *folio, u32 tag)
 {
 	u32 *at;
 
 	rcu_read_lock();
-	at = tags_at(folio_pfn(folio));
-	if (at) {
-		if (unlikely(folio_test_large(folio)))
-			memset32(at, tag, folio_nr_pages(folio));
-		else
+	if (unlikely(folio_test_large(folio))) {
+		/* Never reclaimed, and up to 16 GiB large. */
+		if (!folio_test_hugetlb(folio))
+			write_tags(folio_pfn(folio), folio_nr_pages(folio), tag);
+	} else {
+		at = tags_at(folio_pfn(folio));
+		if (at)
 			WRITE_ONCE(*at, tag);
 	}
 	rcu_read_unlock();

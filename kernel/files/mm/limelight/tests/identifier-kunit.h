@@ -151,6 +151,56 @@ static void identifier_test_a_tag_moves(struct kunit *test)
 	folio_put(to);
 }
 
+/* A huge page of hugetlbfs is never reclaimed, and may be larger than a chunk. */
+static void identifier_test_hugetlb_folios_have_no_tag(struct kunit *test)
+{
+	struct folio *from = test_folio(test, 0);
+	struct folio *to = test_folio(test, 2);
+
+	if (!IS_ENABLED(CONFIG_HUGETLB_PAGE)) {
+		folio_put(from);
+		folio_put(to);
+		kunit_skip(test, "no hugetlb");
+	}
+	write_tag(from, 77);
+	write_tag(to, 0);
+#ifdef CONFIG_HUGETLB_PAGE
+	__folio_set_hugetlb(to);
+	__limelight_cache_move(to, from);
+	__folio_clear_hugetlb(to);
+#endif
+	KUNIT_EXPECT_EQ(test, read_tag(to), 0);
+	folio_put(from);
+	folio_put(to);
+}
+
+static void identifier_test_a_range_may_end_in_another_chunk(struct kunit *test)
+{
+	struct tag_table *all;
+	u32 *last, *first;
+
+	rcu_read_lock();
+	all = rcu_dereference(table);
+	if (all->nr < 2 || !all->chunk[0] || !all->chunk[1]) {
+		rcu_read_unlock();
+		kunit_skip(test, "memory fits into one chunk");
+	}
+	last = &all->chunk[0][CHUNK_PAGES - 2];
+	first = all->chunk[1];
+	write_tags(CHUNK_PAGES - 2, 5, 77);
+	KUNIT_EXPECT_EQ(test, last[-1], 0);
+	KUNIT_EXPECT_EQ(test, last[0], 77);
+	KUNIT_EXPECT_EQ(test, last[1], 77);
+	KUNIT_EXPECT_EQ(test, first[0], 77);
+	KUNIT_EXPECT_EQ(test, first[2], 77);
+	KUNIT_EXPECT_EQ(test, first[3], 0);
+
+	/* Nothing is known of memory beyond the table. */
+	write_tags(all->nr << CHUNK_SHIFT, 5, 77);
+	write_tags((all->nr << CHUNK_SHIFT) - 1, CHUNK_PAGES + 2, 0);
+	rcu_read_unlock();
+}
+
 static void identifier_test_only_tags_of_the_set_protect(struct kunit *test)
 {
 	struct folio *folio = test_folio(test, 0);
@@ -241,6 +291,8 @@ static struct kunit_case identifier_test_cases[] = {
 	KUNIT_CASE(identifier_test_a_tag_is_set_and_replaced),
 	KUNIT_CASE(identifier_test_every_page_of_a_large_folio_is_tagged),
 	KUNIT_CASE(identifier_test_a_tag_moves),
+	KUNIT_CASE(identifier_test_hugetlb_folios_have_no_tag),
+	KUNIT_CASE(identifier_test_a_range_may_end_in_another_chunk),
 	KUNIT_CASE(identifier_test_only_tags_of_the_set_protect),
 	KUNIT_CASE(identifier_test_mapped_files_need_confirmation),
 	KUNIT_CASE(identifier_test_nobody_inherits),
