@@ -162,22 +162,29 @@ void limelight_usage(struct limelight_usage *usage)
 }
 
 /*
- * Pages that are free on @pgdat above its high watermarks: what work done in
- * advance may take without making kswapd run for it.
+ * Pages that user memory can have of what is free on @pgdat above its high
+ * watermarks: what work done in advance may take without making kswapd run for
+ * it. What a low zone reserves for allocations that need it is not among them,
+ * nor does its lack make up for what another zone has.
  */
 unsigned long limelight_node_room(struct pglist_data *pgdat)
 {
-	long room = 0;
+	const int highest = gfp_zone(GFP_HIGHUSER_MOVABLE);
+	unsigned long room = 0;
 	int i;
 
-	for (i = 0; i <= gfp_zone(GFP_HIGHUSER_MOVABLE); i++) {
+	for (i = 0; i <= highest; i++) {
 		struct zone *zone = &pgdat->node_zones[i];
+		unsigned long free, kept;
 
-		if (managed_zone(zone))
-			room += (long)zone_page_state(zone, NR_FREE_PAGES) -
-				(long)high_wmark_pages(zone);
+		if (!managed_zone(zone))
+			continue;
+		free = zone_page_state(zone, NR_FREE_PAGES);
+		kept = high_wmark_pages(zone) + zone->lowmem_reserve[highest];
+		if (free > kept)
+			room += free - kept;
 	}
-	return max(room, 0L);
+	return room;
 }
 
 /* The same for the node that this runs on. */

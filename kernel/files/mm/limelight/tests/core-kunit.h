@@ -4,6 +4,7 @@
  */
 #include <kunit/test.h>
 #include <linux/slab.h>
+#include <linux/vmalloc.h>
 
 struct core_test_state {
 	u64 generation;
@@ -175,6 +176,35 @@ static void core_test_a_child_born_while_stamping_is_a_member(struct kunit *test
 #endif
 }
 
+static void fake_zone(struct zone *zone, unsigned long managed,
+		      unsigned long free, unsigned long high,
+		      unsigned long reserve)
+{
+	atomic_long_set(&zone->managed_pages, managed);
+	atomic_long_set(&zone->vm_stat[NR_FREE_PAGES], free);
+	zone->_watermark[WMARK_HIGH] = high;
+	zone->lowmem_reserve[gfp_zone(GFP_HIGHUSER_MOVABLE)] = reserve;
+}
+
+static void core_test_room_leaves_the_reserves_of_low_zones(struct kunit *test)
+{
+	struct pglist_data *node = vzalloc(sizeof(*node));
+	struct zone *zones = node ? node->node_zones : NULL;
+
+	KUNIT_ASSERT_NOT_NULL(test, node);
+	/* A PC: low memory that allocations of user space cannot have. */
+	fake_zone(&zones[0], 4000, 3900, 30, 14000);
+	fake_zone(&zones[1], 700000, 13000, 1000, 12500);
+	KUNIT_EXPECT_EQ(test, limelight_node_room(node), 0);
+	/* What lies above its reserve can be had. */
+	fake_zone(&zones[1], 700000, 20000, 1000, 12500);
+	KUNIT_EXPECT_EQ(test, limelight_node_room(node), 6500);
+	/* Without memory above there is no reserve. */
+	fake_zone(&zones[1], 700000, 20000, 1000, 0);
+	KUNIT_EXPECT_EQ(test, limelight_node_room(node), 19000);
+	vfree(node);
+}
+
 static struct kunit_case core_test_cases[] = {
 	KUNIT_CASE(core_test_nobody_is_a_member_of_no_set),
 	KUNIT_CASE(core_test_only_the_set_in_force_counts),
@@ -186,6 +216,7 @@ static struct kunit_case core_test_cases[] = {
 	KUNIT_CASE(core_test_children_of_members_are_members),
 	KUNIT_CASE(core_test_children_of_others_are_others),
 	KUNIT_CASE(core_test_a_child_born_while_stamping_is_a_member),
+	KUNIT_CASE(core_test_room_leaves_the_reserves_of_low_zones),
 	{}
 };
 
