@@ -8,9 +8,10 @@
  * is switched on (vmalloc'ed in chunks of a memory section; 4 bytes per page,
  * 0.1 % of memory).
  *
- * The value is a tag that each mm gets when it first brings something in. A
- * member's children share its tag, as they share its place in the topmost set;
- * all others get their own. The tag is
+ * The value is a tag that each mm gets when it first brings something in. What a
+ * member forks shares its tag, as it shares its place in the topmost set and its
+ * pages. All others get their own, and so does a program that is executed: it may
+ * be in front without the one that started it. The tag is
  *
  *   - recorded when a folio enters the page cache, and for new anonymous
  *     memory, for whoever brought it in, topmost or not: its app may become
@@ -24,7 +25,9 @@
  *     page cache or anonymous memory, begins with a tag of its own. (Swap that
  *     is read ahead gets it when somebody maps it, and has none before.)
  *
- * SET_TOPMOST collects the tags of the members in a sorted array. A folio is
+ * SET_TOPMOST collects the tags of the members in a sorted array. Those of the
+ * programs that members execute afterwards join it, the last 32 of them: it is a
+ * hint, and the page tables tell about the others. A folio is
  * the topmost app's if the tag of its first page is in there. That decides for
  * anonymous memory and for what nobody maps. A mapped file folio has to be
  * found in the app's page tables first, because the app may only be streaming
@@ -48,6 +51,7 @@
 #include <linux/sched.h>
 #include <linux/slab.h>
 #include <linux/sort.h>
+#include <linux/spinlock.h>
 #include <linux/string.h>
 #include <linux/vmalloc.h>
 
@@ -79,8 +83,10 @@ static struct tag_table __rcu *table;
 /* Serializes everything that adds or frees chunks, and the count. */
 static DEFINE_MUTEX(chunks_lock);
 
-/* The tags of the topmost app. Writers hold the device's mutex. */
+/* The tags of the topmost app. */
 static struct limelight_tags __rcu *topmost_tags;
+/* Serializes what changes them: SET_TOPMOST and exec. */
+static DEFINE_SPINLOCK(topmost_lock);
 
 /*
  * For each of them bit (tag modulo BITS_PER_LONG) is set: reclaim asks for
@@ -116,14 +122,14 @@ void limelight_tag_inherit(struct mm_struct *mm, const struct mm_struct *parent)
 
 /* ------------------------------------------------- the set of topmost tags */
 
-/* Room for @nr tags. */
-struct limelight_tags *limelight_tags_alloc(unsigned int nr)
+/* Room for @nr tags of the set of that number. */
+struct limelight_tags *limelight_tags_alloc(unsigned int nr, u64 generation)
 {
 	struct limelight_tags *tags;
 
-	tags = kvmalloc(struct_size(tags, tag, nr), GFP_KERNEL);
+	tags = kvzalloc(struct_size(tags, tag, nr), GFP_KERNEL);
 	if (tags)
-		tags->nr = 0;
+		tags->generation = generation;
 	return tags;
 }
 
@@ -170,6 +176,14 @@ bool limelight_tags_has(const struct limelight_tags *tags, u32 tag)
 		else
 			high = middle;
 	}
+	for (low = 0; low < LIMELIGHT_TAGS_JOINED; low++) {
+		u32 joined = READ_ONCE(tags->joined[low]);
+
+		if (!joined)
+			break;
+		if (joined == tag)
+			return true;
+	}
 	return false;
 }
 
@@ -178,23 +192,53 @@ static unsigned long tag_bit(u32 tag)
 	return BIT(tag % BITS_PER_LONG);
 }
 
+static unsigned long filter_of(const struct limelight_tags *tags)
+{
+	unsigned long filter = 0;
+	unsigned int i;
+
+	for (i = 0; i < tags->nr; i++)
+		filter |= tag_bit(tags->tag[i]);
+	for (i = 0; i < LIMELIGHT_TAGS_JOINED && tags->joined[i]; i++)
+		filter |= tag_bit(tags->joined[i]);
+	return filter;
+}
+
 /* Takes over @tags, which is NULL when nobody is topmost. */
 void limelight_tags_publish(struct limelight_tags *tags)
 {
-	unsigned long filter = 0;
 	struct limelight_tags *old;
-	unsigned int i;
 
-	if (tags) {
+	if (tags)
 		limelight_tags_finish(tags);
-		for (i = 0; i < tags->nr; i++)
-			filter |= tag_bit(tags->tag[i]);
-	}
+	spin_lock(&topmost_lock);
 	/* Between the two stores a folio may be taken for nobody's, no more. */
-	WRITE_ONCE(topmost_filter, filter);
-	old = rcu_replace_pointer(topmost_tags, tags, true);
+	WRITE_ONCE(topmost_filter, tags ? filter_of(tags) : 0);
+	old = rcu_replace_pointer(topmost_tags, tags,
+				  lockdep_is_held(&topmost_lock));
+	spin_unlock(&topmost_lock);
 	if (old)
 		kvfree_rcu(old, rcu);
+}
+
+/*
+ * A member of set @generation executes a program, whose tag is @tag. Of more than
+ * LIMELIGHT_TAGS_JOINED of them the oldest is forgotten: a script, or a compiler
+ * that a terminal runs. None when the set is not the published one.
+ */
+void limelight_tags_join(u32 tag, u64 generation)
+{
+	struct limelight_tags *tags;
+
+	spin_lock(&topmost_lock);
+	tags = rcu_dereference_protected(topmost_tags,
+					 lockdep_is_held(&topmost_lock));
+	if (tags && tags->generation == generation) {
+		WRITE_ONCE(tags->joined[tags->next], tag);
+		tags->next = (tags->next + 1) % LIMELIGHT_TAGS_JOINED;
+		WRITE_ONCE(topmost_filter, filter_of(tags));
+	}
+	spin_unlock(&topmost_lock);
 }
 
 static __always_inline bool tag_is_topmost(u32 tag)

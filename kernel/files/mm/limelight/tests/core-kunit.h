@@ -115,12 +115,13 @@ static void core_test_kernel_threads_are_skipped(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, limelight_generation, 0);
 }
 
-static void core_test_an_mm_of_a_kernel_thread_is_no_member(struct kunit *test)
+static void core_test_what_a_kernel_thread_executes_is_no_member(struct kunit *test)
 {
 	struct mm_struct *mm = fake_mm(test, 7);
 
 	limelight_generation = 7;
-	inherit(mm, NULL);
+	limelight_mm_init(mm);
+	limelight_exec_mmap(mm, NULL);
 	KUNIT_EXPECT_FALSE(test, limelight_mm(mm));
 }
 
@@ -132,7 +133,7 @@ static void core_test_children_of_members_are_members(struct kunit *test)
 	limelight_generation = 7;
 	limelight_tag_of(parent);
 
-	inherit(child, parent);
+	limelight_dup_mm(child, parent);
 
 	KUNIT_EXPECT_TRUE(test, limelight_mm(child));
 #ifdef CONFIG_LIMELIGHT_PROTECT
@@ -149,7 +150,8 @@ static void core_test_children_of_others_are_others(struct kunit *test)
 	limelight_generation = 7;
 	limelight_tag_of(parent);
 
-	inherit(child, parent);
+	limelight_mm_init(child);
+	limelight_dup_mm(child, parent);
 
 	KUNIT_EXPECT_FALSE(test, limelight_mm(child));
 #ifdef CONFIG_LIMELIGHT_PROTECT
@@ -166,7 +168,7 @@ static void core_test_a_child_born_while_stamping_is_a_member(struct kunit *test
 	limelight_next_generation = 8;
 	limelight_tag_of(parent);
 
-	inherit(child, parent);
+	limelight_dup_mm(child, parent);
 
 	limelight_generation = 8;
 	limelight_next_generation = 0;
@@ -174,6 +176,45 @@ static void core_test_a_child_born_while_stamping_is_a_member(struct kunit *test
 #ifdef CONFIG_LIMELIGHT_PROTECT
 	KUNIT_EXPECT_EQ(test, child->limelight_tag, parent->limelight_tag);
 #endif
+}
+
+/* A terminal starts an app, which is in front without it later. */
+static void core_test_exec_separates_tags(struct kunit *test)
+{
+#ifdef CONFIG_LIMELIGHT_PROTECT
+	struct mm_struct *terminal = fake_mm(test, 7);
+	struct mm_struct *app = fake_mm(test, 7);
+
+	limelight_generation = 7;
+	limelight_tag_of(terminal);
+
+	limelight_mm_init(app);
+	limelight_exec_mmap(app, terminal);
+
+	KUNIT_EXPECT_TRUE(test, limelight_mm(app));
+	KUNIT_EXPECT_NE(test, limelight_tag_of(app), terminal->limelight_tag);
+#endif
+}
+
+/* The new mm is made long before the old one goes. */
+static void core_test_a_set_that_comes_during_exec_counts(struct kunit *test)
+{
+	struct mm_struct *old = fake_mm(test, 6);
+	struct mm_struct *mm = fake_mm(test, 6);
+
+	limelight_generation = 6;
+	limelight_mm_init(mm);
+	old->limelight_generation = 7;
+	limelight_generation = 7;
+	limelight_exec_mmap(mm, old);
+	KUNIT_EXPECT_TRUE(test, limelight_mm(mm));
+
+	/* And one that goes does not. */
+	mm->limelight_generation = 0;
+	limelight_mm_init(mm);
+	limelight_generation = 8;
+	limelight_exec_mmap(mm, old);
+	KUNIT_EXPECT_FALSE(test, limelight_mm(mm));
 }
 
 static void fake_zone(struct zone *zone, unsigned long managed,
@@ -212,10 +253,12 @@ static struct kunit_case core_test_cases[] = {
 	KUNIT_CASE(core_test_a_set_of_nobody_is_no_set),
 	KUNIT_CASE(core_test_numbers_are_not_used_twice),
 	KUNIT_CASE(core_test_kernel_threads_are_skipped),
-	KUNIT_CASE(core_test_an_mm_of_a_kernel_thread_is_no_member),
+	KUNIT_CASE(core_test_what_a_kernel_thread_executes_is_no_member),
 	KUNIT_CASE(core_test_children_of_members_are_members),
 	KUNIT_CASE(core_test_children_of_others_are_others),
 	KUNIT_CASE(core_test_a_child_born_while_stamping_is_a_member),
+	KUNIT_CASE(core_test_exec_separates_tags),
+	KUNIT_CASE(core_test_a_set_that_comes_during_exec_counts),
 	KUNIT_CASE(core_test_room_leaves_the_reserves_of_low_zones),
 	{}
 };

@@ -9,7 +9,7 @@ static void identifier_test_set_is_sorted_and_unique(struct kunit *test)
 {
 	static const u32 in[] = { 9, 3, 9, 1, U32_MAX, 3, 3 };
 	static const u32 out[] = { 1, 3, 9, U32_MAX };
-	struct limelight_tags *tags = limelight_tags_alloc(ARRAY_SIZE(in));
+	struct limelight_tags *tags = limelight_tags_alloc(ARRAY_SIZE(in), 7);
 	int i;
 
 	KUNIT_ASSERT_NOT_NULL(test, tags);
@@ -28,7 +28,7 @@ static void identifier_test_set_finds_what_is_in_it(struct kunit *test)
 	unsigned int nr;
 
 	for (nr = 0; nr <= 9; nr++) {
-		struct limelight_tags *tags = limelight_tags_alloc(nr);
+		struct limelight_tags *tags = limelight_tags_alloc(nr, 7);
 		unsigned int i;
 
 		KUNIT_ASSERT_NOT_NULL(test, tags);
@@ -204,7 +204,7 @@ static void identifier_test_a_range_may_end_in_another_chunk(struct kunit *test)
 static void identifier_test_only_tags_of_the_set_protect(struct kunit *test)
 {
 	struct folio *folio = test_folio(test, 0);
-	struct limelight_tags *tags = limelight_tags_alloc(1);
+	struct limelight_tags *tags = limelight_tags_alloc(1, 7);
 
 	KUNIT_ASSERT_NOT_NULL(test, tags);
 	limelight_tags_add(tags, 77);
@@ -223,10 +223,50 @@ static void identifier_test_only_tags_of_the_set_protect(struct kunit *test)
 	folio_put(folio);
 }
 
+/* Whether a page of that tag is the topmost app's. */
+static bool tag_protects(struct folio *folio, u32 tag)
+{
+	write_tag(folio, tag);
+	return limelight_folio_tagged(folio);
+}
+
+static void identifier_test_what_members_execute_joins_the_set(struct kunit *test)
+{
+	struct folio *folio = test_folio(test, 0);
+	struct limelight_tags *tags = limelight_tags_alloc(1, 7);
+	u32 tag;
+
+	KUNIT_ASSERT_NOT_NULL(test, tags);
+	limelight_tags_add(tags, 77);
+	limelight_tags_publish(tags);
+
+	KUNIT_EXPECT_FALSE(test, tag_protects(folio, 100));
+	limelight_tags_join(100, 7);
+	KUNIT_EXPECT_TRUE(test, tag_protects(folio, 100));
+	KUNIT_EXPECT_TRUE(test, tag_protects(folio, 77));
+	/* What a member of another set executes does not. */
+	limelight_tags_join(99, 6);
+	KUNIT_EXPECT_FALSE(test, tag_protects(folio, 99));
+
+	/* A compilation executes thousands: the last ones count. */
+	for (tag = 101; tag <= 100 + LIMELIGHT_TAGS_JOINED; tag++)
+		limelight_tags_join(tag, 7);
+	KUNIT_EXPECT_FALSE(test, tag_protects(folio, 100));
+	KUNIT_EXPECT_TRUE(test, tag_protects(folio, 101));
+	KUNIT_EXPECT_TRUE(test, tag_protects(folio, tag - 1));
+	KUNIT_EXPECT_TRUE(test, tag_protects(folio, 77));
+
+	limelight_tags_publish(NULL);
+	limelight_tags_join(100, 7);
+	KUNIT_EXPECT_FALSE(test, tag_protects(folio, 100));
+	write_tag(folio, 0);
+	folio_put(folio);
+}
+
 static void identifier_test_mapped_files_need_confirmation(struct kunit *test)
 {
 	struct folio *folio = test_folio(test, 0);
-	struct limelight_tags *tags = limelight_tags_alloc(1);
+	struct limelight_tags *tags = limelight_tags_alloc(1, 7);
 
 	KUNIT_ASSERT_NOT_NULL(test, tags);
 	limelight_tags_add(tags, 77);
@@ -294,6 +334,7 @@ static struct kunit_case identifier_test_cases[] = {
 	KUNIT_CASE(identifier_test_hugetlb_folios_have_no_tag),
 	KUNIT_CASE(identifier_test_a_range_may_end_in_another_chunk),
 	KUNIT_CASE(identifier_test_only_tags_of_the_set_protect),
+	KUNIT_CASE(identifier_test_what_members_execute_joins_the_set),
 	KUNIT_CASE(identifier_test_mapped_files_need_confirmation),
 	KUNIT_CASE(identifier_test_nobody_inherits),
 	KUNIT_CASE(identifier_test_no_table_no_tags),
