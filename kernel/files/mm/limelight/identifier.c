@@ -449,36 +449,45 @@ void limelight_identifier_stop(void)
 	}
 }
 
-/* Pages of @pfn's folio if it is in the page cache and nobody maps it, else 0. */
-static unsigned long count_unmapped(unsigned long pfn)
+/* @folio, which cannot go away, is tagged as the topmost app's. */
+static void count_folio(struct folio *folio, struct limelight_tagged *tagged)
+{
+	if (!folio_mapped(folio)) {
+		if (folio_mapping(folio))
+			tagged->cached += folio_nr_pages(folio);
+	} else if (folio_test_anon(folio)) {
+		tagged->anon += folio_nr_pages(folio);
+	}
+}
+
+/* The same for the folio that begins at @pfn, if there is one. */
+static void count_page(unsigned long pfn, struct limelight_tagged *tagged)
 {
 	struct page *page = pfn_to_online_page(pfn);
-	unsigned long nr = 0;
 	struct folio *folio;
 
 	if (!page)
-		return 0;
+		return;
 	/* A large folio is counted at its first page. */
 	folio = page_folio(page);
 	if (folio_pfn(folio) != pfn || !folio_test_lru(folio) ||
 	    !folio_try_get(folio))
-		return 0;
+		return;
 	/* It may have become part of another before the reference. */
-	if (page_folio(page) == folio && !folio_mapped(folio) &&
-	    folio_mapping(folio))
-		nr = folio_nr_pages(folio);
+	if (page_folio(page) == folio)
+		count_folio(folio, tagged);
 	folio_put(folio);
-	return nr;
 }
 
-/* How many pages the topmost app has cached but not mapped. Sleeps. */
-unsigned long limelight_identifier_count(void)
+/* How many pages are tagged as the topmost app's. Sleeps. */
+void limelight_identifier_count(struct limelight_tagged *tagged)
 {
 	u32 last = 0;
 	bool last_is_topmost = false;
-	unsigned long index, nr = 0;
 	struct tag_table *all;
+	unsigned long index;
 
+	*tagged = (struct limelight_tagged) {};
 	mutex_lock(&chunks_lock);
 	all = locked_table();
 	for (index = 0; all && index < all->nr; index++) {
@@ -495,12 +504,11 @@ unsigned long limelight_identifier_count(void)
 				last_is_topmost = tag_is_topmost(tag);
 			}
 			if (last_is_topmost)
-				nr += count_unmapped((index << CHUNK_SHIFT) + i);
+				count_page((index << CHUNK_SHIFT) + i, tagged);
 		}
 		cond_resched();
 	}
 	mutex_unlock(&chunks_lock);
-	return nr;
 }
 
 static int hotplug_event(struct notifier_block *self, unsigned long action,

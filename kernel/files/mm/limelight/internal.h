@@ -61,6 +61,16 @@ struct limelight_tags {
 	u32 tag[] __counted_by(nr);
 };
 
+/*
+ * struct limelight_tagged - pages with a page identifier of the topmost app
+ * @cached: in the page cache, and mapped by nobody
+ * @anon: anonymous and mapped, by whatever process
+ */
+struct limelight_tagged {
+	unsigned long cached;
+	unsigned long anon;
+};
+
 /* core.c */
 int limelight_topmost_set(struct task_struct **tasks, unsigned int nr);
 void limelight_topmost_clear(void);
@@ -140,7 +150,7 @@ bool limelight_folio_known(struct folio *folio, bool cached);
 void limelight_folio_confirm(struct folio *folio, u32 tag);
 int limelight_identifier_start(void);
 void limelight_identifier_stop(void);
-unsigned long limelight_identifier_count(void);
+void limelight_identifier_count(struct limelight_tagged *tagged);
 
 #else /* !CONFIG_LIMELIGHT_PROTECT */
 

@@ -263,6 +263,26 @@ static void identifier_test_what_members_execute_joins_the_set(struct kunit *tes
 	folio_put(folio);
 }
 
+/* Whoever maps it: what is kept for its tag counts. */
+static void identifier_test_mapped_anonymous_pages_count(struct kunit *test)
+{
+	struct folio *folio = test_folio(test, 0);
+	struct limelight_tagged tagged = {};
+
+	count_folio(folio, &tagged);
+	KUNIT_EXPECT_EQ(test, tagged.anon + tagged.cached, 0);
+	atomic_set(&folio->_mapcount, 0);
+	count_folio(folio, &tagged);
+	KUNIT_EXPECT_EQ(test, tagged.anon + tagged.cached, 0);
+	folio->mapping = (void *)PAGE_MAPPING_ANON;
+	count_folio(folio, &tagged);
+	KUNIT_EXPECT_EQ(test, tagged.anon, 1);
+	KUNIT_EXPECT_EQ(test, tagged.cached, 0);
+	folio->mapping = NULL;
+	atomic_set(&folio->_mapcount, -1);
+	folio_put(folio);
+}
+
 static void identifier_test_mapped_files_need_confirmation(struct kunit *test)
 {
 	struct folio *folio = test_folio(test, 0);
@@ -335,6 +355,7 @@ static struct kunit_case identifier_test_cases[] = {
 	KUNIT_CASE(identifier_test_a_range_may_end_in_another_chunk),
 	KUNIT_CASE(identifier_test_only_tags_of_the_set_protect),
 	KUNIT_CASE(identifier_test_what_members_execute_joins_the_set),
+	KUNIT_CASE(identifier_test_mapped_anonymous_pages_count),
 	KUNIT_CASE(identifier_test_mapped_files_need_confirmation),
 	KUNIT_CASE(identifier_test_nobody_inherits),
 	KUNIT_CASE(identifier_test_no_table_no_tags),
