@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 ours=$PWD/kernel
 tarball=/usr/src/linux-source-6.12.tar.xz
-touched=(kernel/fork.o mm/)
+touched=(fs/exec.o kernel/fork.o mm/)
 options=(PROTECT READAHEAD PREMAP PREZERO KUNIT_TEST)
 compiler=()
 work=$(mktemp -d)

@@ -43,12 +43,14 @@ pub enum Step {
     },
 }
 
-/// Which engine, of those that this machine offers. The processor can always be had.
+/// Which engine, of those that this machine offers. The processor can always be had. `auto` is the
+/// processor: a DMA driver may report success for a transfer that failed, and verifying its pages
+/// costs what it saves.
 pub fn engine(snapshot: &Snapshot) -> Engine {
     let settings = &snapshot.settings.prezero;
     let offered = |engine| snapshot.engines.contains(&engine);
     match settings.engine {
-        EngineChoice::Auto | EngineChoice::Dma if offered(Engine::Dma) => Engine::Dma,
+        EngineChoice::Dma if offered(Engine::Dma) => Engine::Dma,
         EngineChoice::Block if settings.block.is_some() && offered(Engine::Block) => Engine::Block,
         _ => Engine::Cpu,
     }
@@ -235,7 +237,9 @@ mod tests {
     fn engines_are_taken_as_configured_and_as_offered() {
         let mut machine = snapshot(None);
         machine.engines = Engine::ALL.to_vec();
-        assert_eq!(engine(&machine), Engine::Dma, "auto");
+        assert_eq!(engine(&machine), Engine::Cpu, "auto");
+        machine.settings.prezero.engine = EngineChoice::Dma;
+        assert_eq!(engine(&machine), Engine::Dma);
         machine.settings.prezero.engine = EngineChoice::Cpu;
         assert_eq!(engine(&machine), Engine::Cpu);
         machine.settings.prezero.engine = EngineChoice::Block;

@@ -40,7 +40,39 @@ static inline bool limelight_mm(const struct mm_struct *mm)
 	return generation && READ_ONCE(mm->limelight_generation) == generation;
 }
 
-void limelight_mm_init(struct mm_struct *mm);
+void __limelight_dup_mm(struct mm_struct *mm, const struct mm_struct *parent);
+void __limelight_exec_mmap(struct mm_struct *mm, const struct mm_struct *old);
+
+/* A new mm comes to life: it belongs to no app yet. fork has copied another. */
+static inline void limelight_mm_init(struct mm_struct *mm)
+{
+	mm->limelight_generation = 0;
+#ifdef CONFIG_LIMELIGHT_PROTECT
+	mm->limelight_tag = 0;
+#endif
+#ifdef CONFIG_LIMELIGHT_PREMAP
+	mm->limelight_premap = NULL;
+#endif
+}
+
+/* @mm is a copy of @parent: a member if that is one. */
+static inline void limelight_dup_mm(struct mm_struct *mm,
+				    const struct mm_struct *parent)
+{
+	if (static_branch_unlikely(&limelight_key))
+		__limelight_dup_mm(mm, parent);
+}
+
+/*
+ * current executes a program: @mm takes the place of @old, which is NULL for a
+ * kernel thread. The caller holds task_lock().
+ */
+static inline void limelight_exec_mmap(struct mm_struct *mm,
+				       const struct mm_struct *old)
+{
+	if (static_branch_unlikely(&limelight_key) && old)
+		__limelight_exec_mmap(mm, old);
+}
 
 /* When the response window ends, CLOCK_MONOTONIC in ns; 0: none is open. */
 extern u64 limelight_window_until;
@@ -62,6 +94,16 @@ static inline bool limelight_mm(const struct mm_struct *mm)
 }
 
 static inline void limelight_mm_init(struct mm_struct *mm)
+{
+}
+
+static inline void limelight_dup_mm(struct mm_struct *mm,
+				    const struct mm_struct *parent)
+{
+}
+
+static inline void limelight_exec_mmap(struct mm_struct *mm,
+				       const struct mm_struct *old)
 {
 }
 

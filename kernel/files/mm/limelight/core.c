@@ -10,8 +10,8 @@
  * numbers are not used twice. The identity is the mm's, not the pid's: a pid
  * that is reused says nothing about the new process.
  *
- * fork, vfork and exec copy the number (limelight_mm_init()), so what a member
- * starts is a member.
+ * fork (limelight_dup_mm()) and exec (limelight_exec_mmap()) copy the number, so
+ * what a member starts is a member.
  *
  * A new set is put together in two steps. The device resolves every pidfd
  * first, which may fail and then leaves the set in force alone. Stamping the
@@ -44,33 +44,44 @@ static u64 limelight_last_generation;
 /* The number that is being stamped, 0 when none is. */
 static u64 limelight_next_generation;
 
-static void inherit(struct mm_struct *mm, const struct mm_struct *parent)
+/* Return: the number if @mm is a member now, or about to be one; else 0. */
+static u64 inherit(struct mm_struct *mm, const struct mm_struct *parent)
 {
-	u64 generation = 0;
+	/* Pairs with limelight_topmost_set(): the number, then the tag. */
+	u64 generation = smp_load_acquire(&parent->limelight_generation);
 
 	/*
 	 * A number that is not in force is copied as well. It means nothing,
 	 * unless it is just being stamped: then the child is a member too.
 	 */
-	if (parent)	/* pairs with limelight_topmost_set(): then the tag */
-		generation = smp_load_acquire(&parent->limelight_generation);
-	mm->limelight_generation = generation;
-
-	if (generation && (generation == READ_ONCE(limelight_generation) ||
-			   generation == READ_ONCE(limelight_next_generation)))
-		limelight_tag_inherit(mm, parent);
-	else
-		limelight_tag_inherit(mm, NULL);
+	WRITE_ONCE(mm->limelight_generation, generation);
+	if (generation == READ_ONCE(limelight_generation) ||
+	    generation == READ_ONCE(limelight_next_generation))
+		return generation;
+	return 0;
 }
 
-/* A new mm comes to life; current is its parent, or execs into it. */
-void limelight_mm_init(struct mm_struct *mm)
+/* See limelight_dup_mm(). A member's child has the same pages, and its tag. */
+void __limelight_dup_mm(struct mm_struct *mm, const struct mm_struct *parent)
 {
-#ifdef CONFIG_LIMELIGHT_PREMAP
-	/* fork has copied the parent's. */
-	mm->limelight_premap = NULL;
-#endif
-	inherit(mm, current->mm);
+	if (inherit(mm, parent))
+		limelight_tag_inherit(mm, parent);
+}
+
+/*
+ * See limelight_exec_mmap(). The number is copied here and not when @mm is made:
+ * a SET_TOPMOST in between stamps @old, and task_lock() keeps it from coming
+ * between this and the moment from which on it stamps @mm.
+ *
+ * The program may become an app of its own, so @mm does not have the tag of what
+ * started it.
+ */
+void __limelight_exec_mmap(struct mm_struct *mm, const struct mm_struct *old)
+{
+	u64 generation = inherit(mm, old);
+
+	if (generation)
+		limelight_tags_join(limelight_tag_of(mm), generation);
 }
 
 /*
@@ -87,7 +98,7 @@ int limelight_topmost_set(struct task_struct **tasks, unsigned int nr)
 	unsigned int i;
 
 	if (IS_ENABLED(CONFIG_LIMELIGHT_PROTECT)) {
-		tags = limelight_tags_alloc(nr);
+		tags = limelight_tags_alloc(nr, generation);
 		if (!tags)
 			return -ENOMEM;
 	}
@@ -162,22 +173,29 @@ void limelight_usage(struct limelight_usage *usage)
 }
 
 /*
- * Pages that are free on @pgdat above its high watermarks: what work done in
- * advance may take without making kswapd run for it.
+ * Pages that user memory can have of what is free on @pgdat above its high
+ * watermarks: what work done in advance may take without making kswapd run for
+ * it. What a low zone reserves for allocations that need it is not among them,
+ * nor does its lack make up for what another zone has.
  */
 unsigned long limelight_node_room(struct pglist_data *pgdat)
 {
-	long room = 0;
+	const int highest = gfp_zone(GFP_HIGHUSER_MOVABLE);
+	unsigned long room = 0;
 	int i;
 
-	for (i = 0; i <= gfp_zone(GFP_HIGHUSER_MOVABLE); i++) {
+	for (i = 0; i <= highest; i++) {
 		struct zone *zone = &pgdat->node_zones[i];
+		unsigned long free, kept;
 
-		if (managed_zone(zone))
-			room += (long)zone_page_state(zone, NR_FREE_PAGES) -
-				(long)high_wmark_pages(zone);
+		if (!managed_zone(zone))
+			continue;
+		free = zone_page_state(zone, NR_FREE_PAGES);
+		kept = high_wmark_pages(zone) + zone->lowmem_reserve[highest];
+		if (free > kept)
+			room += free - kept;
 	}
-	return max(room, 0L);
+	return room;
 }
 
 /* The same for the node that this runs on. */

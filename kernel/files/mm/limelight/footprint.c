@@ -13,7 +13,9 @@
  * Both figures are upper bounds that cost next to nothing. What the members
  * map is summed up from their counters; pages that several of them share count
  * several times, but never for more than what the whole machine has mapped.
- * What is only cached is counted from the page identifiers.
+ * What is only cached is counted from the page identifiers. So is anonymous
+ * memory: one that carries a member's identifier is kept even if another process
+ * maps it (a member's parent, which shares it after fork), and counts as well.
  *
  * Nothing is counted while no reclaim runs: reclaim itself asks for new figures
  * when the last ones are old.
@@ -44,6 +46,7 @@ static struct {
 	unsigned long next;	/* jiffies: @mapped is old from then on */
 	unsigned long mapped;	/* pages */
 	unsigned long cached;	/* pages */
+	unsigned long anon;	/* mapped pages tagged as the topmost app's */
 	unsigned long cached_delay;	/* jiffies before @cached is counted again */
 	bool over_mapped;
 	bool over_cached;
@@ -124,6 +127,16 @@ static void footprint_judge(void)
 				       over_cached);
 }
 
+/*
+ * Mapped pages that protection is about. @usage: what the members map, @tagged:
+ * anonymous pages that are kept for their tags, whoever maps them.
+ */
+static unsigned long mapped_pages(const struct limelight_usage *usage,
+				  unsigned long tagged)
+{
+	return max(usage->anon, tagged) + usage->file;
+}
+
 static void count_mapped(void)
 {
 	struct limelight_usage usage;
@@ -131,15 +144,20 @@ static void count_mapped(void)
 	limelight_usage(&usage);
 	usage.anon = min(usage.anon, global_node_page_state(NR_ANON_MAPPED));
 	usage.file = min(usage.file, global_node_page_state(NR_FILE_MAPPED));
-	WRITE_ONCE(footprint.mapped, usage.anon + usage.file);
+	WRITE_ONCE(footprint.mapped,
+		   mapped_pages(&usage, READ_ONCE(footprint.anon)));
 }
 
 static void count_cached(struct work_struct *work)
 {
 	ktime_t start = ktime_get();
+	struct limelight_tagged tagged;
 	s64 took_ms;
 
-	WRITE_ONCE(footprint.cached, limelight_identifier_count());
+	limelight_identifier_count(&tagged);
+	WRITE_ONCE(footprint.cached, tagged.cached);
+	WRITE_ONCE(footprint.anon, tagged.anon);
+	count_mapped();
 	footprint_judge();
 
 	took_ms = ktime_ms_delta(ktime_get(), start);
@@ -182,6 +200,7 @@ enum limelight_mode limelight_footprint_mode(bool *cached)
 void limelight_footprint_renew(void)
 {
 	WRITE_ONCE(footprint.cached, 0);
+	WRITE_ONCE(footprint.anon, 0);
 	WRITE_ONCE(footprint.over_mapped, false);
 	WRITE_ONCE(footprint.over_cached, false);
 	count_mapped();
@@ -200,6 +219,7 @@ void limelight_footprint_stop(void)
 	cancel_delayed_work_sync(&cached_work);
 	WRITE_ONCE(footprint.mapped, 0);
 	WRITE_ONCE(footprint.cached, 0);
+	WRITE_ONCE(footprint.anon, 0);
 }
 
 unsigned long limelight_footprint_mapped(void)

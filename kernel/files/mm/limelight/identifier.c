@@ -8,9 +8,10 @@
  * is switched on (vmalloc'ed in chunks of a memory section; 4 bytes per page,
  * 0.1 % of memory).
  *
- * The value is a tag that each mm gets when it first brings something in. A
- * member's children share its tag, as they share its place in the topmost set;
- * all others get their own. The tag is
+ * The value is a tag that each mm gets when it first brings something in. What a
+ * member forks shares its tag, as it shares its place in the topmost set and its
+ * pages. All others get their own, and so does a program that is executed: it may
+ * be in front without the one that started it. The tag is
  *
  *   - recorded when a folio enters the page cache, and for new anonymous
  *     memory, for whoever brought it in, topmost or not: its app may become
@@ -24,7 +25,9 @@
  *     page cache or anonymous memory, begins with a tag of its own. (Swap that
  *     is read ahead gets it when somebody maps it, and has none before.)
  *
- * SET_TOPMOST collects the tags of the members in a sorted array. A folio is
+ * SET_TOPMOST collects the tags of the members in a sorted array. Those of the
+ * programs that members execute afterwards join it, the last 32 of them: it is a
+ * hint, and the page tables tell about the others. A folio is
  * the topmost app's if the tag of its first page is in there. That decides for
  * anonymous memory and for what nobody maps. A mapped file folio has to be
  * found in the app's page tables first, because the app may only be streaming
@@ -48,12 +51,13 @@
 #include <linux/sched.h>
 #include <linux/slab.h>
 #include <linux/sort.h>
+#include <linux/spinlock.h>
 #include <linux/string.h>
 #include <linux/vmalloc.h>
 
 #include "internal.h"
 
-/* A chunk never is smaller than a folio, and never straddles hotplug's unit. */
+/* A chunk never straddles hotplug's unit. */
 #ifdef CONFIG_SPARSEMEM
 #define CHUNK_SHIFT	PFN_SECTION_SHIFT
 #else
@@ -79,8 +83,10 @@ static struct tag_table __rcu *table;
 /* Serializes everything that adds or frees chunks, and the count. */
 static DEFINE_MUTEX(chunks_lock);
 
-/* The tags of the topmost app. Writers hold the device's mutex. */
+/* The tags of the topmost app. */
 static struct limelight_tags __rcu *topmost_tags;
+/* Serializes what changes them: SET_TOPMOST and exec. */
+static DEFINE_SPINLOCK(topmost_lock);
 
 /*
  * For each of them bit (tag modulo BITS_PER_LONG) is set: reclaim asks for
@@ -116,14 +122,14 @@ void limelight_tag_inherit(struct mm_struct *mm, const struct mm_struct *parent)
 
 /* ------------------------------------------------- the set of topmost tags */
 
-/* Room for @nr tags. */
-struct limelight_tags *limelight_tags_alloc(unsigned int nr)
+/* Room for @nr tags of the set of that number. */
+struct limelight_tags *limelight_tags_alloc(unsigned int nr, u64 generation)
 {
 	struct limelight_tags *tags;
 
-	tags = kvmalloc(struct_size(tags, tag, nr), GFP_KERNEL);
+	tags = kvzalloc(struct_size(tags, tag, nr), GFP_KERNEL);
 	if (tags)
-		tags->nr = 0;
+		tags->generation = generation;
 	return tags;
 }
 
@@ -170,6 +176,14 @@ bool limelight_tags_has(const struct limelight_tags *tags, u32 tag)
 		else
 			high = middle;
 	}
+	for (low = 0; low < LIMELIGHT_TAGS_JOINED; low++) {
+		u32 joined = READ_ONCE(tags->joined[low]);
+
+		if (!joined)
+			break;
+		if (joined == tag)
+			return true;
+	}
 	return false;
 }
 
@@ -178,23 +192,53 @@ static unsigned long tag_bit(u32 tag)
 	return BIT(tag % BITS_PER_LONG);
 }
 
+static unsigned long filter_of(const struct limelight_tags *tags)
+{
+	unsigned long filter = 0;
+	unsigned int i;
+
+	for (i = 0; i < tags->nr; i++)
+		filter |= tag_bit(tags->tag[i]);
+	for (i = 0; i < LIMELIGHT_TAGS_JOINED && tags->joined[i]; i++)
+		filter |= tag_bit(tags->joined[i]);
+	return filter;
+}
+
 /* Takes over @tags, which is NULL when nobody is topmost. */
 void limelight_tags_publish(struct limelight_tags *tags)
 {
-	unsigned long filter = 0;
 	struct limelight_tags *old;
-	unsigned int i;
 
-	if (tags) {
+	if (tags)
 		limelight_tags_finish(tags);
-		for (i = 0; i < tags->nr; i++)
-			filter |= tag_bit(tags->tag[i]);
-	}
+	spin_lock(&topmost_lock);
 	/* Between the two stores a folio may be taken for nobody's, no more. */
-	WRITE_ONCE(topmost_filter, filter);
-	old = rcu_replace_pointer(topmost_tags, tags, true);
+	WRITE_ONCE(topmost_filter, tags ? filter_of(tags) : 0);
+	old = rcu_replace_pointer(topmost_tags, tags,
+				  lockdep_is_held(&topmost_lock));
+	spin_unlock(&topmost_lock);
 	if (old)
 		kvfree_rcu(old, rcu);
+}
+
+/*
+ * A member of set @generation executes a program, whose tag is @tag. Of more than
+ * LIMELIGHT_TAGS_JOINED of them the oldest is forgotten: a script, or a compiler
+ * that a terminal runs. None when the set is not the published one.
+ */
+void limelight_tags_join(u32 tag, u64 generation)
+{
+	struct limelight_tags *tags;
+
+	spin_lock(&topmost_lock);
+	tags = rcu_dereference_protected(topmost_tags,
+					 lockdep_is_held(&topmost_lock));
+	if (tags && tags->generation == generation) {
+		WRITE_ONCE(tags->joined[tags->next], tag);
+		tags->next = (tags->next + 1) % LIMELIGHT_TAGS_JOINED;
+		WRITE_ONCE(topmost_filter, filter_of(tags));
+	}
+	spin_unlock(&topmost_lock);
 }
 
 static __always_inline bool tag_is_topmost(u32 tag)
@@ -238,16 +282,32 @@ static __always_inline u32 read_tag(struct folio *folio)
 	return tag;
 }
 
+/* Chunk by chunk: a range may be larger than one. The caller is under RCU. */
+static void write_tags(unsigned long pfn, unsigned long nr, u32 tag)
+{
+	while (nr) {
+		unsigned long part = min(nr, CHUNK_PAGES - (pfn & (CHUNK_PAGES - 1)));
+		u32 *at = tags_at(pfn);
+
+		if (at)
+			memset32(at, tag, part);
+		pfn += part;
+		nr -= part;
+	}
+}
+
 static __always_inline void write_tag(struct folio *folio, u32 tag)
 {
 	u32 *at;
 
 	rcu_read_lock();
-	at = tags_at(folio_pfn(folio));
-	if (at) {
-		if (unlikely(folio_test_large(folio)))
-			memset32(at, tag, folio_nr_pages(folio));
-		else
+	if (unlikely(folio_test_large(folio))) {
+		/* Never reclaimed, and up to 16 GiB large. */
+		if (!folio_test_hugetlb(folio))
+			write_tags(folio_pfn(folio), folio_nr_pages(folio), tag);
+	} else {
+		at = tags_at(folio_pfn(folio));
+		if (at)
 			WRITE_ONCE(*at, tag);
 	}
 	rcu_read_unlock();
@@ -389,36 +449,45 @@ void limelight_identifier_stop(void)
 	}
 }
 
-/* Pages of @pfn's folio if it is in the page cache and nobody maps it, else 0. */
-static unsigned long count_unmapped(unsigned long pfn)
+/* @folio, which cannot go away, is tagged as the topmost app's. */
+static void count_folio(struct folio *folio, struct limelight_tagged *tagged)
+{
+	if (!folio_mapped(folio)) {
+		if (folio_mapping(folio))
+			tagged->cached += folio_nr_pages(folio);
+	} else if (folio_test_anon(folio)) {
+		tagged->anon += folio_nr_pages(folio);
+	}
+}
+
+/* The same for the folio that begins at @pfn, if there is one. */
+static void count_page(unsigned long pfn, struct limelight_tagged *tagged)
 {
 	struct page *page = pfn_to_online_page(pfn);
-	unsigned long nr = 0;
 	struct folio *folio;
 
 	if (!page)
-		return 0;
+		return;
 	/* A large folio is counted at its first page. */
 	folio = page_folio(page);
 	if (folio_pfn(folio) != pfn || !folio_test_lru(folio) ||
 	    !folio_try_get(folio))
-		return 0;
+		return;
 	/* It may have become part of another before the reference. */
-	if (page_folio(page) == folio && !folio_mapped(folio) &&
-	    folio_mapping(folio))
-		nr = folio_nr_pages(folio);
+	if (page_folio(page) == folio)
+		count_folio(folio, tagged);
 	folio_put(folio);
-	return nr;
 }
 
-/* How many pages the topmost app has cached but not mapped. Sleeps. */
-unsigned long limelight_identifier_count(void)
+/* How many pages are tagged as the topmost app's. Sleeps. */
+void limelight_identifier_count(struct limelight_tagged *tagged)
 {
 	u32 last = 0;
 	bool last_is_topmost = false;
-	unsigned long index, nr = 0;
 	struct tag_table *all;
+	unsigned long index;
 
+	*tagged = (struct limelight_tagged) {};
 	mutex_lock(&chunks_lock);
 	all = locked_table();
 	for (index = 0; all && index < all->nr; index++) {
@@ -435,12 +504,11 @@ unsigned long limelight_identifier_count(void)
 				last_is_topmost = tag_is_topmost(tag);
 			}
 			if (last_is_topmost)
-				nr += count_unmapped((index << CHUNK_SHIFT) + i);
+				count_page((index << CHUNK_SHIFT) + i, tagged);
 		}
 		cond_resched();
 	}
 	mutex_unlock(&chunks_lock);
-	return nr;
 }
 
 static int hotplug_event(struct notifier_block *self, unsigned long action,

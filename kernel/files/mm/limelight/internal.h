@@ -39,16 +39,36 @@ struct limelight_usage {
 	unsigned long file;
 };
 
+/* Programs executed since SET_TOPMOST whose page identifiers are remembered. */
+#define LIMELIGHT_TAGS_JOINED		32
+
 /*
  * struct limelight_tags - the page identifiers of the topmost app
  * @rcu: to free it
+ * @generation: number of the set
+ * @joined: those of the programs that members have executed last, in any order;
+ *	0: the rest is unused
+ * @next: of @joined, to be used next
  * @nr: entries of @tag
  * @tag: ascending, no duplicates, never 0
  */
 struct limelight_tags {
 	struct rcu_head rcu;
+	u64 generation;
+	u32 joined[LIMELIGHT_TAGS_JOINED];
+	unsigned int next;
 	unsigned int nr;
 	u32 tag[] __counted_by(nr);
+};
+
+/*
+ * struct limelight_tagged - pages with a page identifier of the topmost app
+ * @cached: in the page cache, and mapped by nobody
+ * @anon: anonymous and mapped, by whatever process
+ */
+struct limelight_tagged {
+	unsigned long cached;
+	unsigned long anon;
 };
 
 /* core.c */
@@ -119,7 +139,8 @@ unsigned long limelight_footprint_cached(void);
 /* identifier.c */
 u32 limelight_tag_of(struct mm_struct *mm);
 void limelight_tag_inherit(struct mm_struct *mm, const struct mm_struct *parent);
-struct limelight_tags *limelight_tags_alloc(unsigned int nr);
+struct limelight_tags *limelight_tags_alloc(unsigned int nr, u64 generation);
+void limelight_tags_join(u32 tag, u64 generation);
 void limelight_tags_add(struct limelight_tags *tags, u32 tag);
 void limelight_tags_finish(struct limelight_tags *tags);
 bool limelight_tags_has(const struct limelight_tags *tags, u32 tag);
@@ -129,7 +150,7 @@ bool limelight_folio_known(struct folio *folio, bool cached);
 void limelight_folio_confirm(struct folio *folio, u32 tag);
 int limelight_identifier_start(void);
 void limelight_identifier_stop(void);
-unsigned long limelight_identifier_count(void);
+void limelight_identifier_count(struct limelight_tagged *tagged);
 
 #else /* !CONFIG_LIMELIGHT_PROTECT */
 
@@ -143,9 +164,14 @@ static inline void limelight_tag_inherit(struct mm_struct *mm,
 {
 }
 
-static inline struct limelight_tags *limelight_tags_alloc(unsigned int nr)
+static inline struct limelight_tags *limelight_tags_alloc(unsigned int nr,
+							  u64 generation)
 {
 	return NULL;
+}
+
+static inline void limelight_tags_join(u32 tag, u64 generation)
+{
 }
 
 static inline void limelight_tags_add(struct limelight_tags *tags, u32 tag)

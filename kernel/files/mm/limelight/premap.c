@@ -558,8 +558,10 @@ static unsigned int get_folios(struct vm_area_struct *vma, unsigned long address
 	}
 
 	while (charged < count &&
-	       !mem_cgroup_charge(folios[charged], vma->vm_mm, GFP_PREMAP))
+	       !mem_cgroup_charge(folios[charged], vma->vm_mm, GFP_PREMAP)) {
+		folio_throttle_swaprate(folios[charged], GFP_PREMAP);
 		charged++;
+	}
 	while (count > charged)
 		folio_put(folios[--count]);
 	return count;

@@ -121,10 +121,6 @@ struct folio *limelight_prezero_large(struct vm_area_struct *vma)
 	if (!folio)
 		return NULL;
 	prezero_manager_taken(folio_nid(folio));
-	if (unlikely(folio_test_has_hwpoisoned(folio))) {
-		folio_put(folio);
-		return NULL;
-	}
 	data = folio_address(folio);
 	if (unlikely(READ_ONCE(limelight_prezero_verify)) &&
 	    WARN_ON_ONCE(memchr_inv(data, 0, folio_size(folio)))) {

@@ -4,9 +4,14 @@
  * copies the zero page to them where it cannot. Any channel of the machine that
  * nobody else has will do.
  *
- * A transfer that does not end in time is stopped before anything else happens
- * to its page. A channel that cannot be stopped is not used, and one that does
- * not stop keeps its pages for good.
+ * Drivers report success for transfers that failed (ptdma after an error of the
+ * hardware, dw_dmac after a bad descriptor), so the CPU verifies each page unless
+ * user space vouches for the channel (LIMELIGHT_PREZERO_TRUST).
+ *
+ * A channel is told to stop when a transfer does not end in time, and one that
+ * cannot be told is not used. Whether the hardware has stopped is not known after
+ * that: some drivers only forget their descriptors. The channel therefore keeps
+ * the pages, at most a batch, and is not used again before the next boot.
  */
 #include <linux/completion.h>
 #include <linux/dma-mapping.h>
@@ -29,6 +34,7 @@
  * @fills: it can fill; else it copies
  * @zero_page: to copy from
  * @timeout: jiffies that a batch may take
+ * @stuck: a batch did not end in time; its pages and the channel are lost
  */
 struct prezero_dma {
 	struct mutex lock;	/* the channel */
@@ -36,6 +42,7 @@ struct prezero_dma {
 	bool fills;
 	dma_addr_t zero_page;
 	unsigned long timeout;
+	bool stuck;
 };
 
 struct dma_batch;
@@ -137,15 +144,17 @@ unmap:
 /*
  * Waits for the end of all transfers of @batch.
  *
- * Return: 0; -ETIMEDOUT: they were stopped; -EIO: they may still go on.
+ * Return: whether they have ended; else they may still go on.
  */
-static int wait(struct prezero_dma *dma, struct dma_batch *batch)
+static bool wait(struct prezero_dma *dma, struct dma_batch *batch)
 {
 	one_less(batch);
 	dma_async_issue_pending(dma->chan);
 	if (wait_for_completion_timeout(&batch->done, dma->timeout))
-		return 0;
-	return dmaengine_terminate_sync(dma->chan) ? -EIO : -ETIMEDOUT;
+		return true;
+	/* It is no proof that this succeeds, see above. */
+	dmaengine_terminate_sync(dma->chan);
+	return false;
 }
 
 /* Gives the pages back. Return: 0, or -EIO if there is one that is not zero. */
@@ -183,6 +192,12 @@ static int dma_zero(void *state, struct page **pages, unsigned int nr, u64 *zero
 	atomic_set(&batch->left, 1);
 
 	mutex_lock(&dma->lock);
+	/* Another node's thread was here first. */
+	if (dma->stuck) {
+		mutex_unlock(&dma->lock);
+		kfree(batch);
+		return -EIO;
+	}
 	while (batch->nr < nr && submit(dma, batch, pages[batch->nr]))
 		;
 	if (!batch->nr) {
@@ -190,21 +205,15 @@ static int dma_zero(void *state, struct page **pages, unsigned int nr, u64 *zero
 		kfree(batch);
 		return -EIO;
 	}
-	error = wait(dma, batch);
-	if (error == -EIO) {
+	if (!wait(dma, batch)) {
 		/* The batch and its references to the pages stay for good. */
-		pr_err("limelight: prezero: %s does not stop, %u pages are lost\n",
+		pr_err("limelight: prezero: %s: a transfer timed out, %u pages are lost\n",
 		       dma_chan_name(dma->chan), batch->nr);
+		dma->stuck = true;
 		mutex_unlock(&dma->lock);
 		return -ETIMEDOUT;
 	}
-	if (error) {
-		u64 ignored = 0;
-
-		collect(dma, batch, &ignored);
-	} else {
-		error = collect(dma, batch, zeroed);
-	}
+	error = collect(dma, batch, zeroed);
 	mutex_unlock(&dma->lock);
 	kfree(batch);
 	return error;
@@ -288,16 +297,19 @@ static void dma_stop(void *state)
 	struct prezero_dma *dma = state;
 
 	WRITE_ONCE(in_use, NULL);
-	if (!dma->fills)
-		dma_unmap_page(dmaengine_get_dma_device(dma->chan), dma->zero_page,
-			       PAGE_SIZE, DMA_TO_DEVICE);
-	dma_release_channel(dma->chan);
+	if (!dma->stuck) {
+		if (!dma->fills)
+			dma_unmap_page(dmaengine_get_dma_device(dma->chan),
+				       dma->zero_page, PAGE_SIZE, DMA_TO_DEVICE);
+		dma_release_channel(dma->chan);
+	}
 	kfree(dma);
 }
 
 const struct prezero_engine prezero_dma_engine = {
 	.name = "dma",
 	.id = LIMELIGHT_ENGINE_DMA,
+	.verify = true,
 	.device = true,
 	.missing = dma_missing,
 	.start = dma_start,

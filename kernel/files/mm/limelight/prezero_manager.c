@@ -354,6 +354,15 @@ static void lock_filling(void)
 {
 	hurry(true);
 	down_write(&filling);
+}
+
+/*
+ * `filling` first: stop_threads() waits for a thread under threads_lock, and the
+ * thread may wait for `filling`.
+ */
+static void unlock_filling(void)
+{
+	up_write(&filling);
 	hurry(false);
 }
 
@@ -436,7 +445,7 @@ int prezero_manager_use(const struct limelight_mechanism *params)
 
 	lock_filling();
 	prezero_filler_set(&filler, engine, state, verify);
-	up_write(&filling);
+	unlock_filling();
 	if (old->stop)
 		old->stop(old_state);
 	return 0;
@@ -491,7 +500,7 @@ void prezero_manager_pause(void)
 void prezero_manager_quiesce(void)
 {
 	lock_filling();
-	up_write(&filling);
+	unlock_filling();
 }
 
 /* CPU time that the threads have used so far, in ns. */

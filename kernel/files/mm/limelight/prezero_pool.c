@@ -132,6 +132,21 @@ static struct folio *take_folio(struct prezero_node *node)
 }
 
 /*
+ * Whether a page of @folio has an uncorrectable error. memory_failure() marks the
+ * page, and gives up before it marks the folio if it does not know whose it is.
+ */
+static bool has_poison(struct folio *folio)
+{
+	unsigned int i;
+
+	for (i = 0; i < PREZERO_FOLIO_PAGES; i++) {
+		if (unlikely(PageHWPoison(folio_page(folio, i))))
+			return true;
+	}
+	return false;
+}
+
+/*
  * Takes a zeroed folio of PREZERO_ORDER for the CPU that this runs on, if its
  * node is in @allowed. It is as the page allocator hands it out.
  */
@@ -139,12 +154,16 @@ struct folio *prezero_pool_get_folio(struct prezero_pool *pool,
 				     const nodemask_t *allowed)
 {
 	int nid = raw_cpu_ptr(pool->cpus)->nid;
-	struct folio *folio = NULL;
+	struct folio *folio;
 
-	if (node_isset(nid, *allowed))
-		folio = take_folio(&pool->nodes[nid]);
-	if (folio)
+	if (!node_isset(nid, *allowed))
+		return NULL;
+	while ((folio = take_folio(&pool->nodes[nid]))) {
 		account(nid, -PREZERO_FOLIO_PAGES);
+		if (!has_poison(folio))
+			break;
+		/* It is kept: the page allocator would hand the page out again. */
+	}
 	return folio;
 }
 
@@ -254,6 +273,9 @@ static unsigned long drain_node(struct prezero_pool *pool, int nid,
 		if (!folio)
 			break;
 		account(nid, -PREZERO_FOLIO_PAGES);
+		/* As above: one with an error does not go back. */
+		if (has_poison(folio))
+			continue;
 		folio_put(folio);
 		nr += PREZERO_FOLIO_PAGES;
 	}

@@ -36,7 +36,9 @@
 #include <linux/jiffies.h>
 #include <linux/limelight.h>
 #include <linux/memblock.h>
+#include <linux/memory_hotplug.h>
 #include <linux/mm.h>
+#include <linux/mmzone.h>
 #include <linux/pagemap.h>
 #include <linux/rcupdate.h>
 #include <linux/sched.h>
@@ -62,14 +64,23 @@ unsigned int limelight_factor __read_mostly = LIMELIGHT_FACTOR_DEFAULT;
 /* What limelight_factor goes back to when the device is closed. */
 static unsigned int factor_configured = LIMELIGHT_FACTOR_DEFAULT;
 
+/* A chunk of marks is for a memory section. */
+#ifdef CONFIG_SPARSEMEM
+#define CHUNK_SHIFT	PFN_SECTION_SHIFT
+#else
+#define CHUNK_SHIFT	15
+#endif
+#define CHUNK_PAGES	BIT(CHUNK_SHIFT)
+
 /*
  * struct ahead_marks - what larger requests have brought in
- * @nr: entries of @kind
- * @kind: for each page frame enum limelight_ra, LIMELIGHT_RA_NONE: not marked
+ * @nr: entries of @chunk
+ * @chunk: for each chunk that holds memory a u8[CHUNK_PAGES], else NULL: for each
+ *	page frame enum limelight_ra, LIMELIGHT_RA_NONE: not marked
  */
 struct ahead_marks {
 	unsigned long nr;
-	u8 kind[] __counted_by(nr);
+	u8 *chunk[] __counted_by(nr);
 };
 
 /* NULL while the mechanism is off. */
@@ -269,8 +280,11 @@ static u8 *mark_of(struct folio *folio)
 {
 	struct ahead_marks *all = rcu_dereference(marks);
 	unsigned long pfn = folio_pfn(folio);
+	unsigned long index = pfn >> CHUNK_SHIFT;
 
-	return all && pfn < all->nr ? &all->kind[pfn] : NULL;
+	if (!all || index >= all->nr || !all->chunk[index])
+		return NULL;
+	return all->chunk[index] + (pfn & (CHUNK_PAGES - 1));
 }
 
 /* Return: the mark that @folio had, and has no more. */
@@ -339,17 +353,49 @@ void __limelight_ra_move(struct folio *to, struct folio *from)
 		set_mark(to, kind);
 }
 
+/* For walk_system_ram_range(). */
+static int add_chunks(unsigned long start_pfn, unsigned long nr_pages, void *arg)
+{
+	unsigned long last = (start_pfn + nr_pages - 1) >> CHUNK_SHIFT;
+	struct ahead_marks *all = arg;
+	unsigned long index;
+
+	for (index = start_pfn >> CHUNK_SHIFT; index <= last; index++) {
+		if (index >= all->nr || all->chunk[index])
+			continue;
+		all->chunk[index] = vzalloc(CHUNK_PAGES);
+		if (!all->chunk[index])
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static void free_marks(struct ahead_marks *all)
+{
+	unsigned long index;
+
+	for (index = 0; all && index < all->nr; index++)
+		vfree(all->chunk[index]);
+	kvfree(all);
+}
+
 static int marks_start(void)
 {
+	unsigned long nr = DIV_ROUND_UP(max_pfn, CHUNK_PAGES);
 	struct ahead_marks *all;
+	int ret;
 
-	/* Memory that is plugged in later is read ahead, but not judged. */
-	all = vzalloc(struct_size(all, kind, max_pfn));
+	all = kvzalloc(struct_size(all, chunk, nr), GFP_KERNEL);
 	if (!all)
 		return -ENOMEM;
-	all->nr = max_pfn;
-	rcu_assign_pointer(marks, all);
-	return 0;
+	all->nr = nr;
+	/* Memory that is plugged in later is read ahead, but not judged. */
+	ret = walk_system_ram_range(0, max_pfn, all, add_chunks);
+	if (ret)
+		free_marks(all);
+	else
+		rcu_assign_pointer(marks, all);
+	return ret;
 }
 
 /* The static key is off already. */
@@ -358,7 +404,7 @@ static void marks_stop(void)
 	struct ahead_marks *all = rcu_replace_pointer(marks, NULL, true);
 
 	synchronize_rcu();
-	vfree(all);
+	free_marks(all);
 }
 
 /* ---------------------------------------------------------- the mechanism */

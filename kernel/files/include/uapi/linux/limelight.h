@@ -99,7 +99,7 @@ struct limelight_topmost {
  *	may be, 1 to LIMELIGHT_FACTOR_MAX; 0 keeps the value in force
  * @window_pages: premap: how many pages one fault of the topmost app may map
  *	at most, 1 to LIMELIGHT_WINDOW_MAX; 0 keeps the value in force
- * @target_pages: prezero: how many zeroed pages to have, lowered to a sixteenth
+ * @target_pages: prezero: how many zeroed pages to have, lowered to a twelfth
  *	of memory; 0 keeps the value in force
  * @engine: prezero: enum limelight_engine_id, whenever it is on
  * @block_fd: prezero, LIMELIGHT_ENGINE_BLOCK: a block device opened with

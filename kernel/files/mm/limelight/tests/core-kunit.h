@@ -4,6 +4,7 @@
  */
 #include <kunit/test.h>
 #include <linux/slab.h>
+#include <linux/vmalloc.h>
 
 struct core_test_state {
 	u64 generation;
@@ -114,12 +115,13 @@ static void core_test_kernel_threads_are_skipped(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, limelight_generation, 0);
 }
 
-static void core_test_an_mm_of_a_kernel_thread_is_no_member(struct kunit *test)
+static void core_test_what_a_kernel_thread_executes_is_no_member(struct kunit *test)
 {
 	struct mm_struct *mm = fake_mm(test, 7);
 
 	limelight_generation = 7;
-	inherit(mm, NULL);
+	limelight_mm_init(mm);
+	limelight_exec_mmap(mm, NULL);
 	KUNIT_EXPECT_FALSE(test, limelight_mm(mm));
 }
 
@@ -131,7 +133,7 @@ static void core_test_children_of_members_are_members(struct kunit *test)
 	limelight_generation = 7;
 	limelight_tag_of(parent);
 
-	inherit(child, parent);
+	limelight_dup_mm(child, parent);
 
 	KUNIT_EXPECT_TRUE(test, limelight_mm(child));
 #ifdef CONFIG_LIMELIGHT_PROTECT
@@ -148,7 +150,8 @@ static void core_test_children_of_others_are_others(struct kunit *test)
 	limelight_generation = 7;
 	limelight_tag_of(parent);
 
-	inherit(child, parent);
+	limelight_mm_init(child);
+	limelight_dup_mm(child, parent);
 
 	KUNIT_EXPECT_FALSE(test, limelight_mm(child));
 #ifdef CONFIG_LIMELIGHT_PROTECT
@@ -165,7 +168,7 @@ static void core_test_a_child_born_while_stamping_is_a_member(struct kunit *test
 	limelight_next_generation = 8;
 	limelight_tag_of(parent);
 
-	inherit(child, parent);
+	limelight_dup_mm(child, parent);
 
 	limelight_generation = 8;
 	limelight_next_generation = 0;
@@ -175,6 +178,74 @@ static void core_test_a_child_born_while_stamping_is_a_member(struct kunit *test
 #endif
 }
 
+/* A terminal starts an app, which is in front without it later. */
+static void core_test_exec_separates_tags(struct kunit *test)
+{
+#ifdef CONFIG_LIMELIGHT_PROTECT
+	struct mm_struct *terminal = fake_mm(test, 7);
+	struct mm_struct *app = fake_mm(test, 7);
+
+	limelight_generation = 7;
+	limelight_tag_of(terminal);
+
+	limelight_mm_init(app);
+	limelight_exec_mmap(app, terminal);
+
+	KUNIT_EXPECT_TRUE(test, limelight_mm(app));
+	KUNIT_EXPECT_NE(test, limelight_tag_of(app), terminal->limelight_tag);
+#endif
+}
+
+/* The new mm is made long before the old one goes. */
+static void core_test_a_set_that_comes_during_exec_counts(struct kunit *test)
+{
+	struct mm_struct *old = fake_mm(test, 6);
+	struct mm_struct *mm = fake_mm(test, 6);
+
+	limelight_generation = 6;
+	limelight_mm_init(mm);
+	old->limelight_generation = 7;
+	limelight_generation = 7;
+	limelight_exec_mmap(mm, old);
+	KUNIT_EXPECT_TRUE(test, limelight_mm(mm));
+
+	/* And one that goes does not. */
+	mm->limelight_generation = 0;
+	limelight_mm_init(mm);
+	limelight_generation = 8;
+	limelight_exec_mmap(mm, old);
+	KUNIT_EXPECT_FALSE(test, limelight_mm(mm));
+}
+
+static void fake_zone(struct zone *zone, unsigned long managed,
+		      unsigned long free, unsigned long high,
+		      unsigned long reserve)
+{
+	atomic_long_set(&zone->managed_pages, managed);
+	atomic_long_set(&zone->vm_stat[NR_FREE_PAGES], free);
+	zone->_watermark[WMARK_HIGH] = high;
+	zone->lowmem_reserve[gfp_zone(GFP_HIGHUSER_MOVABLE)] = reserve;
+}
+
+static void core_test_room_leaves_the_reserves_of_low_zones(struct kunit *test)
+{
+	struct pglist_data *node = vzalloc(sizeof(*node));
+	struct zone *zones = node ? node->node_zones : NULL;
+
+	KUNIT_ASSERT_NOT_NULL(test, node);
+	/* A PC: low memory that allocations of user space cannot have. */
+	fake_zone(&zones[0], 4000, 3900, 30, 14000);
+	fake_zone(&zones[1], 700000, 13000, 1000, 12500);
+	KUNIT_EXPECT_EQ(test, limelight_node_room(node), 0);
+	/* What lies above its reserve can be had. */
+	fake_zone(&zones[1], 700000, 20000, 1000, 12500);
+	KUNIT_EXPECT_EQ(test, limelight_node_room(node), 6500);
+	/* Without memory above there is no reserve. */
+	fake_zone(&zones[1], 700000, 20000, 1000, 0);
+	KUNIT_EXPECT_EQ(test, limelight_node_room(node), 19000);
+	vfree(node);
+}
+
 static struct kunit_case core_test_cases[] = {
 	KUNIT_CASE(core_test_nobody_is_a_member_of_no_set),
 	KUNIT_CASE(core_test_only_the_set_in_force_counts),
@@ -182,10 +253,13 @@ static struct kunit_case core_test_cases[] = {
 	KUNIT_CASE(core_test_a_set_of_nobody_is_no_set),
 	KUNIT_CASE(core_test_numbers_are_not_used_twice),
 	KUNIT_CASE(core_test_kernel_threads_are_skipped),
-	KUNIT_CASE(core_test_an_mm_of_a_kernel_thread_is_no_member),
+	KUNIT_CASE(core_test_what_a_kernel_thread_executes_is_no_member),
 	KUNIT_CASE(core_test_children_of_members_are_members),
 	KUNIT_CASE(core_test_children_of_others_are_others),
 	KUNIT_CASE(core_test_a_child_born_while_stamping_is_a_member),
+	KUNIT_CASE(core_test_exec_separates_tags),
+	KUNIT_CASE(core_test_a_set_that_comes_during_exec_counts),
+	KUNIT_CASE(core_test_room_leaves_the_reserves_of_low_zones),
 	{}
 };
 

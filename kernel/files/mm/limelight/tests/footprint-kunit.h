@@ -18,6 +18,15 @@ static void footprint_test_back_needs_an_eighth_less(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, limelight_over(true, 700, 800));
 }
 
+static void footprint_test_what_others_map_counts_if_it_is_kept(struct kunit *test)
+{
+	const struct limelight_usage usage = { .anon = 100, .file = 50 };
+
+	KUNIT_EXPECT_EQ(test, mapped_pages(&usage, 0), 150);
+	KUNIT_EXPECT_EQ(test, mapped_pages(&usage, 90), 150);
+	KUNIT_EXPECT_EQ(test, mapped_pages(&usage, 400), 450);
+}
+
 static void footprint_test_budget_is_a_share_of_memory(struct kunit *test)
 {
 	unsigned int saved = limelight_budget_percent;
@@ -86,6 +95,7 @@ static void footprint_test_an_old_deadline_has_passed(struct kunit *test)
 static struct kunit_case footprint_test_cases[] = {
 	KUNIT_CASE(footprint_test_over_needs_more_than_the_budget),
 	KUNIT_CASE(footprint_test_back_needs_an_eighth_less),
+	KUNIT_CASE(footprint_test_what_others_map_counts_if_it_is_kept),
 	KUNIT_CASE(footprint_test_budget_is_a_share_of_memory),
 	KUNIT_CASE(footprint_test_budget_is_refused_outside_its_range),
 	KUNIT_CASE(footprint_test_reset_forgets_only_the_devices_budget),

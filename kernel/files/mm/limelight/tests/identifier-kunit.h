@@ -9,7 +9,7 @@ static void identifier_test_set_is_sorted_and_unique(struct kunit *test)
 {
 	static const u32 in[] = { 9, 3, 9, 1, U32_MAX, 3, 3 };
 	static const u32 out[] = { 1, 3, 9, U32_MAX };
-	struct limelight_tags *tags = limelight_tags_alloc(ARRAY_SIZE(in));
+	struct limelight_tags *tags = limelight_tags_alloc(ARRAY_SIZE(in), 7);
 	int i;
 
 	KUNIT_ASSERT_NOT_NULL(test, tags);
@@ -28,7 +28,7 @@ static void identifier_test_set_finds_what_is_in_it(struct kunit *test)
 	unsigned int nr;
 
 	for (nr = 0; nr <= 9; nr++) {
-		struct limelight_tags *tags = limelight_tags_alloc(nr);
+		struct limelight_tags *tags = limelight_tags_alloc(nr, 7);
 		unsigned int i;
 
 		KUNIT_ASSERT_NOT_NULL(test, tags);
@@ -151,10 +151,60 @@ static void identifier_test_a_tag_moves(struct kunit *test)
 	folio_put(to);
 }
 
+/* A huge page of hugetlbfs is never reclaimed, and may be larger than a chunk. */
+static void identifier_test_hugetlb_folios_have_no_tag(struct kunit *test)
+{
+	struct folio *from = test_folio(test, 0);
+	struct folio *to = test_folio(test, 2);
+
+	if (!IS_ENABLED(CONFIG_HUGETLB_PAGE)) {
+		folio_put(from);
+		folio_put(to);
+		kunit_skip(test, "no hugetlb");
+	}
+	write_tag(from, 77);
+	write_tag(to, 0);
+#ifdef CONFIG_HUGETLB_PAGE
+	__folio_set_hugetlb(to);
+	__limelight_cache_move(to, from);
+	__folio_clear_hugetlb(to);
+#endif
+	KUNIT_EXPECT_EQ(test, read_tag(to), 0);
+	folio_put(from);
+	folio_put(to);
+}
+
+static void identifier_test_a_range_may_end_in_another_chunk(struct kunit *test)
+{
+	struct tag_table *all;
+	u32 *last, *first;
+
+	rcu_read_lock();
+	all = rcu_dereference(table);
+	if (all->nr < 2 || !all->chunk[0] || !all->chunk[1]) {
+		rcu_read_unlock();
+		kunit_skip(test, "memory fits into one chunk");
+	}
+	last = &all->chunk[0][CHUNK_PAGES - 2];
+	first = all->chunk[1];
+	write_tags(CHUNK_PAGES - 2, 5, 77);
+	KUNIT_EXPECT_EQ(test, last[-1], 0);
+	KUNIT_EXPECT_EQ(test, last[0], 77);
+	KUNIT_EXPECT_EQ(test, last[1], 77);
+	KUNIT_EXPECT_EQ(test, first[0], 77);
+	KUNIT_EXPECT_EQ(test, first[2], 77);
+	KUNIT_EXPECT_EQ(test, first[3], 0);
+
+	/* Nothing is known of memory beyond the table. */
+	write_tags(all->nr << CHUNK_SHIFT, 5, 77);
+	write_tags((all->nr << CHUNK_SHIFT) - 1, CHUNK_PAGES + 2, 0);
+	rcu_read_unlock();
+}
+
 static void identifier_test_only_tags_of_the_set_protect(struct kunit *test)
 {
 	struct folio *folio = test_folio(test, 0);
-	struct limelight_tags *tags = limelight_tags_alloc(1);
+	struct limelight_tags *tags = limelight_tags_alloc(1, 7);
 
 	KUNIT_ASSERT_NOT_NULL(test, tags);
 	limelight_tags_add(tags, 77);
@@ -173,10 +223,70 @@ static void identifier_test_only_tags_of_the_set_protect(struct kunit *test)
 	folio_put(folio);
 }
 
+/* Whether a page of that tag is the topmost app's. */
+static bool tag_protects(struct folio *folio, u32 tag)
+{
+	write_tag(folio, tag);
+	return limelight_folio_tagged(folio);
+}
+
+static void identifier_test_what_members_execute_joins_the_set(struct kunit *test)
+{
+	struct folio *folio = test_folio(test, 0);
+	struct limelight_tags *tags = limelight_tags_alloc(1, 7);
+	u32 tag;
+
+	KUNIT_ASSERT_NOT_NULL(test, tags);
+	limelight_tags_add(tags, 77);
+	limelight_tags_publish(tags);
+
+	KUNIT_EXPECT_FALSE(test, tag_protects(folio, 100));
+	limelight_tags_join(100, 7);
+	KUNIT_EXPECT_TRUE(test, tag_protects(folio, 100));
+	KUNIT_EXPECT_TRUE(test, tag_protects(folio, 77));
+	/* What a member of another set executes does not. */
+	limelight_tags_join(99, 6);
+	KUNIT_EXPECT_FALSE(test, tag_protects(folio, 99));
+
+	/* A compilation executes thousands: the last ones count. */
+	for (tag = 101; tag <= 100 + LIMELIGHT_TAGS_JOINED; tag++)
+		limelight_tags_join(tag, 7);
+	KUNIT_EXPECT_FALSE(test, tag_protects(folio, 100));
+	KUNIT_EXPECT_TRUE(test, tag_protects(folio, 101));
+	KUNIT_EXPECT_TRUE(test, tag_protects(folio, tag - 1));
+	KUNIT_EXPECT_TRUE(test, tag_protects(folio, 77));
+
+	limelight_tags_publish(NULL);
+	limelight_tags_join(100, 7);
+	KUNIT_EXPECT_FALSE(test, tag_protects(folio, 100));
+	write_tag(folio, 0);
+	folio_put(folio);
+}
+
+/* Whoever maps it: what is kept for its tag counts. */
+static void identifier_test_mapped_anonymous_pages_count(struct kunit *test)
+{
+	struct folio *folio = test_folio(test, 0);
+	struct limelight_tagged tagged = {};
+
+	count_folio(folio, &tagged);
+	KUNIT_EXPECT_EQ(test, tagged.anon + tagged.cached, 0);
+	atomic_set(&folio->_mapcount, 0);
+	count_folio(folio, &tagged);
+	KUNIT_EXPECT_EQ(test, tagged.anon + tagged.cached, 0);
+	folio->mapping = (void *)PAGE_MAPPING_ANON;
+	count_folio(folio, &tagged);
+	KUNIT_EXPECT_EQ(test, tagged.anon, 1);
+	KUNIT_EXPECT_EQ(test, tagged.cached, 0);
+	folio->mapping = NULL;
+	atomic_set(&folio->_mapcount, -1);
+	folio_put(folio);
+}
+
 static void identifier_test_mapped_files_need_confirmation(struct kunit *test)
 {
 	struct folio *folio = test_folio(test, 0);
-	struct limelight_tags *tags = limelight_tags_alloc(1);
+	struct limelight_tags *tags = limelight_tags_alloc(1, 7);
 
 	KUNIT_ASSERT_NOT_NULL(test, tags);
 	limelight_tags_add(tags, 77);
@@ -241,7 +351,11 @@ static struct kunit_case identifier_test_cases[] = {
 	KUNIT_CASE(identifier_test_a_tag_is_set_and_replaced),
 	KUNIT_CASE(identifier_test_every_page_of_a_large_folio_is_tagged),
 	KUNIT_CASE(identifier_test_a_tag_moves),
+	KUNIT_CASE(identifier_test_hugetlb_folios_have_no_tag),
+	KUNIT_CASE(identifier_test_a_range_may_end_in_another_chunk),
 	KUNIT_CASE(identifier_test_only_tags_of_the_set_protect),
+	KUNIT_CASE(identifier_test_what_members_execute_joins_the_set),
+	KUNIT_CASE(identifier_test_mapped_anonymous_pages_count),
 	KUNIT_CASE(identifier_test_mapped_files_need_confirmation),
 	KUNIT_CASE(identifier_test_nobody_inherits),
 	KUNIT_CASE(identifier_test_no_table_no_tags),

@@ -7,11 +7,11 @@
 
 static void prezero_test_the_target_is_a_share_of_memory(struct kunit *test)
 {
-	KUNIT_EXPECT_EQ(test, clamp_target(100, 16000), 100);
-	KUNIT_EXPECT_EQ(test, clamp_target(1000, 16000), 1000);
-	KUNIT_EXPECT_EQ(test, clamp_target(1001, 16000), 1000);
-	KUNIT_EXPECT_EQ(test, clamp_target(U32_MAX, 16000), 1000);
-	KUNIT_EXPECT_EQ(test, clamp_target(1, 15), 0);
+	KUNIT_EXPECT_EQ(test, clamp_target(100, 12000), 100);
+	KUNIT_EXPECT_EQ(test, clamp_target(1000, 12000), 1000);
+	KUNIT_EXPECT_EQ(test, clamp_target(1001, 12000), 1000);
+	KUNIT_EXPECT_EQ(test, clamp_target(U32_MAX, 12000), 1000);
+	KUNIT_EXPECT_EQ(test, clamp_target(1, 11), 0);
 }
 
 static void prezero_test_refuses_nonsense(struct kunit *test)

@@ -14,6 +14,7 @@ enum dma_test_mode {
 	DMA_TEST_GOOD,
 	DMA_TEST_FAILS,		/* the third transfer, and the driver says so */
 	DMA_TEST_FAILS_OLD,	/* the same, by the state of its cookie */
+	DMA_TEST_LIES,		/* the third transfer, and nobody says so */
 	DMA_TEST_FEW,		/* two transfers and no more */
 	DMA_TEST_NONE,		/* no transfer at all */
 	DMA_TEST_HANGS,		/* until it is stopped */
@@ -97,11 +98,14 @@ static void dma_test_issue(struct dma_chan *chan)
 			       dma_test_address(state, transfer->from), PAGE_SIZE);
 		else if (!failed)
 			memset(dma_test_address(state, transfer->to), 0, PAGE_SIZE);
+		else if (state->mode == DMA_TEST_LIES)
+			memset(dma_test_address(state, transfer->to), 0xa5,
+			       PAGE_SIZE);
 		if (state->mode == DMA_TEST_FAILS_OLD) {
 			tx->callback(tx->callback_param);
 			continue;
 		}
-		if (failed)
+		if (failed && state->mode != DMA_TEST_LIES)
 			result.result = DMA_TRANS_ABORTED;
 		tx->callback_result(tx->callback_param, &result);
 	}
@@ -231,27 +235,20 @@ static void dma_test_no_descriptor_is_an_error(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, dma_test_zero(test, DMA_TEST_NONE, -EIO), 0);
 }
 
-static void dma_test_what_hangs_is_stopped(struct kunit *test)
-{
-	struct dma_test_state *state = test->priv;
-
-	KUNIT_EXPECT_EQ(test, dma_test_zero(test, DMA_TEST_HANGS, -ETIMEDOUT), 0);
-	KUNIT_EXPECT_EQ(test, state->stopped, 1);
-	/* The pages are nobody's but ours. */
-	KUNIT_EXPECT_EQ(test, page_count(state->pages[0]), 1);
-}
-
-static void dma_test_what_cannot_be_stopped_keeps_its_pages(struct kunit *test)
+/*
+ * The channel still has the pages. Lost for good in earnest; here it is known
+ * that nothing writes.
+ */
+static void dma_test_expect_pages_kept(struct kunit *test)
 {
 	struct dma_test_state *state = test->priv;
 	struct dma_batch *batch;
 	int i;
 
-	KUNIT_EXPECT_EQ(test, dma_test_zero(test, DMA_TEST_RUNAWAY, -ETIMEDOUT), 0);
 	for (i = 0; i < DMA_TEST_PAGES; i++)
-		KUNIT_EXPECT_EQ(test, page_count(state->pages[i]), 2);
+		KUNIT_ASSERT_EQ(test, page_count(state->pages[i]), 2);
+	KUNIT_EXPECT_TRUE(test, state->dma.stuck);
 
-	/* Lost for good in earnest; here it is known that nothing writes. */
 	batch = ((struct dma_transfer *)
 		 state->transfers[0].descriptor.callback_param)->batch;
 	for (i = 0; i < DMA_TEST_PAGES; i++) {
@@ -262,6 +259,54 @@ static void dma_test_what_cannot_be_stopped_keeps_its_pages(struct kunit *test)
 	kfree(batch);
 }
 
+/* Drivers say that a channel has stopped whether its hardware has or not. */
+static void dma_test_a_timeout_keeps_the_pages(struct kunit *test)
+{
+	struct dma_test_state *state = test->priv;
+
+	KUNIT_EXPECT_EQ(test, dma_test_zero(test, DMA_TEST_HANGS, -ETIMEDOUT), 0);
+	KUNIT_EXPECT_EQ(test, state->stopped, 1);
+	dma_test_expect_pages_kept(test);
+}
+
+static void dma_test_what_cannot_be_stopped_keeps_its_pages(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, dma_test_zero(test, DMA_TEST_RUNAWAY, -ETIMEDOUT), 0);
+	dma_test_expect_pages_kept(test);
+}
+
+/* Drivers report success whatever became of a transfer: ptdma, dw_dmac. */
+static void dma_test_a_lie_is_found_by_default(struct kunit *test)
+{
+	struct dma_test_state *state = test->priv;
+	struct prezero_filler filler = {};
+	struct prezero_pool pool = {};
+	struct page *pages[DMA_TEST_PAGES];
+	unsigned int got, i;
+	bool refilled;
+
+	if (want_init_on_alloc(GFP_PREZERO))
+		kunit_skip(test, "init_on_alloc: no engine is asked");
+	KUNIT_ASSERT_EQ(test, prezero_pool_init(&pool), 0);
+	state->mode = DMA_TEST_LIES;
+	prezero_filler_set(&filler, &prezero_dma_engine, &state->dma,
+			   prezero_dma_engine.verify);
+	KUNIT_EXPECT_EQ(test, prezero_fill(&pool, numa_mem_id(), &filler,
+					   DMA_TEST_PAGES), DMA_TEST_PAGES - 1);
+	KUNIT_EXPECT_EQ(test, atomic_long_read(&filler.errors), 1);
+
+	got = prezero_pool_get(&pool, &node_states[N_MEMORY], pages,
+			       DMA_TEST_PAGES, &refilled);
+	KUNIT_EXPECT_EQ(test, got, DMA_TEST_PAGES - 1);
+	for (i = 0; i < got; i++) {
+		KUNIT_EXPECT_NULL(test, memchr_inv(page_address(pages[i]), 0,
+						   PAGE_SIZE));
+		__free_page(pages[i]);
+	}
+	prezero_pool_drain(&pool, NUMA_NO_NODE, ULONG_MAX);
+	prezero_pool_destroy(&pool);
+}
+
 static struct kunit_case dma_test_cases[] = {
 	KUNIT_CASE(dma_test_fills_pages),
 	KUNIT_CASE(dma_test_copies_the_zero_page),
@@ -269,8 +314,9 @@ static struct kunit_case dma_test_cases[] = {
 	KUNIT_CASE(dma_test_old_drivers_fail_as_well),
 	KUNIT_CASE(dma_test_descriptors_run_out),
 	KUNIT_CASE(dma_test_no_descriptor_is_an_error),
-	KUNIT_CASE(dma_test_what_hangs_is_stopped),
+	KUNIT_CASE(dma_test_a_timeout_keeps_the_pages),
 	KUNIT_CASE(dma_test_what_cannot_be_stopped_keeps_its_pages),
+	KUNIT_CASE(dma_test_a_lie_is_found_by_default),
 	{}
 };
 

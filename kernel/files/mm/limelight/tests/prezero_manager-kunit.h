@@ -3,6 +3,8 @@
  * How much is filled, and how fast. Included by prezero_manager.c.
  */
 #include <kunit/test.h>
+#include <linux/completion.h>
+#include <linux/delay.h>
 
 static void manager_test_fills_to_the_target(struct kunit *test)
 {
@@ -56,11 +58,57 @@ static void manager_test_rests(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, rest_after(0, 25, NSEC_PER_SEC, PREZERO_BATCH), 0);
 }
 
+static DECLARE_COMPLETION(manager_test_quiesced);
+
+static int manager_test_quiesce(void *unused)
+{
+	prezero_manager_quiesce();
+	complete(&manager_test_quiesced);
+	return 0;
+}
+
+/*
+ * What isolates a range must not keep `filling` while it waits for the threads'
+ * lock: who has that joins a thread which may wait for `filling`.
+ */
+static void manager_test_a_range_does_not_wait_for_a_join(struct kunit *test)
+{
+	struct task_struct *isolates;
+	bool released = false;
+	int i;
+
+	/* A thread is filling: the isolation waits for it. */
+	reinit_completion(&manager_test_quiesced);
+	down_read(&filling);
+	isolates = kthread_run(manager_test_quiesce, NULL, "limelight-test");
+	if (IS_ERR(isolates)) {
+		up_read(&filling);
+		kunit_skip(test, "no thread");
+	}
+	for (i = 0; i < 500 && !rwsem_is_contended(&filling); i++)
+		msleep(20);
+	KUNIT_EXPECT_TRUE(test, rwsem_is_contended(&filling));
+
+	/* Somebody begins to join that thread, which fills once more. */
+	mutex_lock(&threads_lock);
+	up_read(&filling);
+	for (i = 0; i < 250 && !released; i++) {
+		msleep(20);
+		released = down_read_trylock(&filling);
+	}
+	KUNIT_EXPECT_TRUE(test, released);
+	mutex_unlock(&threads_lock);
+	if (released)
+		up_read(&filling);
+	wait_for_completion(&manager_test_quiesced);
+}
+
 static struct kunit_case manager_test_cases[] = {
 	KUNIT_CASE(manager_test_fills_to_the_target),
 	KUNIT_CASE(manager_test_leaves_memory_free),
 	KUNIT_CASE(manager_test_folios_are_most_of_the_target),
 	KUNIT_CASE(manager_test_rests),
+	KUNIT_CASE_SLOW(manager_test_a_range_does_not_wait_for_a_join),
 	{}
 };
 

@@ -96,6 +96,35 @@ static void readahead_test_a_kind_that_is_down_tries_again(struct kunit *test)
 	forget_balances();
 }
 
+/* On a large machine the holes may be larger than what is there. */
+static void readahead_test_holes_have_no_marks(struct kunit *test)
+{
+	struct ahead_marks *all;
+	unsigned long i, pfn;
+
+	if (limelight_readahead_enabled())
+		kunit_skip(test, "readahead is switched on");
+	KUNIT_ASSERT_EQ(test, marks_start(), 0);
+	rcu_read_lock();
+	all = rcu_dereference(marks);
+	for (i = 0; i < all->nr; i++) {
+		bool present = false;
+
+		for (pfn = i << CHUNK_SHIFT; pfn < (i + 1) << CHUNK_SHIFT; pfn++)
+			present |= pfn < max_pfn && pfn_to_online_page(pfn);
+		if (!present)
+			KUNIT_EXPECT_NULL(test, all->chunk[i]);
+	}
+	for (pfn = 0; pfn < max_pfn; pfn += CHUNK_PAGES / 4) {
+		struct page *page = pfn_to_online_page(pfn);
+
+		if (page && !PageReserved(page))
+			KUNIT_EXPECT_NOT_NULL(test, mark_of(page_folio(page)));
+	}
+	rcu_read_unlock();
+	marks_stop();
+}
+
 static void readahead_test_a_mark_is_taken_once(struct kunit *test)
 {
 	struct folio *one, *other;
@@ -150,6 +179,7 @@ static struct kunit_case readahead_test_cases[] = {
 	KUNIT_CASE(readahead_test_waste_lowers_and_use_raises),
 	KUNIT_CASE(readahead_test_outcomes_are_judged_in_epochs),
 	KUNIT_CASE(readahead_test_a_kind_that_is_down_tries_again),
+	KUNIT_CASE(readahead_test_holes_have_no_marks),
 	KUNIT_CASE(readahead_test_a_mark_is_taken_once),
 	KUNIT_CASE(readahead_test_factors_out_of_range_are_refused),
 	{}
