@@ -237,7 +237,7 @@ impl Group {
 fn collect_procs(cgroup: &Cgroup, procs: &mut Vec<StandingFile>) {
     if procs.len() < GROUPS_MAX {
         procs.extend(StandingFile::open(cgroup.dir(), PROCS).ok());
-        for child in cgroup.children().unwrap_or_default() {
+        for child in cgroup.children().into_iter().flatten().flatten() {
             collect_procs(&child, procs);
         }
     }
