@@ -55,6 +55,20 @@ fn build_in_the_background_is_not_closed_while_there_is_swap() {
 }
 
 #[test]
+fn healthy_app_is_not_closed_for_one_that_grows() {
+    let mut machine = snapshot(
+        &[app(Class::Normal, 100, 60), app(Class::Disposable, 30, 0)],
+        5,
+        100,
+    );
+    for known in &mut machine.apps {
+        known.found.started = S(1);
+    }
+    assert_eq!(picked(&machine, &with_swap(Level::Kill, 100)), None);
+    assert_eq!(picked(&machine, &with_swap(Level::Kill, 40)), Some(key(0)));
+}
+
+#[test]
 fn app_in_use_is_not_closed_as_a_leak_before_nothing_is_left() {
     let used = Spec {
         in_use: true,

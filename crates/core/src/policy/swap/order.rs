@@ -221,6 +221,9 @@ pub fn pick(candidates: &[Candidate], held_now: &[u64], now: &Situation) -> Opti
     if let Some((place, _)) = burst {
         return Some(place);
     }
+    // While another app grows, closing a healthy one would feed it: swap has room for it yet.
+    let mut all = candidates.iter().zip(held_now);
+    let grows = all.any(|(one, held)| one.leaks || one.burst(*held, now.total).is_some());
     let may = |one: &Candidate, held: u64| {
         if one.leaks {
             return guilty(one, held);
@@ -228,7 +231,7 @@ pub fn pick(candidates: &[Candidate], held_now: &[u64], now: &Situation) -> Opti
         let part = if one.fed { WORTH_PART_FED } else { WORTH_PART };
         let helps = held >= now.shortfall / part && !(one.fed && now.kills >= KILLS_FED);
         let cheap = one.class == Class::Disposable && !one.in_use && !one.waits;
-        helps && now.level > Level::Low && (exhausted || cheap)
+        helps && now.level > Level::Low && (exhausted || (cheap && !grows))
     };
     let mut all = candidates.iter().zip(held_now);
     let worth = all.position(|(one, held)| may(one, *held));
