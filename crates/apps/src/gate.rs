@@ -471,13 +471,18 @@ fn check_load_first(reporter: &Reporter, entries: &[HistoryEntry]) -> Result<()>
         let cgroup = entry.app.as_ref().and_then(|app| app.cgroup.as_deref());
         entry.deed == Deed::Squeeze && cgroup == Some(&format!("/{LOAD}"))
     };
-    let first = entries.iter().position(of_load);
+    // A squeeze is noted when it is done, with the time at which it began.
+    let begun = |which: &dyn Fn(&HistoryEntry) -> bool| {
+        let all = entries.iter().filter(|entry| which(entry));
+        all.map(|entry| entry.at_ms).min()
+    };
+    let first = begun(&of_load);
     let harm = |entry: &HistoryEntry| matches!(entry.deed, Deed::Freeze | Deed::Kill);
-    let harmed = entries.iter().position(harm);
+    let harmed = begun(&harm);
     let ordered = match (first, harmed) {
-        (Some(first), Some(harmed)) => first < harmed,
+        (Some(first), Some(harmed)) => first <= harmed,
         (Some(_), None) => true,
-        (None, _) => false,
+        (None, harmed) => harmed.is_none(),
     };
     reporter.check(
         "the load, which is no app, is squeezed before any app is stopped or closed",

@@ -305,6 +305,7 @@ impl Daemon {
         self.pressure.observe(reading);
         self.note_oom_kills(reading.oom_kills);
         let protected = self.protect_processes(now());
+        self.find_services(&protected, now());
         let not_adoptable = topmost
             .as_ref()
             .is_some_and(|topmost| self.not_adoptable.contains(&topmost.app.key));
