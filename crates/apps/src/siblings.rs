@@ -59,6 +59,8 @@ pub fn run(stage: Stage) -> Result<()> {
     let mut other = start.conversation("swap-app", &spec(OTHER_MIB))?;
     other.ask::<Touched>("touch")?;
     reclaim(app.cgroup().path(), u64::from(APP_MIB))?;
+    // Its memory is for the kernel's reclaim to take.
+    daemon::write_config("[swap]\nservices = false\n")?;
     let daemon = Daemon::start(&[app.pid()])?;
     let taken = take_until_short()?;
     let counters = Counters::now()?;

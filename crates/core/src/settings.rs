@@ -232,6 +232,8 @@ pub struct SwapSettings {
     pub write_budget: u64,
     /// Whether apps that listen are asked for memory first.
     pub ask: bool,
+    /// Whether what is no app is squeezed before any app is frozen or closed.
+    pub services: bool,
     /// Whether background apps may be frozen before any normal one is killed.
     pub freeze: bool,
     /// Whether apps may be killed.
@@ -248,6 +250,7 @@ impl Default for SwapSettings {
             swap_percent: 0,
             write_budget: 16 << 30,
             ask: true,
+            services: true,
             freeze: true,
             kill: true,
             prefault: 256 << 20,

@@ -171,6 +171,7 @@ fn every_key_reaches_the_configuration() {
         swap_percent = 12
         write_budget_mib = 9
         ask = false
+        services = false
         freeze = false
         kill = false
         prefault_mib = 3
@@ -239,6 +240,7 @@ fn every_key_reaches_the_configuration() {
         swap_percent: 12,
         write_budget: 9 << 20,
         ask: false,
+        services: false,
         freeze: false,
         kill: false,
         prefault: 3 << 20,

@@ -335,6 +335,11 @@ pub(super) const KEYS: &[Key] = &[
     },
     Key {
         section: "swap",
+        name: "services",
+        kind: Kind::Bool(|c, v| c.settings.swap.services = v),
+    },
+    Key {
+        section: "swap",
         name: "freeze",
         kind: Kind::Bool(|c, v| c.settings.swap.freeze = v),
     },

@@ -16,7 +16,8 @@ pub fn pending(snapshot: &Snapshot) -> Option<&Service> {
 /// of what it has in memory at once, because it is at work.
 fn next(snapshot: &Snapshot, missing: u64) -> Option<(&Service, u64)> {
     let shortage = &snapshot.shortage;
-    if shortage.level() < Level::Swap || !snapshot.storage.is_there() {
+    let squeezes = snapshot.settings.swap.services && snapshot.storage.is_there();
+    if shortage.level() < Level::Swap || !squeezes {
         return None;
     }
     let now = shortage.gauge().at;
