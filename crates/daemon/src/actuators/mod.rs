@@ -76,6 +76,8 @@ pub struct Actuators {
     pub armed: Armed,
     /// Why the app that is being squeezed is.
     squeezing_for: String,
+    /// What is being squeezed is no app: that is noted whatever it gives.
+    squeezing_service: bool,
     /// How fast memory came back: bytes, and the time that it took.
     returns: Vec<(u64, Duration)>,
     /// What people should hear of.
@@ -132,6 +134,7 @@ impl Actuators {
             guard: None,
             armed: Armed::default(),
             squeezing_for: String::new(),
+            squeezing_service: false,
             returns: Vec::new(),
             said: Vec::new(),
             attempts: Attempts::default(),

@@ -75,7 +75,7 @@ impl Actuators {
                     if let Some(why) = &failed {
                         tracing::warn!("an app could not be squeezed: {why}");
                     }
-                    if freed > 0 {
+                    if freed > 0 || std::mem::take(&mut self.squeezing_service) {
                         self.said.push(Said::Did {
                             at,
                             deed: Deed::Squeeze,

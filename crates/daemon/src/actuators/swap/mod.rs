@@ -232,7 +232,9 @@ impl Actuators {
             return;
         };
         let app = job.app;
+        let service = job.members.is_empty();
         if swapper.squeeze(job) {
+            self.squeezing_service = service;
             self.in_force.swapping.squeezing = Some(app);
             self.squeezing_for = rule.to_owned();
         }
