@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Limelight: what the rest of mm asks about the app the user looks at.
+ * Limelight: hooks for the memory of the foreground ("topmost") app.
  *
- * Everything here is an inline behind a static key: as long as /dev/limelight
- * is closed it costs a NOP. The design is told in mm/limelight/core.c (who is
- * topmost), window.c (when the user waits for it), protect.c (what reclaim does
- * about it), readahead.c, premap.c and prezero.c.
+ * Every hook is an inline behind a static key, and a NOP while /dev/limelight is
+ * closed. The design is described in mm/limelight/: core.c (which processes are
+ * topmost), window.c (response windows), protect.c (reclaim), readahead.c,
+ * premap.c and prezero.c.
  */
 #ifndef _LINUX_LIMELIGHT_H
 #define _LINUX_LIMELIGHT_H
@@ -17,6 +17,7 @@ struct mem_cgroup;
 struct pglist_data;
 struct readahead_control;
 struct vm_fault;
+struct zone;
 
 #ifdef CONFIG_LIMELIGHT
 
@@ -26,10 +27,7 @@ DECLARE_STATIC_KEY_FALSE(limelight_key);
 /* Number of the topmost set in force, 0 when there is none. */
 extern u64 limelight_generation;
 
-/*
- * Whether @mm belongs to the topmost app. No lock: an answer that a concurrent
- * SET_TOPMOST makes outdated is as good as one given a moment earlier.
- */
+/* Whether @mm belongs to the topmost app. Lockless; a stale result is harmless. */
 static inline bool limelight_mm(const struct mm_struct *mm)
 {
 	u64 generation;
@@ -43,7 +41,7 @@ static inline bool limelight_mm(const struct mm_struct *mm)
 void __limelight_dup_mm(struct mm_struct *mm, const struct mm_struct *parent);
 void __limelight_exec_mmap(struct mm_struct *mm, const struct mm_struct *old);
 
-/* A new mm comes to life: it belongs to no app yet. fork has copied another. */
+/* Initialises a new mm, which may be a byte copy of another one (fork). */
 static inline void limelight_mm_init(struct mm_struct *mm)
 {
 	mm->limelight_generation = 0;
@@ -55,7 +53,7 @@ static inline void limelight_mm_init(struct mm_struct *mm)
 #endif
 }
 
-/* @mm is a copy of @parent: a member if that is one. */
+/* fork: @mm is topmost if @parent is. */
 static inline void limelight_dup_mm(struct mm_struct *mm,
 				    const struct mm_struct *parent)
 {
@@ -64,8 +62,8 @@ static inline void limelight_dup_mm(struct mm_struct *mm,
 }
 
 /*
- * current executes a program: @mm takes the place of @old, which is NULL for a
- * kernel thread. The caller holds task_lock().
+ * exec: @mm replaces @old, which is NULL if current is a kernel thread. The caller
+ * holds task_lock().
  */
 static inline void limelight_exec_mmap(struct mm_struct *mm,
 				       const struct mm_struct *old)
@@ -74,12 +72,12 @@ static inline void limelight_exec_mmap(struct mm_struct *mm,
 		__limelight_exec_mmap(mm, old);
 }
 
-/* When the response window ends, CLOCK_MONOTONIC in ns; 0: none is open. */
+/* End of the response window, CLOCK_MONOTONIC in ns; 0: no window is open. */
 extern u64 limelight_window_until;
 
 bool __limelight_in_window(void);
 
-/* Whether the user waits for the topmost app now: what can wait has to. */
+/* Whether the user waits for the topmost app now. Deferrable work should wait. */
 static inline bool limelight_in_window(void)
 {
 	return static_branch_unlikely(&limelight_key) &&
@@ -116,35 +114,35 @@ static inline bool limelight_in_window(void)
 
 /* Why a response window ended. */
 enum limelight_window_end {
-	LIMELIGHT_WINDOW_ANSWERED,	/* whoever opened it closed it */
-	LIMELIGHT_WINDOW_EXPIRED,	/* its deadline has passed */
-	LIMELIGHT_WINDOW_NOBODY,	/* nobody is topmost any more */
-	LIMELIGHT_WINDOW_RELEASED,	/* the device is closed */
+	LIMELIGHT_WINDOW_ANSWERED,	/* closed through the device */
+	LIMELIGHT_WINDOW_EXPIRED,	/* its deadline passed */
+	LIMELIGHT_WINDOW_NO_TOPMOST,	/* the topmost set became empty */
+	LIMELIGHT_WINDOW_RELEASED,	/* the device was closed */
 };
 
 /* What reclaim does with a folio of the topmost app. */
 enum limelight_mode {
-	LIMELIGHT_OFF,		/* as if there were no topmost app */
-	LIMELIGHT_KEEP,		/* pass it over and remember that it was there */
-	LIMELIGHT_TAKE,		/* nothing else is left: take it, and count it */
+	LIMELIGHT_OFF,		/* treat it like any other folio */
+	LIMELIGHT_KEEP,		/* skip it, and remember that one was skipped */
+	LIMELIGHT_TAKE,		/* nothing else is left: reclaim it, and count it */
 };
 
-/* What folio_referenced() saw of the topmost app, bits. */
-#define LIMELIGHT_MAPPED	1	/* mapped for use */
-#define LIMELIGHT_STREAMED	2	/* mapped to be read once */
+/* Mappings of a folio by the topmost app, as found by folio_referenced(); flags. */
+#define LIMELIGHT_MAPPED	1	/* an ordinary mapping */
+#define LIMELIGHT_STREAMED	2	/* a mapping to be read once */
 
 /*
  * struct limelight_reclaim - protect's part of a task's reclaim_state
- * @mode: enum limelight_mode, settled once for each node and cgroup visited
- * @cached: ask the page identifier about folios that no page table tells about
- * @last_resort: the pass that may take the topmost app's folios
- * @skipped: the pass left at least one folio alone for the topmost app's sake
- * @seen: LIMELIGHT_MAPPED, LIMELIGHT_STREAMED: the folio at hand
- * @topmost: the folio at hand belongs to the topmost app
- * @tag: page identifier of a member that maps it, with LIMELIGHT_MAPPED
- * @kept: pages that the pass left alone for the topmost app's sake
+ * @mode: enum limelight_mode, set for each node and cgroup visited
+ * @seen: LIMELIGHT_MAPPED and LIMELIGHT_STREAMED, for the current folio
+ * @cached: unmapped page cache is protected as well, by its tag
+ * @last_resort: this pass may reclaim the topmost app's folios
+ * @skipped: this pass skipped at least one protected folio
+ * @topmost: the current folio belongs to the topmost app
+ * @tag: tag of a member that maps the current folio, with LIMELIGHT_MAPPED
+ * @kept: protected pages that this pass skipped
  *
- * All zeroes is reclaim without protection.
+ * Zero-initialised: reclaim without protection.
  */
 struct limelight_reclaim {
 	u8 mode;
@@ -158,20 +156,22 @@ struct limelight_reclaim {
 };
 
 /*
- * struct limelight_suspend - memory of an exhausted target (a node, a cgroup)
- * @until: jiffies, end of the last suspension
- * @generation: low bits of the topmost set it was about
+ * struct limelight_suspend - suspension of protection for a node or a cgroup
+ * @until: end of the last suspension, in jiffies
+ * @generation: low bits of the topmost set that was in force then
  * @level: the last suspension lasted 500 ms << (level - 1); 0: none yet
+ * @trickles: consecutive full sweeps that reclaimed next to nothing
  */
 struct limelight_suspend {
 	unsigned long until;
 	u32 generation;
 	u8 level;
+	u8 trickles;
 };
 
 #ifdef CONFIG_LIMELIGHT_PROTECT
 
-/* On while the mechanism is switched on through /dev/limelight. */
+/* On while protect is enabled through /dev/limelight. */
 DECLARE_STATIC_KEY_FALSE(limelight_protect_key);
 
 static inline bool limelight_protecting(void)
@@ -182,25 +182,29 @@ static inline bool limelight_protecting(void)
 void __limelight_reclaim_begin(struct limelight_reclaim *reclaim,
 			       struct pglist_data *pgdat,
 			       struct mem_cgroup *memcg, gfp_t gfp_mask);
-bool __limelight_reclaim_again(struct limelight_reclaim *reclaim,
-			       struct mem_cgroup *memcg, int order);
-bool __limelight_reclaim_vain(const struct limelight_reclaim *reclaim,
+bool __limelight_retry_unprotected(struct limelight_reclaim *reclaim,
+				   struct mem_cgroup *memcg, int order);
+bool __limelight_reclaim_trickled(struct limelight_reclaim *reclaim,
+				  struct pglist_data *pgdat,
+				  struct mem_cgroup *memcg, bool swept,
+				  unsigned long reclaimed, int order);
+bool __limelight_should_abort(const struct limelight_reclaim *reclaim,
 			      const struct mem_cgroup *memcg);
-void __limelight_saw_vma(struct limelight_reclaim *reclaim,
-			 const struct vm_area_struct *vma);
-bool limelight_look(void);
-bool __limelight_keep(struct limelight_reclaim *reclaim, struct folio *folio);
-bool __limelight_rotate(struct limelight_reclaim *reclaim, struct folio *folio);
-bool limelight_known(struct limelight_reclaim *reclaim, struct folio *folio,
-		     bool active);
-void __limelight_taken(unsigned long nr_pages);
+void __limelight_note_mapping(struct limelight_reclaim *reclaim,
+			      const struct vm_area_struct *vma);
+bool limelight_track_mappings(void);
+bool __limelight_keep_folio(struct limelight_reclaim *reclaim, struct folio *folio);
+bool __limelight_rotate_folio(struct limelight_reclaim *reclaim, struct folio *folio);
+bool limelight_keep_known_folio(struct limelight_reclaim *reclaim, struct folio *folio,
+				bool active);
+void __limelight_count_reclaimed(unsigned long nr_pages);
 bool __limelight_migrate_instead(struct folio *folio);
 void __limelight_anon_add(struct folio *folio, struct mm_struct *mm);
 void __limelight_cache_add(struct folio *folio);
 void __limelight_cache_touch(struct folio *folio);
 void __limelight_cache_move(struct folio *to, struct folio *from);
 
-/* Reclaim turns to @pgdat, for @memcg's limit or (NULL) for the machine. */
+/* Reclaim of @pgdat begins, for @memcg's limit, or global if @memcg is NULL. */
 static inline void limelight_reclaim_begin(struct limelight_reclaim *reclaim,
 					   struct pglist_data *pgdat,
 					   struct mem_cgroup *memcg,
@@ -213,72 +217,88 @@ static inline void limelight_reclaim_begin(struct limelight_reclaim *reclaim,
 }
 
 /*
- * A pass has found nothing to reclaim. True when that is because of us: the
- * next pass is the last resort.
+ * A pass reclaimed nothing. True if protected folios were the reason: the caller
+ * should retry, and the next pass may reclaim them.
  */
-static inline bool limelight_reclaim_again(struct limelight_reclaim *reclaim,
-					   struct mem_cgroup *memcg, int order)
+static inline bool limelight_retry_unprotected(struct limelight_reclaim *reclaim,
+					       struct mem_cgroup *memcg, int order)
 {
 	return limelight_protecting() &&
-	       __limelight_reclaim_again(reclaim, memcg, order);
+	       __limelight_retry_unprotected(reclaim, memcg, order);
 }
 
 /*
- * Nothing was reclaimed so far: whether to look harder is in vain, because as
- * many pages as @memcg holds were left alone.
+ * A pass reclaimed @reclaimed pages. @swept: it went through all priorities. True
+ * if full sweeps have repeatedly reclaimed next to nothing because of protected
+ * folios: the next pass may reclaim them.
  */
-static inline bool limelight_reclaim_vain(const struct limelight_reclaim *reclaim,
+static inline bool limelight_reclaim_trickled(struct limelight_reclaim *reclaim,
+					      struct pglist_data *pgdat,
+					      struct mem_cgroup *memcg,
+					      bool swept,
+					      unsigned long reclaimed, int order)
+{
+	return limelight_protecting() &&
+	       __limelight_reclaim_trickled(reclaim, pgdat, memcg, swept,
+					    reclaimed, order);
+}
+
+/*
+ * Nothing has been reclaimed so far. True if a lower priority would not help,
+ * because this pass has already skipped as many pages as @memcg holds.
+ */
+static inline bool limelight_should_abort(const struct limelight_reclaim *reclaim,
 					  const struct mem_cgroup *memcg)
 {
 	return limelight_protecting() && memcg && reclaim->kept &&
-	       __limelight_reclaim_vain(reclaim, memcg);
+	       __limelight_should_abort(reclaim, memcg);
 }
 
-/* The folio at hand is mapped by @vma, which is of the topmost app. */
-static inline void limelight_saw_vma(struct limelight_reclaim *reclaim,
-				     const struct vm_area_struct *vma)
+/* The current folio is mapped by @vma, which belongs to the topmost app. */
+static inline void limelight_note_mapping(struct limelight_reclaim *reclaim,
+					  const struct vm_area_struct *vma)
 {
-	__limelight_saw_vma(reclaim, vma);
+	__limelight_note_mapping(reclaim, vma);
 }
 
-/* The folio will be kept whatever other mappings say: end the rmap walk. */
-static inline bool limelight_settled(const struct limelight_reclaim *reclaim)
+/* True if further mappings cannot change the decision: end the rmap walk. */
+static inline bool limelight_rmap_done(const struct limelight_reclaim *reclaim)
 {
 	return reclaim->mode == LIMELIGHT_KEEP &&
 	       (reclaim->seen & LIMELIGHT_MAPPED);
 }
 
-/* After folio_referenced(): whether @folio must not be evicted in this pass. */
-static inline bool limelight_keep(struct limelight_reclaim *reclaim,
-				  struct folio *folio)
+/* After folio_referenced(): whether to keep @folio in this pass. */
+static inline bool limelight_keep_folio(struct limelight_reclaim *reclaim,
+					struct folio *folio)
 {
 	return limelight_protecting() && reclaim->mode != LIMELIGHT_OFF &&
-	       __limelight_keep(reclaim, folio);
+	       __limelight_keep_folio(reclaim, folio);
 }
 
-/* After folio_referenced(): whether @folio must stay on the active list. */
-static inline bool limelight_rotate(struct limelight_reclaim *reclaim,
-				    struct folio *folio)
+/* After folio_referenced(): whether to keep @folio on the active list. */
+static inline bool limelight_rotate_folio(struct limelight_reclaim *reclaim,
+					  struct folio *folio)
 {
 	return limelight_protecting() && reclaim->mode == LIMELIGHT_KEEP &&
-	       __limelight_rotate(reclaim, folio);
+	       __limelight_rotate_folio(reclaim, folio);
 }
 
-/* Whether a scan begins with folios that are known to be the topmost app's. */
-static inline bool limelight_knows(const struct limelight_reclaim *reclaim)
+/* Whether limelight_keep_known_folio() can return true now. */
+static inline bool limelight_keeps_folios(const struct limelight_reclaim *reclaim)
 {
 	return limelight_protecting() && reclaim->mode == LIMELIGHT_KEEP;
 }
 
-/* The folio that limelight_keep() was last asked about is gone. */
-static inline void limelight_taken(const struct limelight_reclaim *reclaim,
-				   unsigned long nr_pages)
+/* The folio last passed to limelight_keep_folio() was reclaimed. */
+static inline void limelight_count_reclaimed(const struct limelight_reclaim *reclaim,
+					     unsigned long nr_pages)
 {
 	if (limelight_protecting() && reclaim->topmost)
-		__limelight_taken(nr_pages);
+		__limelight_count_reclaimed(nr_pages);
 }
 
-/* Whether a clean file folio in the way of a contiguous range must survive. */
+/* Whether alloc_contig_range() should migrate a clean file folio, not drop it. */
 static inline bool limelight_migrate_instead(struct folio *folio)
 {
 	return limelight_protecting() && __limelight_migrate_instead(folio);
@@ -307,13 +327,22 @@ static inline void limelight_reclaim_begin(struct limelight_reclaim *reclaim,
 {
 }
 
-static inline bool limelight_reclaim_again(struct limelight_reclaim *reclaim,
-					   struct mem_cgroup *memcg, int order)
+static inline bool limelight_retry_unprotected(struct limelight_reclaim *reclaim,
+					       struct mem_cgroup *memcg, int order)
 {
 	return false;
 }
 
-static inline bool limelight_reclaim_vain(const struct limelight_reclaim *reclaim,
+static inline bool limelight_reclaim_trickled(struct limelight_reclaim *reclaim,
+					      struct pglist_data *pgdat,
+					      struct mem_cgroup *memcg,
+					      bool swept,
+					      unsigned long reclaimed, int order)
+{
+	return false;
+}
+
+static inline bool limelight_should_abort(const struct limelight_reclaim *reclaim,
 					  const struct mem_cgroup *memcg)
 {
 	return false;
@@ -324,46 +353,46 @@ static inline bool limelight_protecting(void)
 	return false;
 }
 
-static inline bool limelight_look(void)
+static inline bool limelight_track_mappings(void)
 {
 	return false;
 }
 
-static inline void limelight_saw_vma(struct limelight_reclaim *reclaim,
-				     const struct vm_area_struct *vma)
+static inline void limelight_note_mapping(struct limelight_reclaim *reclaim,
+					  const struct vm_area_struct *vma)
 {
 }
 
-static inline bool limelight_settled(const struct limelight_reclaim *reclaim)
-{
-	return false;
-}
-
-static inline bool limelight_keep(struct limelight_reclaim *reclaim,
-				  struct folio *folio)
+static inline bool limelight_rmap_done(const struct limelight_reclaim *reclaim)
 {
 	return false;
 }
 
-static inline bool limelight_rotate(struct limelight_reclaim *reclaim,
-				    struct folio *folio)
+static inline bool limelight_keep_folio(struct limelight_reclaim *reclaim,
+					struct folio *folio)
 {
 	return false;
 }
 
-static inline bool limelight_knows(const struct limelight_reclaim *reclaim)
+static inline bool limelight_rotate_folio(struct limelight_reclaim *reclaim,
+					  struct folio *folio)
 {
 	return false;
 }
 
-static inline bool limelight_known(struct limelight_reclaim *reclaim,
-				   struct folio *folio, bool active)
+static inline bool limelight_keeps_folios(const struct limelight_reclaim *reclaim)
 {
 	return false;
 }
 
-static inline void limelight_taken(const struct limelight_reclaim *reclaim,
-				   unsigned long nr_pages)
+static inline bool limelight_keep_known_folio(struct limelight_reclaim *reclaim,
+					      struct folio *folio, bool active)
+{
+	return false;
+}
+
+static inline void limelight_count_reclaimed(const struct limelight_reclaim *reclaim,
+					     unsigned long nr_pages)
 {
 }
 
@@ -390,18 +419,18 @@ static inline void __limelight_cache_move(struct folio *to, struct folio *from)
 
 #endif /* CONFIG_LIMELIGHT_PROTECT */
 
-/* Why the topmost app reads more than others. */
+/* Kinds of enlarged read-ahead requests. */
 enum limelight_ra {
-	LIMELIGHT_RA_NONE,		/* it does not */
-	LIMELIGHT_RA_STREAM,		/* one page after the other */
-	LIMELIGHT_RA_AROUND,		/* a fault on a mapping */
-	LIMELIGHT_RA_NEIGHBOURS,	/* a single page, no pattern */
+	LIMELIGHT_RA_NONE,		/* not enlarged */
+	LIMELIGHT_RA_STREAM,		/* sequential */
+	LIMELIGHT_RA_AROUND,		/* around a fault on a mapping */
+	LIMELIGHT_RA_NEIGHBOURS,	/* around a random single page */
 	LIMELIGHT_RA_KINDS,
 };
 
 #ifdef CONFIG_LIMELIGHT_READAHEAD
 
-/* On while the mechanism is switched on through /dev/limelight. */
+/* On while readahead is enabled through /dev/limelight. */
 DECLARE_STATIC_KEY_FALSE(limelight_readahead_key);
 
 static inline bool limelight_reading_ahead(void)
@@ -469,7 +498,7 @@ static inline void __limelight_ra_move(struct folio *to, struct folio *from)
 
 #endif /* CONFIG_LIMELIGHT_READAHEAD */
 
-/* The limit of a read-ahead window, @pages for all but the topmost app. */
+/* Limit of a read-ahead window: @pages, or more for the topmost app. */
 static inline unsigned long limelight_ra_pages(struct readahead_control *ractl,
 					       unsigned long pages,
 					       enum limelight_ra kind)
@@ -479,7 +508,7 @@ static inline unsigned long limelight_ra_pages(struct readahead_control *ractl,
 	return pages;
 }
 
-/* How many pages to read where @pages are wanted; may move the index back. */
+/* Pages to read for a random request of @pages; may move the index back. */
 static inline unsigned long
 limelight_ra_neighbours(struct readahead_control *ractl, unsigned long pages)
 {
@@ -488,7 +517,7 @@ limelight_ra_neighbours(struct readahead_control *ractl, unsigned long pages)
 	return pages;
 }
 
-/* The request is for @pages: settles whether it is larger than others'. */
+/* A request of @pages is about to be submitted: decides if it counts as enlarged. */
 static inline void limelight_ra_request(struct readahead_control *ractl,
 					unsigned long pages)
 {
@@ -496,7 +525,7 @@ static inline void limelight_ra_request(struct readahead_control *ractl,
 		__limelight_ra_request(ractl, pages);
 }
 
-/* @folio comes in by the request; it is locked. */
+/* @folio is read by the request. The caller holds the folio lock. */
 static inline void limelight_ra_add(struct readahead_control *ractl,
 				    struct folio *folio)
 {
@@ -511,14 +540,14 @@ static inline void limelight_ra_used(struct folio *folio)
 		__limelight_ra_used(folio);
 }
 
-/* @folio is about to leave the page cache because it was reclaimed. */
+/* Reclaim is about to remove @folio from the page cache. */
 static inline void limelight_ra_evicted(struct folio *folio)
 {
 	if (limelight_reading_ahead())
 		__limelight_ra_evicted(folio);
 }
 
-/* current uses @folio, which may be in the page cache. */
+/* current accesses @folio, which may be in the page cache. */
 static inline void limelight_cache_touch(struct folio *folio)
 {
 	if (limelight_protecting())
@@ -534,7 +563,7 @@ static inline void limelight_ra_forget(struct folio *folio)
 		__limelight_ra_forget(folio);
 }
 
-/* @to takes @from's place in the page cache. */
+/* @to replaces @from in the page cache. */
 static inline void limelight_cache_move(struct folio *to, struct folio *from)
 {
 	if (limelight_protecting())
@@ -545,7 +574,7 @@ static inline void limelight_cache_move(struct folio *to, struct folio *from)
 
 #ifdef CONFIG_LIMELIGHT_PREMAP
 
-/* On while the mechanism is switched on through /dev/limelight. */
+/* On while premap is enabled through /dev/limelight. */
 DECLARE_STATIC_KEY_FALSE(limelight_premap_key);
 
 bool __limelight_premap(struct vm_fault *vmf);
@@ -554,8 +583,8 @@ void __limelight_premap_zap(struct vm_area_struct *vma, unsigned long start,
 void limelight_premap_free(struct mm_struct *mm);
 
 /*
- * A page of private anonymous memory is missing that somebody writes to. True:
- * it is mapped, and perhaps some that follow it.
+ * Write fault on a private anonymous page that is not present. True if the fault
+ * has been handled; pages behind it may have been mapped as well.
  */
 static inline bool limelight_premap(struct vm_fault *vmf)
 {
@@ -590,19 +619,20 @@ static inline void limelight_premap_zap(struct vm_area_struct *vma,
 
 #endif /* CONFIG_LIMELIGHT_PREMAP */
 
-/* Who needs the memory of the pool of zeroed pages. */
+/* Why pages were drained from the pool of zeroed pages. */
 enum limelight_prezero_drain {
-	LIMELIGHT_DRAIN_ALLOCATION,	/* an allocation, below the low watermarks */
+	LIMELIGHT_DRAIN_ALLOCATION,	/* slow path of the page allocator */
 	LIMELIGHT_DRAIN_KSWAPD,		/* kswapd, before it reclaims */
-	LIMELIGHT_DRAIN_OOM,		/* the OOM killer, before it kills */
-	LIMELIGHT_DRAIN_SHRINKER,	/* reclaim of caches */
-	LIMELIGHT_DRAIN_RANGE,		/* isolation of a range */
-	LIMELIGHT_DRAIN_OFF,		/* nobody: the mechanism is switched off */
+	LIMELIGHT_DRAIN_OOM,		/* OOM, before a process is killed */
+	LIMELIGHT_DRAIN_SHRINKER,	/* shrink_slab() */
+	LIMELIGHT_DRAIN_RANGE,		/* isolation of a range of pages */
+	LIMELIGHT_DRAIN_COMPACTION,	/* compaction of a zone */
+	LIMELIGHT_DRAIN_OFF,		/* prezero is disabled, or its target lowered */
 };
 
 #ifdef CONFIG_LIMELIGHT_PREZERO
 
-/* On while the mechanism is switched on through /dev/limelight. */
+/* On while prezero is enabled through /dev/limelight. */
 DECLARE_STATIC_KEY_FALSE(limelight_prezero_key);
 
 static inline bool limelight_prezeroing(void)
@@ -612,17 +642,18 @@ static inline bool limelight_prezeroing(void)
 
 struct folio *__limelight_prezero_folio(struct vm_area_struct *vma);
 void __limelight_prezero_missed(struct mm_struct *mm, unsigned long pages);
-void __limelight_prezero_relieve(gfp_t gfp_mask, unsigned int order);
-bool __limelight_prezero_yield(struct pglist_data *pgdat, int order);
-void __limelight_prezero_range(void);
+void __limelight_prezero_drain_alloc(gfp_t gfp_mask, unsigned int order);
+bool __limelight_prezero_drain_kswapd(struct pglist_data *pgdat, int order);
+void __limelight_prezero_drain_isolation(void);
+void __limelight_prezero_drain_compaction(struct zone *zone);
 
-/* A zeroed page for a fault on @vma; NULL: as for everybody. */
+/* Returns a zeroed page for a fault on @vma, NULL: allocate one. */
 static inline struct folio *limelight_prezero_folio(struct vm_area_struct *vma)
 {
 	return limelight_prezeroing() ? __limelight_prezero_folio(vma) : NULL;
 }
 
-/* @pages for a fault of @mm were zeroed when it needed them. */
+/* @pages had to be zeroed during a fault of @mm. */
 static inline void limelight_prezero_missed(struct mm_struct *mm,
 					    unsigned long pages)
 {
@@ -630,25 +661,32 @@ static inline void limelight_prezero_missed(struct mm_struct *mm,
 		__limelight_prezero_missed(mm, pages);
 }
 
-/* An allocation finds too little memory: what is in the pool is free again. */
-static inline void limelight_prezero_relieve(gfp_t gfp_mask, unsigned int order)
+/* Slow path of the page allocator: free the pool. */
+static inline void limelight_prezero_drain_alloc(gfp_t gfp_mask, unsigned int order)
 {
 	if (limelight_prezeroing())
-		__limelight_prezero_relieve(gfp_mask, order);
+		__limelight_prezero_drain_alloc(gfp_mask, order);
 }
 
-/* The same for kswapd. Return: whether there is more memory now. */
-static inline bool limelight_prezero_yield(struct pglist_data *pgdat, int order)
+/* kswapd is about to reclaim: free the node's pool. True if that freed pages. */
+static inline bool limelight_prezero_drain_kswapd(struct pglist_data *pgdat, int order)
 {
 	return limelight_prezeroing() &&
-	       __limelight_prezero_yield(pgdat, order);
+	       __limelight_prezero_drain_kswapd(pgdat, order);
 }
 
-/* A range of memory is about to be isolated: the pool has none of it. */
-static inline void limelight_prezero_range(void)
+/* A range of pages is about to be isolated: free the pool. */
+static inline void limelight_prezero_drain_isolation(void)
 {
 	if (limelight_prezeroing())
-		__limelight_prezero_range();
+		__limelight_prezero_drain_isolation();
+}
+
+/* @zone is about to be compacted: free the pool of its node. */
+static inline void limelight_prezero_drain_compaction(struct zone *zone)
+{
+	if (limelight_prezeroing())
+		__limelight_prezero_drain_compaction(zone);
 }
 
 #else /* !CONFIG_LIMELIGHT_PREZERO */
@@ -663,16 +701,20 @@ static inline void limelight_prezero_missed(struct mm_struct *mm,
 {
 }
 
-static inline void limelight_prezero_relieve(gfp_t gfp_mask, unsigned int order)
+static inline void limelight_prezero_drain_alloc(gfp_t gfp_mask, unsigned int order)
 {
 }
 
-static inline bool limelight_prezero_yield(struct pglist_data *pgdat, int order)
+static inline bool limelight_prezero_drain_kswapd(struct pglist_data *pgdat, int order)
 {
 	return false;
 }
 
-static inline void limelight_prezero_range(void)
+static inline void limelight_prezero_drain_isolation(void)
+{
+}
+
+static inline void limelight_prezero_drain_compaction(struct zone *zone)
 {
 }
 

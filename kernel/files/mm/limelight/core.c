@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Limelight core: which processes make up the topmost app.
+ * Limelight core: the set of processes that make up the topmost app.
  *
- * Membership is a number. Each mm carries the number of the last topmost set
- * it was put into, and belongs to the topmost app as long as that number is
- * the one in force. Replacing or dropping the whole set is therefore one
- * store: no list is kept, no reference is held, nothing has to be undone for a
- * process that exits, and a set that was dropped can never come back, because
- * numbers are not used twice. The identity is the mm's, not the pid's: a pid
- * that is reused says nothing about the new process.
+ * Membership is a number. Each mm carries the generation of the last topmost set
+ * that it was put into, and is a member while that generation is in force. One
+ * store therefore replaces or drops the whole set: there is no list, no reference,
+ * and nothing to undo when a process exits. Generations are never reused, so a
+ * dropped set cannot become valid again. Membership belongs to the mm, not to the
+ * pid: a reused pid inherits nothing.
  *
- * fork (limelight_dup_mm()) and exec (limelight_exec_mmap()) copy the number, so
- * what a member starts is a member.
+ * fork (limelight_dup_mm()) and exec (limelight_exec_mmap()) copy the generation,
+ * so the children of a member are members.
  *
- * A new set is put together in two steps. The device resolves every pidfd
- * first, which may fail and then leaves the set in force alone. Stamping the
- * processes and publishing the number cannot fail.
+ * A set is replaced in two steps. The device first resolves every pidfd, which may
+ * fail and then leaves the current set in force. Stamping the processes and
+ * publishing the generation cannot fail.
  *
- * Writers are serialized by the device's mutex. Readers take no lock.
+ * The device's mutex serializes writers. Readers take no lock.
  */
 #include <linux/gfp.h>
 #include <linux/limelight.h>
@@ -26,6 +25,9 @@
 #include <linux/mmzone.h>
 #include <linux/oom.h>
 #include <linux/page_counter.h>
+#include <linux/pid.h>
+#include <linux/pid_namespace.h>
+#include <linux/sched.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>
 #include <linux/topology.h>
@@ -36,23 +38,26 @@
 
 #include "internal.h"
 
+/* Pids that limelight_usage() visits in one RCU read section. */
+#define USAGE_BATCH	256
+
 DEFINE_STATIC_KEY_FALSE(limelight_key);
 u64 limelight_generation __read_mostly;
 
-/* The last number handed out, whether it is in force or not. */
+/* The last generation that was assigned, in force or not. */
 static u64 limelight_last_generation;
-/* The number that is being stamped, 0 when none is. */
+/* The generation that is being stamped, 0: none. */
 static u64 limelight_next_generation;
 
-/* Return: the number if @mm is a member now, or about to be one; else 0. */
-static u64 inherit(struct mm_struct *mm, const struct mm_struct *parent)
+/* Return: the generation if @mm is now a member, or about to be one; else 0. */
+static u64 inherit_generation(struct mm_struct *mm, const struct mm_struct *parent)
 {
-	/* Pairs with limelight_topmost_set(): the number, then the tag. */
+	/* Pairs with limelight_topmost_set(): read the generation before the tag. */
 	u64 generation = smp_load_acquire(&parent->limelight_generation);
 
 	/*
-	 * A number that is not in force is copied as well. It means nothing,
-	 * unless it is just being stamped: then the child is a member too.
+	 * Copy a generation that is not in force as well. It may be the one that
+	 * is being stamped: then the child is a member, too.
 	 */
 	WRITE_ONCE(mm->limelight_generation, generation);
 	if (generation == READ_ONCE(limelight_generation) ||
@@ -61,32 +66,31 @@ static u64 inherit(struct mm_struct *mm, const struct mm_struct *parent)
 	return 0;
 }
 
-/* See limelight_dup_mm(). A member's child has the same pages, and its tag. */
+/* See limelight_dup_mm(). A member's child shares its pages, hence its tag. */
 void __limelight_dup_mm(struct mm_struct *mm, const struct mm_struct *parent)
 {
-	if (inherit(mm, parent))
+	if (inherit_generation(mm, parent))
 		limelight_tag_inherit(mm, parent);
 }
 
 /*
- * See limelight_exec_mmap(). The number is copied here and not when @mm is made:
- * a SET_TOPMOST in between stamps @old, and task_lock() keeps it from coming
- * between this and the moment from which on it stamps @mm.
+ * See limelight_exec_mmap(). The generation is copied here and not when @mm is
+ * created, because a SET_TOPMOST in between stamps @old. task_lock() serializes
+ * the copy and the switch to @mm against SET_TOPMOST.
  *
- * The program may become an app of its own, so @mm does not have the tag of what
- * started it.
+ * The program may become an app of its own, so @mm does not inherit the tag.
  */
 void __limelight_exec_mmap(struct mm_struct *mm, const struct mm_struct *old)
 {
-	u64 generation = inherit(mm, old);
+	u64 generation = inherit_generation(mm, old);
 
 	if (generation)
 		limelight_tags_join(limelight_tag_of(mm), generation);
 }
 
 /*
- * Puts @nr processes in front, in place of those that were. Processes without
- * a memory of their own by now (exited) are skipped.
+ * Replaces the topmost set with @nr processes. Processes without an mm (they have
+ * exited) are skipped.
  *
  * Return: the number of members, or -ENOMEM with the old set still in force.
  */
@@ -110,7 +114,7 @@ int limelight_topmost_set(struct task_struct **tasks, unsigned int nr)
 		if (!task)
 			continue;
 		limelight_tags_add(tags, limelight_tag_of(task->mm));
-		/* Pairs with inherit(): the tag first. */
+		/* Pairs with inherit_generation(): the tag first. */
 		smp_store_release(&task->mm->limelight_generation, generation);
 		task_unlock(task);
 		members++;
@@ -120,63 +124,86 @@ int limelight_topmost_set(struct task_struct **tasks, unsigned int nr)
 	WRITE_ONCE(limelight_generation, members ? generation : 0);
 	WRITE_ONCE(limelight_next_generation, 0);
 	if (!members)
-		limelight_window_end(LIMELIGHT_WINDOW_NOBODY);
+		limelight_window_end(LIMELIGHT_WINDOW_NO_TOPMOST);
 	trace_limelight_topmost(limelight_generation, members);
 	return members;
 }
 
-/* Nobody is topmost any more. Cannot fail. */
+/* Empties the topmost set. Cannot fail. */
 void limelight_topmost_clear(void)
 {
 	WRITE_ONCE(limelight_generation, 0);
-	limelight_window_end(LIMELIGHT_WINDOW_NOBODY);
+	limelight_window_end(LIMELIGHT_WINDOW_NO_TOPMOST);
 	limelight_protect_topmost(NULL);
 	trace_limelight_topmost(0, 0);
 }
 
+static void usage_add_process(struct limelight_usage *usage, struct task_struct *process)
+{
+	struct task_struct *task;
+
+	if (process->flags & PF_KTHREAD)
+		return;
+	task = find_lock_task_mm(process);
+	if (!task)
+		return;
+	if (limelight_mm(task->mm)) {
+		usage->members++;
+		/* A vfork child borrows its parent's mm. */
+		if (!task->vfork_done) {
+			usage->anon += get_mm_counter(task->mm, MM_ANONPAGES);
+			usage->file += get_mm_counter(task->mm, MM_FILEPAGES);
+			usage->file += get_mm_counter(task->mm, MM_SHMEMPAGES);
+		}
+	}
+	task_unlock(task);
+}
+
 /*
- * Adds up what the live members hold. The set is not written down anywhere, so
- * this looks at every process; it takes no lock that reclaim could not take.
+ * Adds the processes among the next @nr pids from *@pid on to @usage, in one RCU
+ * read section.
+ *
+ * Return: whether more pids may follow, from the updated *@pid on.
+ */
+static bool usage_add_processes(struct limelight_usage *usage, int *pid, unsigned int nr)
+{
+	struct pid *each = NULL;
+
+	rcu_read_lock();
+	while (nr--) {
+		struct task_struct *process;
+
+		each = find_ge_pid(*pid, &init_pid_ns);
+		if (!each)
+			break;
+		*pid = pid_nr(each) + 1;
+		process = pid_task(each, PIDTYPE_TGID);
+		if (process)
+			usage_add_process(usage, process);
+	}
+	rcu_read_unlock();
+	return each;
+}
+
+/*
+ * Sums up the memory of the live members. There is no list of them, so this walks
+ * all processes, in batches. May sleep.
  */
 void limelight_usage(struct limelight_usage *usage)
 {
-	struct task_struct *process;
+	int pid = 1;
 
 	*usage = (struct limelight_usage) {};
 	if (!READ_ONCE(limelight_generation))
 		return;
-
-	rcu_read_lock();
-	for_each_process(process) {
-		struct task_struct *task;
-
-		if (process->flags & PF_KTHREAD)
-			continue;
-		task = find_lock_task_mm(process);
-		if (!task)
-			continue;
-		if (limelight_mm(task->mm)) {
-			usage->members++;
-			/* A vfork child borrows its parent's mm. */
-			if (!task->vfork_done) {
-				usage->anon += get_mm_counter(task->mm,
-							      MM_ANONPAGES);
-				usage->file += get_mm_counter(task->mm,
-							      MM_FILEPAGES);
-				usage->file += get_mm_counter(task->mm,
-							      MM_SHMEMPAGES);
-			}
-		}
-		task_unlock(task);
-	}
-	rcu_read_unlock();
+	while (usage_add_processes(usage, &pid, USAGE_BATCH))
+		cond_resched();
 }
 
 /*
- * Pages that user memory can have of what is free on @pgdat above its high
- * watermarks: what work done in advance may take without making kswapd run for
- * it. What a low zone reserves for allocations that need it is not among them,
- * nor does its lack make up for what another zone has.
+ * Free pages of @pgdat above its high watermarks that user memory may use:
+ * speculative allocations up to this size do not wake kswapd. Excludes lowmem
+ * reserves. A zone below its watermark does not reduce the room of other zones.
  */
 unsigned long limelight_node_room(struct pglist_data *pgdat)
 {
@@ -204,7 +231,7 @@ unsigned long limelight_memory_room(void)
 	return limelight_node_room(NODE_DATA(numa_mem_id()));
 }
 
-/* How many pages the cgroups of @mm may still be charged for; ULONG_MAX: no limit. */
+/* Pages that can still be charged to the cgroups of @mm; ULONG_MAX: no limit. */
 unsigned long limelight_cgroup_room(struct mm_struct *mm)
 {
 	unsigned long room = ULONG_MAX;

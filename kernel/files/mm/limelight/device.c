@@ -1,28 +1,82 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * /dev/limelight: the only way to change anything, see the uapi header.
+ * /dev/limelight: the control interface, see the uapi header.
  *
- * One file at a time is open, and everything belongs to it: release() runs
- * when its last reference is gone, also when the holder was killed, and leaves
- * the kernel as it was before open().
+ * It can be opened once at a time, and all state belongs to the open file: when its
+ * last reference goes, also because the daemon was killed, release() restores the
+ * state before open().
+ *
+ * A daemon that is stopped or hangs does not close its file. So the topmost set has
+ * a lease, which each call on the device renews: LIMELIGHT_LEASE_MS after the last
+ * call the set is dropped. An idle limelightd makes a call every 128 s. The lease is
+ * longer than two of these intervals, so that one late call does no harm.
  */
 #include <linux/capability.h>
 #include <linux/fs.h>
+#include <linux/jiffies.h>
 #include <linux/limelight.h>
 #include <linux/miscdevice.h>
 #include <linux/mm.h>
 #include <linux/mutex.h>
+#include <linux/nospec.h>
 #include <linux/overflow.h>
 #include <linux/pid.h>
 #include <linux/sched/task.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
+#include <linux/workqueue.h>
 
 #include "internal.h"
 
 /* Serializes open, release and every ioctl. */
 static DEFINE_MUTEX(limelight_lock);
 static bool limelight_is_open;
+
+unsigned int limelight_lease_ms = LIMELIGHT_LEASE_MS;
+/* End of the lease, in jiffies. */
+static unsigned long lease_until;
+
+static void lease_check(struct work_struct *work);
+static DECLARE_DELAYED_WORK(lease_work, lease_check);
+
+/* Jiffies until the lease ends; 0: it has ended. */
+static unsigned long lease_left(void)
+{
+	unsigned long now = jiffies;
+
+	return limelight_pending(lease_until, now,
+				 msecs_to_jiffies(limelight_lease_ms)) ?
+	       lease_until - now : 0;
+}
+
+/* Runs once per lease, and only while there is a topmost set. */
+static void lease_check(struct work_struct *work)
+{
+	unsigned long left;
+
+	mutex_lock(&limelight_lock);
+	if (limelight_generation) {
+		left = lease_left();
+		if (left) {
+			schedule_delayed_work(&lease_work, left);
+		} else {
+			limelight_topmost_clear();
+			pr_warn("limelight: no call on /dev/limelight for %u s: no app is topmost any more\n",
+				limelight_lease_ms / 1000);
+		}
+	}
+	mutex_unlock(&limelight_lock);
+}
+
+/* Called for each ioctl. */
+static void lease_renew(void)
+{
+	unsigned long lease = msecs_to_jiffies(limelight_lease_ms);
+
+	lease_until = jiffies + lease;
+	if (limelight_generation && !delayed_work_pending(&lease_work))
+		schedule_delayed_work(&lease_work, lease);
+}
 
 static int limelight_open(struct inode *inode, struct file *file)
 {
@@ -50,6 +104,8 @@ static int limelight_release(struct inode *inode, struct file *file)
 	limelight_premap_reset();
 	limelight_readahead_reset();
 	limelight_prezero_reset();
+	/* If it runs it waits for the lock, and finds no topmost set. */
+	cancel_delayed_work(&lease_work);
 	static_branch_disable(&limelight_key);
 	limelight_is_open = false;
 	mutex_unlock(&limelight_lock);
@@ -57,36 +113,36 @@ static int limelight_release(struct inode *inode, struct file *file)
 }
 
 /*
- * Copies a struct that starts with its own size. Binaries built with another
- * version of the uapi header work as long as they ask for nothing unknown.
+ * Copies a struct of @size bytes, the size in the ioctl number, which its first field
+ * repeats. Binaries built with another version of the uapi header work as long as
+ * they use nothing unknown.
  */
 static int limelight_copy(void *to, size_t to_size, size_t min_size,
-			  const void __user *from)
+			  const void __user *from, size_t size)
 {
-	u32 size;
+	int ret;
 
-	if (get_user(size, (const u32 __user *)from))
-		return -EFAULT;
 	if (size < min_size)
 		return -EINVAL;
 	if (size > PAGE_SIZE)
 		return -E2BIG;
-	return copy_struct_from_user(to, to_size, from, size);
+	ret = copy_struct_from_user(to, to_size, from, size);
+	if (ret)
+		return ret;
+	return *(u32 *)to == size ? 0 : -EINVAL;
 }
 
-static long limelight_get_info(void __user *user)
+static long limelight_get_info(void __user *user, size_t size)
 {
 	struct limelight_info info;
 	struct limelight_usage usage;
-	size_t size;
 	int ret;
 
 	ret = limelight_copy(&info, sizeof(info),
-			     offsetofend(struct limelight_info, reserved),
-			     user);
+			     offsetofend(struct limelight_info, lease_ms),
+			     user, size);
 	if (ret)
 		return ret;
-	size = min_t(size_t, info.size, sizeof(info));
 
 	limelight_usage(&usage);
 	info = (struct limelight_info) {
@@ -94,6 +150,7 @@ static long limelight_get_info(void __user *user)
 		.abi_version = LIMELIGHT_ABI_VERSION,
 		.generation = limelight_generation,
 		.members = usage.members,
+		.lease_ms = limelight_lease_ms,
 	};
 	if (IS_ENABLED(CONFIG_LIMELIGHT_PROTECT))
 		info.built_in |= BIT_ULL(LIMELIGHT_MECHANISM_PROTECT);
@@ -112,7 +169,7 @@ static long limelight_get_info(void __user *user)
 	if (limelight_prezero_enabled())
 		info.enabled |= BIT_ULL(LIMELIGHT_MECHANISM_PREZERO);
 
-	return copy_to_user(user, &info, size) ? -EFAULT : 0;
+	return copy_to_user(user, &info, min(size, sizeof(info))) ? -EFAULT : 0;
 }
 
 /*
@@ -139,7 +196,7 @@ static struct task_struct *limelight_get_process(int pidfd)
 	return task;
 }
 
-static long limelight_set_topmost(void __user *user)
+static long limelight_set_topmost(void __user *user, size_t size)
 {
 	struct limelight_topmost topmost;
 	struct task_struct **tasks;
@@ -151,7 +208,7 @@ static long limelight_set_topmost(void __user *user)
 
 	ret = limelight_copy(&topmost, sizeof(topmost),
 			     offsetofend(struct limelight_topmost, flags),
-			     user);
+			     user, size);
 	if (ret)
 		return ret;
 	if (topmost.flags || topmost.nr > LIMELIGHT_TOPMOST_MAX)
@@ -190,7 +247,7 @@ out:
 	return ret < 0 ? ret : 0;
 }
 
-static long limelight_set_mechanism(void __user *user)
+static long limelight_set_mechanism(void __user *user, size_t size)
 {
 	struct limelight_mechanism mechanism;
 	bool on;
@@ -198,7 +255,7 @@ static long limelight_set_mechanism(void __user *user)
 
 	ret = limelight_copy(&mechanism, sizeof(mechanism),
 			     offsetofend(struct limelight_mechanism, block_offset),
-			     user);
+			     user, size);
 	if (ret)
 		return ret;
 	if (mechanism.flags & ~LIMELIGHT_MECHANISM_ON)
@@ -232,44 +289,49 @@ static long limelight_set_mechanism(void __user *user)
 	}
 }
 
-static long limelight_set_window(void __user *user)
+static long limelight_set_window(void __user *user, size_t size)
 {
 	struct limelight_window window;
 	int ret;
 
 	ret = limelight_copy(&window, sizeof(window),
 			     offsetofend(struct limelight_window, deadline_ns),
-			     user);
+			     user, size);
 	if (ret)
 		return ret;
 	return limelight_window_request(window.flags, window.deadline_ns);
 }
 
+/* Direction and handler of each ioctl. */
+static const struct {
+	unsigned int direction;
+	long (*handler)(void __user *user, size_t size);
+} limelight_calls[] = {
+	[_IOC_NR(LIMELIGHT_GET_INFO)] = {
+		_IOC_DIR(LIMELIGHT_GET_INFO), limelight_get_info },
+	[_IOC_NR(LIMELIGHT_SET_TOPMOST)] = {
+		_IOC_DIR(LIMELIGHT_SET_TOPMOST), limelight_set_topmost },
+	[_IOC_NR(LIMELIGHT_SET_MECHANISM)] = {
+		_IOC_DIR(LIMELIGHT_SET_MECHANISM), limelight_set_mechanism },
+	[_IOC_NR(LIMELIGHT_SET_WINDOW)] = {
+		_IOC_DIR(LIMELIGHT_SET_WINDOW), limelight_set_window },
+};
+
 static long limelight_ioctl(struct file *file, unsigned int cmd,
 			    unsigned long arg)
 {
-	void __user *user = (void __user *)arg;
-	long ret = -ENOTTY;
+	unsigned int nr = _IOC_NR(cmd);
+	long ret;
 
-	if (_IOC_TYPE(cmd) != LIMELIGHT_IOC_MAGIC)
+	if (_IOC_TYPE(cmd) != LIMELIGHT_IOC_MAGIC ||
+	    nr >= ARRAY_SIZE(limelight_calls) ||
+	    _IOC_DIR(cmd) != limelight_calls[nr].direction)
 		return -ENOTTY;
+	nr = array_index_nospec(nr, ARRAY_SIZE(limelight_calls));
 
 	mutex_lock(&limelight_lock);
-	/* The struct's own size counts, not the one encoded in the number. */
-	switch (_IOC_NR(cmd)) {
-	case _IOC_NR(LIMELIGHT_GET_INFO):
-		ret = limelight_get_info(user);
-		break;
-	case _IOC_NR(LIMELIGHT_SET_TOPMOST):
-		ret = limelight_set_topmost(user);
-		break;
-	case _IOC_NR(LIMELIGHT_SET_MECHANISM):
-		ret = limelight_set_mechanism(user);
-		break;
-	case _IOC_NR(LIMELIGHT_SET_WINDOW):
-		ret = limelight_set_window(user);
-		break;
-	}
+	ret = limelight_calls[nr].handler((void __user *)arg, _IOC_SIZE(cmd));
+	lease_renew();
 	mutex_unlock(&limelight_lock);
 	return ret;
 }

@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Limelight: how much the topmost app holds, and how much of it is protected.
+ * Limelight: the memory that the topmost app holds, and the budget that bounds
+ * protection.
  *
- * Protection is meant for an app among others. An app that takes most of the
- * machine would gain nothing from it, because its own pages are what reclaim
- * has to work with, and would pay for every page that is passed over. So there
- * is a budget, a share of memory:
+ * Protection is meant for one app among others. An app that takes most of the
+ * machine would gain nothing: its own pages are what reclaim has to work with, and
+ * each skipped page costs time. So there is a budget, a share of memory:
  *
  *   - mapped memory above the budget: nothing is protected;
  *   - mapped and cached memory together above it: cached pages are not.
  *
- * Both figures are upper bounds that cost next to nothing. What the members
- * map is summed up from their counters; pages that several of them share count
- * several times, but never for more than what the whole machine has mapped.
- * What is only cached is counted from the page identifiers. So is anonymous
- * memory: one that carries a member's identifier is kept even if another process
- * maps it (a member's parent, which shares it after fork), and counts as well.
+ * Both figures are cheap upper bounds. Mapped memory is the sum of the members'
+ * RSS counters; shared pages count several times, but never for more than the whole
+ * machine has mapped. Cached pages are counted by their tags. So is anonymous
+ * memory: a page with a member's tag is protected even if another process maps it
+ * (a member's parent, which shares it after fork), and counts as well.
  *
- * Nothing is counted while no reclaim runs: reclaim itself asks for new figures
- * when the last ones are old.
+ * Reclaim does not count. It queues work items when the last figures are old, and
+ * uses those meanwhile. While no reclaim runs nothing is counted.
  */
 #include <linux/atomic.h>
 #include <linux/jiffies.h>
@@ -32,30 +31,36 @@
 
 #include "internal.h"
 
-/* Mapped memory is summed up at most this often. */
-#define MAPPED_INTERVAL		(HZ / 10)
-/* Identifiers are counted at most this often, and for 2 % of the time. */
+/* Shortest interval between requests for new figures. */
+#define REFRESH_INTERVAL	(HZ / 10)
+/* Shortest intervals between counts, which may take 2 % of the time. */
+#define MAPPED_INTERVAL_MS	100LL
 #define CACHED_INTERVAL_MS	500LL
-#define CACHED_DUTY		50
+#define COUNT_DUTY		50
+/* Longest interval between counts while reclaim runs, in jiffies. */
+#define COUNT_INTERVAL_MAX	(60 * HZ)
 
 unsigned int limelight_budget_percent __read_mostly = LIMELIGHT_BUDGET_DEFAULT;
-/* What limelight_budget_percent goes back to when the device is closed. */
+/* Value of limelight_budget_percent after the device is closed. */
 static unsigned int budget_configured = LIMELIGHT_BUDGET_DEFAULT;
 
 static struct {
-	unsigned long next;	/* jiffies: @mapped is old from then on */
+	unsigned long next;	/* jiffies: next request for new figures */
 	unsigned long mapped;	/* pages */
 	unsigned long cached;	/* pages */
 	unsigned long anon;	/* mapped pages tagged as the topmost app's */
-	unsigned long cached_delay;	/* jiffies before @cached is counted again */
+	unsigned long mapped_after;	/* jiffies: @mapped is counted no earlier */
+	unsigned long cached_after;	/* the same for @cached and @anon */
 	bool over_mapped;
 	bool over_cached;
 } footprint;
 
-static void count_cached(struct work_struct *work);
-static DECLARE_DELAYED_WORK(cached_work, count_cached);
-/* Cleared to keep reclaim from starting cached_work any more. */
-static bool cached_wanted;
+static void mapped_work_fn(struct work_struct *work);
+static void cached_work_fn(struct work_struct *work);
+static DECLARE_DELAYED_WORK(mapped_work, mapped_work_fn);
+static DECLARE_DELAYED_WORK(cached_work, cached_work_fn);
+/* Whether reclaim may queue the work items. */
+static bool counting;
 
 /* Sets the budget; @remember: also beyond the life of the open device. */
 int limelight_budget_set(unsigned int percent, bool remember)
@@ -74,10 +79,10 @@ void limelight_budget_reset(void)
 }
 
 /*
- * What reclaim can work with: free, on one of its lists, slab that can be given
- * back, or what it has compressed already: an app does not lose its protection
- * because the others went to zram for its sake. A share of what the kernel, a
- * driver or mlock() holds would be a promise of the others' last pages.
+ * Memory that reclaim can work with: free, on the LRU lists, reclaimable slab, or
+ * compressed in zram (else an app would lose its protection because others were
+ * swapped out for it). Memory of the kernel, of drivers and under mlock() is
+ * excluded: a share of that would be taken from the other apps' last pages.
  */
 unsigned long limelight_reachable_pages(void)
 {
@@ -101,23 +106,23 @@ unsigned long limelight_budget_pages(void)
 }
 
 /*
- * Whether a footprint is over budget. Once over, it has to fall an eighth below
- * it: an app at its budget must not flip between the two at every look.
+ * Whether a footprint is over budget. Hysteresis: once over, it has to fall an
+ * eighth below the budget.
  */
-bool limelight_over(bool was_over, unsigned long pages, unsigned long budget)
+bool limelight_over_budget(bool was_over, unsigned long pages, unsigned long budget)
 {
 	return pages > (was_over ? budget - budget / 8 : budget);
 }
 
-static void footprint_judge(void)
+static void footprint_update(void)
 {
 	unsigned long mapped = READ_ONCE(footprint.mapped);
 	unsigned long cached = READ_ONCE(footprint.cached);
 	unsigned long budget = limelight_budget_pages();
 	bool was_mapped = READ_ONCE(footprint.over_mapped);
 	bool was_cached = READ_ONCE(footprint.over_cached);
-	bool over_mapped = limelight_over(was_mapped, mapped, budget);
-	bool over_cached = limelight_over(was_cached, mapped + cached, budget);
+	bool over_mapped = limelight_over_budget(was_mapped, mapped, budget);
+	bool over_cached = limelight_over_budget(was_cached, mapped + cached, budget);
 
 	if (over_mapped == was_mapped && over_cached == was_cached)
 		return;
@@ -128,8 +133,8 @@ static void footprint_judge(void)
 }
 
 /*
- * Mapped pages that protection is about. @usage: what the members map, @tagged:
- * anonymous pages that are kept for their tags, whoever maps them.
+ * Mapped pages that may be protected. @usage: mapped by members; @tagged: anonymous
+ * pages with a member's tag, mapped by any process.
  */
 static unsigned long mapped_pages(const struct limelight_usage *usage,
 				  unsigned long tagged)
@@ -148,46 +153,73 @@ static void count_mapped(void)
 		   mapped_pages(&usage, READ_ONCE(footprint.anon)));
 }
 
-static void count_cached(struct work_struct *work)
+/* Earliest time of the next count in jiffies, after one that took @took_ms. */
+static unsigned long next_count(unsigned long now, s64 took_ms, s64 interval_ms)
+{
+	unsigned long delay = msecs_to_jiffies(max(interval_ms,
+						   took_ms * COUNT_DUTY));
+
+	return now + min(delay, COUNT_INTERVAL_MAX);
+}
+
+/* Jiffies from @now until @after, 0 if that has passed. */
+static unsigned long count_delay(unsigned long after, unsigned long now)
+{
+	return limelight_pending(after, now, COUNT_INTERVAL_MAX) ? after - now : 0;
+}
+
+static void mapped_work_fn(struct work_struct *work)
+{
+	ktime_t start = ktime_get();
+
+	count_mapped();
+	footprint_update();
+	WRITE_ONCE(footprint.mapped_after,
+		   next_count(jiffies, ktime_ms_delta(ktime_get(), start),
+			      MAPPED_INTERVAL_MS));
+}
+
+static void cached_work_fn(struct work_struct *work)
 {
 	ktime_t start = ktime_get();
 	struct limelight_tagged tagged;
-	s64 took_ms;
 
 	limelight_identifier_count(&tagged);
 	WRITE_ONCE(footprint.cached, tagged.cached);
 	WRITE_ONCE(footprint.anon, tagged.anon);
 	count_mapped();
-	footprint_judge();
-
-	took_ms = ktime_ms_delta(ktime_get(), start);
-	WRITE_ONCE(footprint.cached_delay,
-		   msecs_to_jiffies(max(CACHED_INTERVAL_MS,
-					took_ms * CACHED_DUTY)));
+	footprint_update();
+	WRITE_ONCE(footprint.cached_after,
+		   next_count(jiffies, ktime_ms_delta(ktime_get(), start),
+			      CACHED_INTERVAL_MS));
 }
 
-/* Reclaim asks for fresh figures. Cheap when they are fresh. */
+/*
+ * Called by reclaim. Only queues the counts: they take time in proportion to the
+ * number of processes, and the reclaimer may hold locks.
+ */
 static void footprint_refresh(void)
 {
 	unsigned long next = READ_ONCE(footprint.next);
 	unsigned long now = jiffies;
 
-	if (limelight_pending(next, now, MAPPED_INTERVAL))
+	if (limelight_pending(next, now, REFRESH_INTERVAL))
 		return;
-	/* One of the reclaimers does it for all. */
-	if (cmpxchg(&footprint.next, next, now + MAPPED_INTERVAL) != next)
+	/* One of the concurrent reclaimers does it. */
+	if (cmpxchg(&footprint.next, next, now + REFRESH_INTERVAL) != next)
 		return;
 
-	count_mapped();
-	footprint_judge();
 	rcu_read_lock();
-	if (READ_ONCE(cached_wanted))
+	if (READ_ONCE(counting)) {
+		queue_delayed_work(system_unbound_wq, &mapped_work,
+				   count_delay(READ_ONCE(footprint.mapped_after), now));
 		queue_delayed_work(system_unbound_wq, &cached_work,
-				   READ_ONCE(footprint.cached_delay));
+				   count_delay(READ_ONCE(footprint.cached_after), now));
+	}
 	rcu_read_unlock();
 }
 
-/* What the budget allows now; @cached: also for pages that are only cached. */
+/* The mode that the budget allows; @cached: whether it covers unmapped cache. */
 enum limelight_mode limelight_footprint_mode(bool *cached)
 {
 	footprint_refresh();
@@ -196,7 +228,7 @@ enum limelight_mode limelight_footprint_mode(bool *cached)
 						  LIMELIGHT_KEEP;
 }
 
-/* Another app is topmost, or the mechanism was just switched on. */
+/* The topmost set has changed, or protect was enabled. */
 void limelight_footprint_renew(void)
 {
 	WRITE_ONCE(footprint.cached, 0);
@@ -204,18 +236,20 @@ void limelight_footprint_renew(void)
 	WRITE_ONCE(footprint.over_mapped, false);
 	WRITE_ONCE(footprint.over_cached, false);
 	count_mapped();
-	footprint_judge();
-	WRITE_ONCE(footprint.next, jiffies + MAPPED_INTERVAL);
-	WRITE_ONCE(cached_wanted, true);
+	footprint_update();
+	WRITE_ONCE(footprint.next, jiffies + REFRESH_INTERVAL);
+	WRITE_ONCE(footprint.mapped_after, jiffies);
+	WRITE_ONCE(counting, true);
 	mod_delayed_work(system_unbound_wq, &cached_work, 0);
 }
 
-/* Returns with nothing running any more; the static key is off by now. */
+/* Waits for running counts. The static key is off. */
 void limelight_footprint_stop(void)
 {
-	WRITE_ONCE(cached_wanted, false);
-	/* A reclaimer may be about to queue the work. */
+	WRITE_ONCE(counting, false);
+	/* Wait for reclaimers that are about to queue them. */
 	synchronize_rcu();
+	cancel_delayed_work_sync(&mapped_work);
 	cancel_delayed_work_sync(&cached_work);
 	WRITE_ONCE(footprint.mapped, 0);
 	WRITE_ONCE(footprint.cached, 0);

@@ -1,42 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Limelight: the page identifier. Whose is a page?
+ * Limelight page identifiers: a tag per page that names the app it belongs to.
  *
- * A mapped page tells by its page tables, at the price of walking them. A page
- * that was only read() tells nothing. So it is written down: one u32 for each
- * page of memory, in a table beside struct page that exists only while protect
- * is switched on (vmalloc'ed in chunks of a memory section; 4 bytes per page,
- * 0.1 % of memory).
+ * The page tables tell which processes map a page, at the price of an rmap walk.
+ * They say nothing about a page that was only read(). So each page has a tag, a u32
+ * in a table beside struct page that exists while protect is enabled (vmalloc'ed in
+ * chunks of a memory section; 4 bytes per page, 0.1 % of memory).
  *
- * The value is a tag that each mm gets when it first brings something in. What a
- * member forks shares its tag, as it shares its place in the topmost set and its
- * pages. All others get their own, and so does a program that is executed: it may
- * be in front without the one that started it. The tag is
+ * Each mm gets a tag when it first brings in a page. A forked child shares its
+ * parent's tag if that is a member of the topmost set, as it shares its pages. All
+ * other processes get their own tag, and so does a program that is executed: it may
+ * be topmost without its parent. A tag is
  *
- *   - recorded when a folio enters the page cache, and for new anonymous
- *     memory, for whoever brought it in, topmost or not: its app may become
- *     topmost later;
- *   - replaced when a member of the topmost app uses the folio, whoever
- *     brought it in. Background work takes no page over, so an app finds its
- *     pages still marked when it becomes topmost again;
- *   - moved along when the folio is migrated, replaced or collapsed. Every page
- *     of a large folio carries it, so a split needs nothing;
- *   - left behind when the folio is freed: whatever a page becomes part of next,
- *     page cache or anonymous memory, begins with a tag of its own. (Swap that
- *     is read ahead gets it when somebody maps it, and has none before.)
+ *   - recorded when a folio enters the page cache, and for new anonymous memory,
+ *     for every process: its app may become topmost later;
+ *   - replaced when a member of the topmost app uses the folio. Background
+ *     processes replace none, so an app finds its pages still tagged when it becomes
+ *     topmost again;
+ *   - copied when the folio is migrated, replaced or collapsed. Each page of a large
+ *     folio carries it, so a split needs nothing;
+ *   - not cleared on free; every later user overwrites it. (Swap read-ahead has no
+ *     tag until the page is mapped.)
  *
- * SET_TOPMOST collects the tags of the members in a sorted array. Those of the
- * programs that members execute afterwards join it, the last 32 of them: it is a
- * hint, and the page tables tell about the others. A folio is
- * the topmost app's if the tag of its first page is in there. That decides for
- * anonymous memory and for what nobody maps. A mapped file folio has to be
- * found in the app's page tables first, because the app may only be streaming
- * through it; that it was found is noted as well (TAG_CONFIRMED), and from then
- * on it is known for good without an rmap walk.
+ * SET_TOPMOST collects the tags of the members in a sorted array. The tags of the
+ * last 32 programs that members execute afterwards are added. A tag is a hint: for
+ * earlier programs the page tables decide. A folio belongs to the topmost app if the
+ * tag of its first page is in the array. That is sufficient for anonymous memory and
+ * for unmapped folios. A mapped file folio must be found in the app's page tables
+ * first, because the app may only stream through it. Then it is marked
+ * (TAG_CONFIRMED), and needs no further rmap walk.
  *
- * Locking: the table is found and used under RCU. Tags are plain words: insertion
- * and migration hold the folio's lock, a touch holds only a reference. So a touch
- * may mark a folio that has just left the page cache, but not its successor.
+ * Locking: RCU protects the table. Tags are plain words: insertion and migration
+ * hold the folio lock, a touch holds only a reference. So a touch may tag a folio
+ * that has just left the page cache, but not its successor.
  */
 #include <linux/atomic.h>
 #include <linux/limelight.h>
@@ -65,7 +61,7 @@
 #endif
 #define CHUNK_PAGES	BIT(CHUNK_SHIFT)
 
-/* Beside a tag: a member of its app maps the folio, and not to stream it. */
+/* Flag in a tag: a member of its app has an ordinary mapping of the folio. */
 #define TAG_CONFIRMED	BIT(31)
 
 /*
@@ -89,14 +85,14 @@ static struct limelight_tags __rcu *topmost_tags;
 static DEFINE_SPINLOCK(topmost_lock);
 
 /*
- * For each of them bit (tag modulo BITS_PER_LONG) is set: reclaim asks for
- * every folio of everybody, and is told no by this word nearly always.
+ * Bloom filter of topmost_tags, by tag modulo BITS_PER_LONG. Reclaim tests every
+ * folio, and for most folios of other apps this word is enough.
  */
 static unsigned long topmost_filter;
 
 /* ------------------------------------------------------------- tags of mms */
 
-/* The tag of @mm. The first call gives it one. */
+/* The tag of @mm. The first call assigns it. */
 u32 limelight_tag_of(struct mm_struct *mm)
 {
 	static atomic_t last = ATOMIC_INIT(0);
@@ -204,7 +200,7 @@ static unsigned long filter_of(const struct limelight_tags *tags)
 	return filter;
 }
 
-/* Takes over @tags, which is NULL when nobody is topmost. */
+/* Takes ownership of @tags; NULL: the topmost set is empty. */
 void limelight_tags_publish(struct limelight_tags *tags)
 {
 	struct limelight_tags *old;
@@ -212,7 +208,7 @@ void limelight_tags_publish(struct limelight_tags *tags)
 	if (tags)
 		limelight_tags_finish(tags);
 	spin_lock(&topmost_lock);
-	/* Between the two stores a folio may be taken for nobody's, no more. */
+	/* Between the two stores a folio may seem to be untagged: harmless. */
 	WRITE_ONCE(topmost_filter, tags ? filter_of(tags) : 0);
 	old = rcu_replace_pointer(topmost_tags, tags,
 				  lockdep_is_held(&topmost_lock));
@@ -357,7 +353,7 @@ bool limelight_folio_tagged(struct folio *folio)
 
 /*
  * Whether @folio is the topmost app's as far as one can tell without an rmap
- * walk. @cached: folios that nobody maps count. Takes no lock and no reference.
+ * walk. @cached: include unmapped folios. Takes no lock and no reference.
  */
 bool limelight_folio_known(struct folio *folio, bool cached)
 {
@@ -367,7 +363,7 @@ bool limelight_folio_known(struct folio *folio, bool cached)
 		return false;
 	if (folio_test_anon(folio))
 		return folio_test_swapbacked(folio);
-	/* Swap read ahead gets its tag when somebody maps it. */
+	/* Swap read-ahead is tagged when it is mapped. */
 	if (folio_test_swapcache(folio))
 		return false;
 	return folio_mapped(folio) ? tag & TAG_CONFIRMED : cached;
@@ -376,13 +372,13 @@ bool limelight_folio_known(struct folio *folio, bool cached)
 /* --------------------------------------------------------------- the table */
 
 /* Holds chunks_lock. */
-static struct tag_table *locked_table(void)
+static struct tag_table *tag_table_locked(void)
 {
 	return rcu_dereference_protected(table, lockdep_is_held(&chunks_lock));
 }
 
 /* For walk_system_ram_range(). */
-static int add_chunks(unsigned long start_pfn, unsigned long nr_pages, void *arg)
+static int tag_add_chunks(unsigned long start_pfn, unsigned long nr_pages, void *arg)
 {
 	unsigned long last = (start_pfn + nr_pages - 1) >> CHUNK_SHIFT;
 	struct tag_table *all = arg;
@@ -402,8 +398,8 @@ static int add_chunks(unsigned long start_pfn, unsigned long nr_pages, void *arg
 	return 0;
 }
 
-/* Nobody can see @all any more. */
-static void free_table(struct tag_table *all)
+/* @all is unreachable for readers. */
+static void tag_free_table(struct tag_table *all)
 {
 	unsigned long index;
 
@@ -426,9 +422,9 @@ int limelight_identifier_start(void)
 	all->nr = nr;
 
 	mutex_lock(&chunks_lock);
-	ret = walk_system_ram_range(0, max_pfn, all, add_chunks);
+	ret = walk_system_ram_range(0, max_pfn, all, tag_add_chunks);
 	if (ret)
-		free_table(all);
+		tag_free_table(all);
 	else
 		rcu_assign_pointer(table, all);
 	mutex_unlock(&chunks_lock);
@@ -445,12 +441,12 @@ void limelight_identifier_stop(void)
 	mutex_unlock(&chunks_lock);
 	if (all) {
 		synchronize_rcu();
-		free_table(all);
+		tag_free_table(all);
 	}
 }
 
 /* @folio, which cannot go away, is tagged as the topmost app's. */
-static void count_folio(struct folio *folio, struct limelight_tagged *tagged)
+static void tag_count_folio(struct folio *folio, struct limelight_tagged *tagged)
 {
 	if (!folio_mapped(folio)) {
 		if (folio_mapping(folio))
@@ -461,7 +457,7 @@ static void count_folio(struct folio *folio, struct limelight_tagged *tagged)
 }
 
 /* The same for the folio that begins at @pfn, if there is one. */
-static void count_page(unsigned long pfn, struct limelight_tagged *tagged)
+static void tag_count_page(unsigned long pfn, struct limelight_tagged *tagged)
 {
 	struct page *page = pfn_to_online_page(pfn);
 	struct folio *folio;
@@ -475,7 +471,7 @@ static void count_page(unsigned long pfn, struct limelight_tagged *tagged)
 		return;
 	/* It may have become part of another before the reference. */
 	if (page_folio(page) == folio)
-		count_folio(folio, tagged);
+		tag_count_folio(folio, tagged);
 	folio_put(folio);
 }
 
@@ -489,7 +485,7 @@ void limelight_identifier_count(struct limelight_tagged *tagged)
 
 	*tagged = (struct limelight_tagged) {};
 	mutex_lock(&chunks_lock);
-	all = locked_table();
+	all = tag_table_locked();
 	for (index = 0; all && index < all->nr; index++) {
 		const u32 *tags = all->chunk[index];
 		unsigned long i;
@@ -504,15 +500,15 @@ void limelight_identifier_count(struct limelight_tagged *tagged)
 				last_is_topmost = tag_is_topmost(tag);
 			}
 			if (last_is_topmost)
-				count_page((index << CHUNK_SHIFT) + i, tagged);
+				tag_count_page((index << CHUNK_SHIFT) + i, tagged);
 		}
 		cond_resched();
 	}
 	mutex_unlock(&chunks_lock);
 }
 
-static int hotplug_event(struct notifier_block *self, unsigned long action,
-			 void *arg)
+static int tag_hotplug_event(struct notifier_block *self, unsigned long action,
+			     void *arg)
 {
 	struct memory_notify *notify = arg;
 	struct tag_table *all;
@@ -526,16 +522,16 @@ static int hotplug_event(struct notifier_block *self, unsigned long action,
 		return NOTIFY_OK;
 
 	mutex_lock(&chunks_lock);
-	all = locked_table();
+	all = tag_table_locked();
 	if (all)
-		ret = add_chunks(notify->start_pfn, notify->nr_pages, all);
+		ret = tag_add_chunks(notify->start_pfn, notify->nr_pages, all);
 	mutex_unlock(&chunks_lock);
 	return notifier_from_errno(ret);
 }
 
 static int __init limelight_identifier_init(void)
 {
-	hotplug_memory_notifier(hotplug_event, DEFAULT_CALLBACK_PRI);
+	hotplug_memory_notifier(tag_hotplug_event, DEFAULT_CALLBACK_PRI);
 	return 0;
 }
 subsys_initcall(limelight_identifier_init);

@@ -2,33 +2,37 @@
 #ifndef _MM_LIMELIGHT_INTERNAL_H
 #define _MM_LIMELIGHT_INTERNAL_H
 
+#include <linux/atomic.h>
 #include <linux/limelight.h>
 #include <linux/mm.h>
 #include <linux/sched.h>
 #include <uapi/linux/limelight.h>
 
-/* Share of memory that protect defends when nobody says otherwise, percent. */
+/* Default budget of protect, in percent of reclaimable memory. */
 #define LIMELIGHT_BUDGET_DEFAULT	60
 #define LIMELIGHT_BUDGET_MAX		90
 
-/* How many times the default is read ahead when nobody says otherwise. */
+/* Default read-ahead factor. */
 #define LIMELIGHT_FACTOR_DEFAULT	8
 
-/* Pages that a fault maps at most when nobody says otherwise. */
+/* Default of the largest window of premap, in pages. */
 #define LIMELIGHT_WINDOW_DEFAULT	64
-/* The largest folios in a window: 64 KiB with pages of 4. */
+/* Order of the largest folios in a window: 64 KiB with 4 KiB pages. */
 #define LIMELIGHT_FOLIO_ORDER_DEFAULT	4
 #define LIMELIGHT_FOLIO_ORDER_MAX	8
 
-/* Zeroed pages to have when nobody says otherwise. */
+/* Default target of the pool of zeroed pages, in pages. */
 #define LIMELIGHT_PREZERO_TARGET_DEFAULT	4096
-/* Order of the large folios in their pool: those of premap's windows. */
+/* Order of the large folios in the pool, for the windows of premap. */
 #define LIMELIGHT_PREZERO_ORDER			LIMELIGHT_FOLIO_ORDER_DEFAULT
-/* At most one page in so many is in the pool of zeroed pages. */
+/* Lifetime of the topmost set after the last call on the device. */
+#define LIMELIGHT_LEASE_MS	300000
+
+/* The pool holds at most this fraction of all pages. */
 #define LIMELIGHT_PREZERO_SHARE			12
 
 /*
- * struct limelight_usage - what the live members hold, in pages
+ * struct limelight_usage - memory of the live members, in pages
  * @members: live processes of the topmost set
  * @anon: anonymous memory, summed over the members
  * @file: file and shared memory, summed over the members
@@ -39,16 +43,16 @@ struct limelight_usage {
 	unsigned long file;
 };
 
-/* Programs executed since SET_TOPMOST whose page identifiers are remembered. */
+/* Programs executed by members since SET_TOPMOST whose tags are kept. */
 #define LIMELIGHT_TAGS_JOINED		32
 
 /*
- * struct limelight_tags - the page identifiers of the topmost app
+ * struct limelight_tags - the tags of the topmost app
  * @rcu: to free it
  * @generation: number of the set
- * @joined: those of the programs that members have executed last, in any order;
+ * @joined: tags of the last programs that members have executed, in any order;
  *	0: the rest is unused
- * @next: of @joined, to be used next
+ * @next: next index of @joined
  * @nr: entries of @tag
  * @tag: ascending, no duplicates, never 0
  */
@@ -62,9 +66,9 @@ struct limelight_tags {
 };
 
 /*
- * struct limelight_tagged - pages with a page identifier of the topmost app
- * @cached: in the page cache, and mapped by nobody
- * @anon: anonymous and mapped, by whatever process
+ * struct limelight_tagged - pages with a tag of the topmost app
+ * @cached: unmapped, in the page cache
+ * @anon: anonymous and mapped by any process
  */
 struct limelight_tagged {
 	unsigned long cached;
@@ -79,7 +83,12 @@ unsigned long limelight_node_room(struct pglist_data *pgdat);
 unsigned long limelight_memory_room(void);
 unsigned long limelight_cgroup_room(struct mm_struct *mm);
 
+/* device.c */
+extern unsigned int limelight_lease_ms;
+
 /* window.c */
+extern atomic_long_t limelight_windows_opened;
+extern atomic_long_t limelight_windows_expired;
 int limelight_window_request(u32 flags, u64 deadline_ns);
 void limelight_window_end(enum limelight_window_end why);
 bool limelight_in_window_since(u64 since);
@@ -89,9 +98,8 @@ void limelight_window_init(void);
 int limelight_sysfs_init(void);
 
 /*
- * Whether @now lies before @until, for a deadline that was set at most @longest
- * jiffies ahead. A deadline that is further away than that was left behind by
- * a wrap of jiffies, and has passed.
+ * Whether @now is before @until, for a deadline at most @longest jiffies ahead. A
+ * deadline further in the future is stale, from before jiffies wrapped.
  */
 static inline bool limelight_pending(unsigned long until, unsigned long now,
 				     unsigned long longest)
@@ -99,7 +107,7 @@ static inline bool limelight_pending(unsigned long until, unsigned long now,
 	return until - now - 1 < longest;
 }
 
-/* Whether the VMA's memory may come from anywhere. */
+/* Whether neither the VMA nor the task has a memory policy. */
 static inline bool limelight_no_policy(const struct vm_area_struct *vma)
 {
 #ifdef CONFIG_NUMA
@@ -119,9 +127,11 @@ void limelight_protect_reset(void);
 unsigned int limelight_protect_suspended_ms(void);
 bool limelight_suspended(const struct limelight_suspend *suspend,
 			 unsigned long now, u32 generation);
-unsigned int limelight_exhausted(struct limelight_suspend *suspend,
-				 unsigned long now, u32 generation,
-				 unsigned int first);
+unsigned int limelight_suspend_target(struct limelight_suspend *suspend,
+				      unsigned long now, u32 generation,
+				      unsigned int first);
+bool limelight_trickled(struct limelight_suspend *suspend, unsigned long reclaimed,
+			unsigned long kept);
 
 /* footprint.c */
 extern unsigned int limelight_budget_percent;
@@ -129,7 +139,7 @@ int limelight_budget_set(unsigned int percent, bool remember);
 void limelight_budget_reset(void);
 unsigned long limelight_reachable_pages(void);
 unsigned long limelight_budget_pages(void);
-bool limelight_over(bool was_over, unsigned long pages, unsigned long budget);
+bool limelight_over_budget(bool was_over, unsigned long pages, unsigned long budget);
 enum limelight_mode limelight_footprint_mode(bool *cached);
 void limelight_footprint_renew(void);
 void limelight_footprint_stop(void);
@@ -276,7 +286,7 @@ void limelight_prezero_reset(void);
 
 struct folio *limelight_prezero_large(struct vm_area_struct *vma);
 
-/* Takes zeroed pages for a window of premap's, at most @nr; how many it got. */
+/* Takes up to @nr zeroed pages for a window of premap. Return: how many. */
 static inline unsigned int
 limelight_prezero_window(struct vm_area_struct *vma, struct page **pages,
 			 unsigned int nr)
@@ -285,7 +295,7 @@ limelight_prezero_window(struct vm_area_struct *vma, struct page **pages,
 	       limelight_prezero_pages(vma, pages, nr) : 0;
 }
 
-/* The same for one large folio of @order; NULL: there is none. */
+/* Takes a zeroed folio of @order for a window; NULL: there is none. */
 static inline struct folio *
 limelight_prezero_window_folio(struct vm_area_struct *vma, unsigned int order)
 {

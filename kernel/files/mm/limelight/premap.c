@@ -1,47 +1,48 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Limelight premap: one fault of the topmost app maps what the next ones would.
+ * Limelight premap: one fault of the topmost app maps pages that the next faults
+ * would.
  *
- * Fresh heap is touched from front to back, soon, and nearly all of it. So when
- * a member of the topmost set writes to anonymous memory for the first time,
- * a window of the following pages is mapped along with the page that was
- * asked for. What an app only reserves stays unmapped.
+ * Fresh heap memory is touched from front to back, soon, and nearly completely. So
+ * when a member of the topmost set first writes to anonymous memory, a window of the
+ * following pages is mapped as well. Memory that an app only reserves stays
+ * unmapped.
  *
- * How large is the window? The evidence is in the page table and in a short
- * record of the last windows of the process (struct limelight_premap):
+ * The size of a window depends on the page table and on a short record of the
+ * process's last windows (struct limelight_premap):
  *
  *   - a fault right behind a window continues it: twice its size;
- *   - a fault right behind mapped pages begins one: twice as many pages;
- *   - an extension of the heap is mapped to its end with the first fault in
- *     it, if it is no larger than EXTENSION: the empty end of a mapping, or a
- *     hole in it, that begins behind mapped pages or at the beginning;
- *   - an extension that brk() or mprotect() makes behind mapped pages is mapped
- *     at once. glibc's arenas grow by mprotect() a page at a time: there is
- *     nothing behind a fault that could be mapped along with it;
- *   - any other fault is no evidence, and maps one page, as without us.
+ *   - a fault right behind mapped pages begins a window: twice as many pages;
+ *   - an extension of the heap is mapped to its end by the first fault in it, if it
+ *     is no larger than EXTENSION: the empty end of a mapping, or a hole in it, that
+ *     begins behind mapped pages or at the beginning;
+ *   - an extension that brk() or mprotect() makes behind mapped pages is mapped at
+ *     once. glibc's arenas grow by mprotect(), one page at a time: nothing behind a
+ *     fault could be mapped with it;
+ *   - any other fault maps one page.
  *
- * And does it pay? The pages of a window that nobody asked for are mapped old
- * and clean, so that the hardware notes their first use. A window is looked at
- * when the app has gone on behind it, or when WINDOWS others have come after
- * it. More than an eighth untouched halves the largest window of the process,
- * hardly any doubles it, up to the limit. What is unmapped without ever having
- * been touched is counted (limelight_premap_wasted), and halves it as well. At
- * a window of one page premap is off for the process; it tries two again after
- * RETRY faults that would have had one.
+ * Windows adapt to their use. Pages of a window that were not requested are mapped
+ * old and clean, so that the hardware records their first use. A window is inspected
+ * when the app has continued behind it, or when WINDOWS others have followed. If more
+ * than an eighth is untouched, the largest window of the process is halved; if hardly
+ * any is, it is doubled, up to the limit. Pages that are unmapped untouched are
+ * counted (limelight_premap_wasted), and halve it as well. At a window of one page
+ * premap is off for the process, and tries two again after RETRY faults that would
+ * have had a window.
  *
- * A window ends at the end of its mapping, at the first page that is there
- * already in any form, and at the end of the page table. There is none where
- * something depends on single faults (userfaultfd) or where mapping means more
- * than a page (mlock), and none that would take the app's cgroups near their
- * limits, or memory below the high watermark. RLIMIT_AS and RLIMIT_DATA bound
- * mappings, of which no window makes any. Pages are taken only when they are
- * there for the taking: no reclaim, no compaction, no wakeup of kswapd.
+ * A window ends at the end of its mapping, at the first page table entry in use, and
+ * at the end of the page table. There is none where single faults matter
+ * (userfaultfd) or where mapping has other effects (mlock), and none that would bring
+ * the app's cgroups near their limits, or memory below the high watermark. RLIMIT_AS
+ * and RLIMIT_DATA limit mappings, and a window creates none. Pages are allocated
+ * without reclaim, compaction or a wakeup of kswapd.
  *
- * The window is filled with folios as large as fit, up to limelight_folio_order,
- * and with single pages where there are none that large: on a fragmented
- * machine it saves the same faults. Everything is zeroed and charged first, and
- * then put into the page table under one lock.
+ * Windows are filled with folios as large as fit, up to limelight_folio_order and of
+ * the sizes that are not set to `never` in /sys/kernel/mm/transparent_hugepage. Where
+ * there is no large folio, single pages are used: they save the same faults. All
+ * pages are zeroed and charged first, and then mapped under one page table lock.
  */
+#include <linux/bits.h>
 #include <linux/gfp.h>
 #include <linux/limelight.h>
 #include <linux/log2.h>
@@ -65,27 +66,27 @@
 
 /* Pages of the largest hole that is an extension of the heap. */
 #define EXTENSION	64
-/* How far back from a fault evidence is looked for, in pages. */
+/* Mapped pages in front of a fault that are counted at most. */
 #define LOOKBACK	16
-/* Windows that a process remembers. */
+/* Windows in the record of a process. */
 #define WINDOWS		8
 /* The first windows of a process: 1 << FIRST_SHIFT pages at most. */
 #define FIRST_SHIFT	3
-/* Faults after which a process whose windows did not pay gets one again. */
+/* Faults without a window after which a process whose limit is 1 gets one. */
 #define RETRY		64
-/* Pages mapped ahead between two looks at what was unmapped untouched. */
+/* Pages mapped ahead between two checks of the pages unmapped untouched. */
 #define EPOCH		256
 /* Folios that are allocated before the page table is locked once. */
 #define BATCH		64
 
-/* Nothing that takes time or takes from others; zeroed once, by the allocator. */
+/* No reclaim, no kswapd wakeup, no reserves. The page allocator zeroes. */
 #define GFP_PREMAP	((GFP_HIGHUSER_MOVABLE & ~__GFP_RECLAIM) | __GFP_ZERO | \
 			 __GFP_NORETRY | __GFP_NOWARN | __GFP_NOMEMALLOC)
 
 DEFINE_STATIC_KEY_FALSE(limelight_premap_key);
 
 unsigned int limelight_window_pages __read_mostly = LIMELIGHT_WINDOW_DEFAULT;
-/* What limelight_window_pages goes back to when the device is closed. */
+/* Value of limelight_window_pages after the device is closed. */
 static unsigned int window_configured = LIMELIGHT_WINDOW_DEFAULT;
 unsigned int limelight_folio_order __read_mostly = LIMELIGHT_FOLIO_ORDER_DEFAULT;
 
@@ -93,7 +94,7 @@ unsigned int limelight_folio_order __read_mostly = LIMELIGHT_FOLIO_ORDER_DEFAULT
  * struct window - pages that one fault has mapped
  * @start: address of the first
  * @nr: pages, 0: no window
- * @wanted: pages that evidence spoke for; the mapping may have ended before
+ * @wanted: pages that it should have had; the mapping may have ended before
  */
 struct window {
 	unsigned long start;
@@ -102,12 +103,12 @@ struct window {
 };
 
 /*
- * struct limelight_premap - what a process's windows have come to
+ * struct limelight_premap - how a process uses its windows
  * @lock: protects all of it but @zapped
  * @shift: a window has at most 1 << @shift pages; 0: there are none
  * @without: faults that would have had a window at a larger @shift
  * @next: slot of @ring that is used next
- * @ring: the last windows, until they are looked at
+ * @ring: the last windows, until they are inspected
  * @mapped: pages mapped ahead in this epoch
  * @zapped: pages unmapped untouched in this epoch
  */
@@ -123,7 +124,7 @@ struct limelight_premap {
 
 /* ------------------------------------------------------------- arithmetic */
 
-/* The shift that the configured window allows. */
+/* The largest shift for the configured window. */
 static unsigned int shift_max(void)
 {
 	return ilog2(READ_ONCE(limelight_window_pages));
@@ -141,7 +142,7 @@ static unsigned int next_shift(unsigned int shift, unsigned int nr,
 }
 
 /*
- * Pages that should be mapped from an address on; 0: nothing speaks for any.
+ * Pages that should be mapped from an address on; 0: no window.
  * @wanted: size of the window that it continues, 0: none
  * @before: mapped pages right before it
  * @at_start: a fault at the first page of the mapping
@@ -168,31 +169,52 @@ static unsigned int window_wanted(unsigned int wanted, unsigned int before,
 
 /*
  * Order of the folio at @address, of which @nr pages are left to map: aligned,
- * and of an order that anonymous memory has.
+ * and one of @orders, or 0.
  */
 static unsigned int folio_order_at(unsigned long address, unsigned int nr,
-				   unsigned int max)
+				   unsigned long orders)
 {
-	unsigned int order = min3(max, (unsigned int)ilog2(nr),
-				  (unsigned int)__ffs((address >> PAGE_SHIFT) |
-						      BIT(MAX_PAGE_ORDER)));
+	unsigned int order = min_t(unsigned int, ilog2(nr),
+				   __ffs((address >> PAGE_SHIFT) |
+					 BIT(MAX_PAGE_ORDER)));
 
-	return order < 2 ? 0 : order;
+	orders &= GENMASK(order, 0);
+	return orders ? __fls(orders) : 0;
+}
+
+/*
+ * Orders of large folios in windows, a bit mask: those that the administrator
+ * has not set to `never`. The topmost app counts as one that asked for them by
+ * madvise().
+ */
+static unsigned long folio_orders(void)
+{
+#ifdef CONFIG_TRANSPARENT_HUGEPAGE
+	unsigned long orders = READ_ONCE(huge_anon_orders_always) |
+			       READ_ONCE(huge_anon_orders_madvise);
+
+	if (hugepage_global_enabled())
+		orders |= READ_ONCE(huge_anon_orders_inherit);
+	/* No anonymous folio has order 1; 0 is for single pages. */
+	return orders & GENMASK(READ_ONCE(limelight_folio_order), 0) & ~3UL;
+#else
+	return 0;
+#endif
 }
 
 /* --------------------------------------------------------- what was touched */
 
 /*
- * Whether nobody has used the page behind an anonymous @pte that we mapped. The
- * pages of x86 begin clean, and their dirty bit stays when reclaim clears the
- * accessed bit; elsewhere a writable page may have to begin dirty.
+ * Whether the page behind an anonymous @pte that we mapped is unused. On x86 pages
+ * begin clean, and the dirty bit remains when reclaim clears the accessed bit;
+ * elsewhere a writable page may have to begin dirty.
  */
 static bool pte_untouched(pte_t pte)
 {
 	return !pte_young(pte) && (!IS_ENABLED(CONFIG_X86) || !pte_dirty(pte));
 }
 
-/* Whether @folio may hold pages that nobody has written to. */
+/* Whether @folio may contain pages that were never written to. */
 static bool folio_maybe_untouched(const struct folio *folio)
 {
 	return folio_test_swapbacked(folio) && !folio_test_swapcache(folio) &&
@@ -200,8 +222,8 @@ static bool folio_maybe_untouched(const struct folio *folio)
 }
 
 /* Pages of @window that are mapped and untouched; its mapping is locked. */
-static unsigned int count_untouched(struct mm_struct *mm,
-				    const struct window *window)
+static unsigned int premap_count_untouched(struct mm_struct *mm,
+					   const struct window *window)
 {
 	unsigned int untouched = 0;
 	pmd_t *pmd = mm_find_pmd(mm, window->start);
@@ -228,31 +250,31 @@ static bool in_vma(const struct vm_area_struct *vma, const struct window *window
 }
 
 /*
- * Looks at @window, which may lie in another mapping than @vma, which is locked.
+ * Inspects @window, which may lie in another mapping than @vma, which is locked.
  *
- * Return: untouched pages, or -1: nothing can be said.
+ * Return: untouched pages, or -1: unknown.
  */
-static int inspect(struct vm_area_struct *vma, const struct window *window)
+static int premap_inspect_window(struct vm_area_struct *vma, const struct window *window)
 {
 	struct mm_struct *mm = vma->vm_mm;
 	int untouched = -1;
 
 	if (in_vma(vma, window))
-		return count_untouched(mm, window);
+		return premap_count_untouched(mm, window);
 #ifdef CONFIG_PER_VMA_LOCK
 	vma = lock_vma_under_rcu(mm, window->start);
 	if (!vma)
 		return -1;
 	if (vma_is_anonymous(vma) && in_vma(vma, window))
-		untouched = count_untouched(mm, window);
+		untouched = premap_count_untouched(mm, window);
 	vma_end_read(vma);
 #endif
 	return untouched;
 }
 
-/* Counts the untouched pages of one page table, of ours or not. */
-static int count_zapped(pmd_t *pmd, unsigned long address, unsigned long end,
-			struct mm_walk *walk)
+/* Counts the untouched pages of one page table, premapped or not. */
+static int premap_count_zapped(pmd_t *pmd, unsigned long address, unsigned long end,
+			       struct mm_walk *walk)
 {
 	unsigned int *untouched = walk->private;
 	spinlock_t *ptl = NULL;
@@ -276,13 +298,13 @@ static int count_zapped(pmd_t *pmd, unsigned long address, unsigned long end,
 }
 
 static const struct mm_walk_ops zap_ops = {
-	.pmd_entry = count_zapped,
+	.pmd_entry = premap_count_zapped,
 	.walk_lock = PGWALK_RDLOCK,
 };
 
 /*
- * A walk of its own, before the page tables are cleared: a hook where single
- * pages are unmapped costs every process, premap or not.
+ * A separate walk before the page tables are cleared: a hook in the path that
+ * unmaps single pages would cost time in every process.
  */
 void __limelight_premap_zap(struct vm_area_struct *vma, unsigned long start,
 			    unsigned long end)
@@ -300,8 +322,8 @@ void __limelight_premap_zap(struct vm_area_struct *vma, unsigned long start,
 
 /* -------------------------------------------------- the record of a process */
 
-/* The record of @mm. The first call makes it; NULL: no memory. */
-static struct limelight_premap *record_of(struct mm_struct *mm)
+/* The record of @mm. The first call allocates it; NULL: no memory. */
+static struct limelight_premap *premap_record(struct mm_struct *mm)
 {
 	struct limelight_premap *record = READ_ONCE(mm->limelight_premap);
 	struct limelight_premap *fresh;
@@ -319,7 +341,7 @@ static struct limelight_premap *record_of(struct mm_struct *mm)
 	return record ?: fresh;
 }
 
-/* @mm is gone. */
+/* Frees the record of @mm. */
 void limelight_premap_free(struct mm_struct *mm)
 {
 	kfree(mm->limelight_premap);
@@ -327,13 +349,13 @@ void limelight_premap_free(struct mm_struct *mm)
 }
 
 /*
- * Takes the window that ends at @address out of the record, or else the oldest
- * one if all slots are taken.
+ * Removes the window that ends at @address from the record, or else the oldest
+ * one if all slots are in use.
  *
- * Return: whether it is the one that ends there.
+ * Return: whether it ends at @address.
  */
-static bool take_window(struct limelight_premap *record, unsigned long address,
-			struct window *taken)
+static bool premap_take_window(struct limelight_premap *record, unsigned long address,
+			       struct window *taken)
 {
 	bool continues = false;
 	int i;
@@ -357,8 +379,8 @@ static bool take_window(struct limelight_premap *record, unsigned long address,
 	return continues;
 }
 
-static void add_window(struct limelight_premap *record, unsigned long start,
-		       unsigned int nr, unsigned int wanted, unsigned int ahead)
+static void premap_add_window(struct limelight_premap *record, unsigned long start,
+			      unsigned int nr, unsigned int wanted, unsigned int ahead)
 {
 	unsigned int zapped = 0;
 
@@ -379,9 +401,9 @@ static void add_window(struct limelight_premap *record, unsigned long start,
 	spin_unlock(&record->lock);
 }
 
-/* Draws the conclusion from a window; @untouched: -1 for none. */
-static void judge(struct limelight_premap *record, const struct window *window,
-		  int untouched)
+/* Adapts the limit to the use of @window; @untouched: -1 if unknown. */
+static void premap_adapt(struct limelight_premap *record, const struct window *window,
+			 int untouched)
 {
 	unsigned int shift;
 
@@ -396,8 +418,8 @@ static void judge(struct limelight_premap *record, const struct window *window,
 	spin_unlock(&record->lock);
 }
 
-/* A fault that would have had a window if they had paid. */
-static void went_without(struct limelight_premap *record)
+/* Counts a fault that would have had a window at a larger limit. */
+static void premap_count_refused(struct limelight_premap *record)
 {
 	spin_lock(&record->lock);
 	if (!record->shift && ++record->without >= RETRY) {
@@ -409,7 +431,7 @@ static void went_without(struct limelight_premap *record)
 
 /* ------------------------------------------------------------ size of a window */
 
-/* Whether faults in @vma may be answered with more than what they ask for. */
+/* Whether faults in @vma may map more than one page. */
 static bool vma_premappable(struct vm_area_struct *vma)
 {
 	const unsigned long refused = VM_SHARED | VM_LOCKED | VM_LOCKONFAULT |
@@ -420,20 +442,21 @@ static bool vma_premappable(struct vm_area_struct *vma)
 	       !(vma->vm_flags & refused) && !userfaultfd_armed(vma);
 }
 
-/* Whether the page at vmf->address is wanted now, and not only soon. */
+/* Whether this is a fault, and not an extension of the heap. */
 static bool is_fault(const struct vm_fault *vmf)
 {
 	return vmf->flags & FAULT_FLAG_WRITE;
 }
 
 /*
- * Looks at the page table around @address, which is empty there.
- * @scan: how far to look ahead, in pages
+ * Determines the size of a window at @address, which is not mapped, from the page
+ * table around it.
+ * @scan: pages to scan ahead
  *
- * Return: pages to map, at most @scan; 0: nothing speaks for any.
+ * Return: pages to map, at most @scan; 0: no window.
  */
-static unsigned int look_around(struct vm_fault *vmf, unsigned long address,
-				unsigned int continued, unsigned int scan)
+static unsigned int premap_window_size(struct vm_fault *vmf, unsigned long address,
+				       unsigned int continued, unsigned int scan)
 {
 	struct vm_area_struct *vma = vmf->vma;
 	unsigned long end = min(vma->vm_end, pmd_addr_end(address, vma->vm_end));
@@ -465,9 +488,9 @@ static unsigned int look_around(struct vm_fault *vmf, unsigned long address,
 /* ----------------------------------------------------------------- mapping */
 
 /*
- * @pages of a window from @address on, in a mapping that ends at @end, or a few
- * more or less: so that it ends where a large folio of the pool would, of which
- * it, and the windows that follow it, can then be made.
+ * Adjusts a window of @pages at @address, in a mapping that ends at @end, so that
+ * it ends at the boundary of a large folio: then it, and the windows that follow,
+ * can be filled with folios from the pool of zeroed pages.
  */
 static unsigned int whole_folios(unsigned long address, unsigned int pages,
 				 unsigned long end)
@@ -481,15 +504,17 @@ static unsigned int whole_folios(unsigned long address, unsigned int pages,
 	return near - start;
 }
 
-/* Single pages to take at @address, of @nr and at most @most. */
+/* Single pages to allocate at @address, of @nr and at most @most. */
 static unsigned int singles_at(unsigned long address, unsigned int nr,
-			       unsigned int most, unsigned int max_order)
+			       unsigned int most, unsigned long orders)
 {
 	most = min(nr, most);
-	/* Up to where a larger one fits. */
-	if (max_order >= 2)
-		most = min_t(unsigned int, most,
-			     4 - ((address >> PAGE_SHIFT) & 3));
+	/* Up to where a large folio fits. */
+	if (orders) {
+		unsigned int size = BIT(__ffs(orders));
+
+		most = min(most, size - ((address >> PAGE_SHIFT) & (size - 1)));
+	}
 	return most;
 }
 
@@ -498,18 +523,18 @@ static unsigned int singles_at(unsigned long address, unsigned int nr,
  *
  * Return: the number of folios, less than wanted if memory is short.
  */
-static unsigned int get_folios(struct vm_area_struct *vma, unsigned long address,
-			       unsigned int nr, unsigned int *max_order,
-			       struct folio **folios)
+static unsigned int premap_alloc_folios(struct vm_area_struct *vma, unsigned long address,
+					unsigned int nr, unsigned long *orders,
+					struct folio **folios)
 {
 	struct page **pages = (struct page **)folios;
 	unsigned int count = 0, charged = 0;
 
 	while (nr && count < BATCH) {
-		unsigned int order = folio_order_at(address, nr, *max_order);
+		unsigned int order = folio_order_at(address, nr, *orders);
 		unsigned int got;
 
-		/* What is zero already, if it is as large as what is not. */
+		/* From the pool of zeroed pages first, if it has that size. */
 		if (order) {
 			folios[count] = limelight_prezero_window_folio(vma, order);
 			got = !!folios[count];
@@ -517,7 +542,7 @@ static unsigned int get_folios(struct vm_area_struct *vma, unsigned long address
 			got = limelight_prezero_window(vma, pages + count,
 						       singles_at(address, nr,
 								  BATCH - count,
-								  *max_order));
+								  *orders));
 		}
 		if (got) {
 			count += got;
@@ -531,14 +556,14 @@ static unsigned int get_folios(struct vm_area_struct *vma, unsigned long address
 			folios[count] = vma_alloc_folio(GFP_PREMAP, order, vma,
 							address, true);
 			if (!folios[count]) {
-				/* What is not there now is not there soon. */
+				/* Do not retry this size in this window. */
 				count_mthp_stat(order, MTHP_STAT_ANON_FAULT_FALLBACK);
-				*max_order = order - 1;
+				*orders &= GENMASK(order - 1, 0);
 				continue;
 			}
 		} else if (limelight_no_policy(vma)) {
 			unsigned int most = singles_at(address, nr, BATCH - count,
-						       *max_order);
+						       *orders);
 
 			memset(pages + count, 0, most * sizeof(*pages));
 			got = alloc_pages_bulk_array(GFP_PREMAP, most,
@@ -567,25 +592,25 @@ static unsigned int get_folios(struct vm_area_struct *vma, unsigned long address
 	return count;
 }
 
-/* The entry of a page that nobody has asked for yet. */
+/* The entry of a page that is mapped ahead. */
 static pte_t premapped_pte(struct folio *folio, unsigned long i,
 			   struct vm_area_struct *vma)
 {
 	pte_t pte = pte_mkold(mk_pte(folio_page(folio, i), vma->vm_page_prot));
 
-	/* To the soft-dirty bit a page that comes is a page that changes. */
+	/* For soft-dirty tracking a new page is a changed page. */
 	pte = pte_mksoft_dirty(pte);
 	return pte_mkwrite(IS_ENABLED(CONFIG_X86) ? pte : pte_mkdirty(pte), vma);
 }
 
-static void map_folio(struct vm_fault *vmf, struct folio *folio,
-		      unsigned long address, pte_t *ptes)
+static void premap_map_folio(struct vm_fault *vmf, struct folio *folio,
+			     unsigned long address, pte_t *ptes)
 {
 	struct vm_area_struct *vma = vmf->vma;
 	unsigned int nr = folio_nr_pages(folio);
 	unsigned int i = 0;
 
-	/* Its contents are to be seen before it is. */
+	/* Publish the contents before the mapping. */
 	__folio_mark_uptodate(folio);
 	folio_ref_add(folio, nr - 1);
 	count_mthp_stat(folio_order(folio), MTHP_STAT_ANON_FAULT_ALLOC);
@@ -615,8 +640,8 @@ static bool ptes_none(pte_t *ptes, unsigned int nr)
 }
 
 /* Maps what fits of @count folios. Return: the number of pages. */
-static unsigned int map_folios(struct vm_fault *vmf, unsigned long address,
-			       struct folio **folios, unsigned int count)
+static unsigned int premap_map_folios(struct vm_fault *vmf, unsigned long address,
+				      struct folio **folios, unsigned int count)
 {
 	struct mm_struct *mm = vmf->vma->vm_mm;
 	unsigned int i = 0, pages = 0;
@@ -630,8 +655,8 @@ static unsigned int map_folios(struct vm_fault *vmf, unsigned long address,
 
 			if (!ptes_none(ptes + pages, nr))
 				break;
-			map_folio(vmf, folios[i], address + pages * PAGE_SIZE,
-				  ptes + pages);
+			premap_map_folio(vmf, folios[i], address + pages * PAGE_SIZE,
+					 ptes + pages);
 			pages += nr;
 		}
 		add_mm_counter(mm, MM_ANONPAGES, pages);
@@ -643,27 +668,26 @@ static unsigned int map_folios(struct vm_fault *vmf, unsigned long address,
 }
 
 /* Return: pages mapped from vmf->address on, at most @nr, perhaps 0. */
-static unsigned int map_window(struct vm_fault *vmf, unsigned int nr)
+static unsigned int premap_map_window(struct vm_fault *vmf, unsigned int nr)
 {
-	unsigned int max_order = READ_ONCE(limelight_folio_order);
+	unsigned long orders = folio_orders();
 	unsigned int done = 0;
 
-	if (!IS_ENABLED(CONFIG_TRANSPARENT_HUGEPAGE) ||
-	    vma_thp_disabled(vmf->vma, vmf->vma->vm_flags))
-		max_order = 0;
+	if (orders && vma_thp_disabled(vmf->vma, vmf->vma->vm_flags))
+		orders = 0;
 
 	while (done < nr) {
 		unsigned long address = vmf->address + done * PAGE_SIZE;
 		struct folio *folios[BATCH];
 		unsigned int count, mapped, wanted = 0, i;
 
-		count = get_folios(vmf->vma, address, nr - done, &max_order,
-				   folios);
+		count = premap_alloc_folios(vmf->vma, address, nr - done, &orders,
+					    folios);
 		if (!count)
 			break;
 		for (i = 0; i < count; i++)
 			wanted += folio_nr_pages(folios[i]);
-		mapped = map_folios(vmf, address, folios, count);
+		mapped = premap_map_folios(vmf, address, folios, count);
 		done += mapped;
 		if (mapped < wanted)
 			break;
@@ -672,12 +696,12 @@ static unsigned int map_window(struct vm_fault *vmf, unsigned int nr)
 }
 
 /*
- * Maps a window from vmf->address on, if there is evidence for one. The mapping
- * is locked, its anon_vma prepared.
+ * Maps a window from vmf->address on, if there should be one. The VMA is locked,
+ * its anon_vma prepared.
  *
  * Return: whether the page at vmf->address is mapped now.
  */
-static bool premap(struct vm_fault *vmf)
+static bool premap_window_at(struct vm_fault *vmf)
 {
 	struct vm_area_struct *vma = vmf->vma;
 	unsigned long address = vmf->address;
@@ -687,21 +711,21 @@ static bool premap(struct vm_fault *vmf)
 	struct window last;
 	bool continues;
 
-	record = record_of(vma->vm_mm);
+	record = premap_record(vma->vm_mm);
 	if (!record)
 		return false;
 
-	continues = take_window(record, address, &last);
+	continues = premap_take_window(record, address, &last);
 	if (last.nr)
-		judge(record, &last, inspect(vma, &last));
+		premap_adapt(record, &last, premap_inspect_window(vma, &last));
 
 	shift = min(READ_ONCE(record->shift), shift_max());
-	wanted = look_around(vmf, address, continues ? last.wanted : 0,
-			     max(BIT(shift), 2UL));
+	wanted = premap_window_size(vmf, address, continues ? last.wanted : 0,
+				    max(BIT(shift), 2UL));
 	if (wanted <= asked)
 		return false;
 	if (!shift) {
-		went_without(record);
+		premap_count_refused(record);
 		return false;
 	}
 
@@ -712,26 +736,26 @@ static bool premap(struct vm_fault *vmf)
 	if (limelight_prezero_enabled() &&
 	    limelight_premap_takes(LIMELIGHT_PREZERO_ORDER))
 		pages = whole_folios(address, pages, vma->vm_end);
-	pages = map_window(vmf, pages);
+	pages = premap_map_window(vmf, pages);
 	if (!pages)
 		return false;
 
-	add_window(record, address, pages, wanted, pages - asked);
+	premap_add_window(record, address, pages, wanted, pages - asked);
 	count_vm_events(LIMELIGHT_PREMAP_MAPPED, pages - asked);
 	trace_limelight_premap(address, pages, wanted, shift);
 	return true;
 }
 
-/* A page of the topmost app is written to for the first time. */
+/* See limelight_premap(). */
 bool __limelight_premap(struct vm_fault *vmf)
 {
 	if (!limelight_mm(vmf->vma->vm_mm) || vmf->flags & FAULT_FLAG_REMOTE ||
 	    !is_fault(vmf) || !vma_premappable(vmf->vma))
 		return false;
-	/* As do_anonymous_page(), which says what is wrong if something is. */
+	/* As do_anonymous_page(), which reports the error if this fails. */
 	if (pte_alloc(vmf->vma->vm_mm, vmf->pmd) || __vmf_anon_prepare(vmf))
 		return false;
-	return premap(vmf);
+	return premap_window_at(vmf);
 }
 
 /* See limelight_premap_extension(). */
@@ -747,7 +771,7 @@ void __limelight_premap_extension(unsigned long start, unsigned long end)
 	vma = lock_vma_under_rcu(mm, start);
 	if (!vma)
 		return;
-	/* Memory without an anon_vma has no pages that could be evidence. */
+	/* A mapping without an anon_vma has no pages. */
 	if (vma_premappable(vma) && vma->anon_vma && end <= vma->vm_end) {
 		struct vm_fault vmf = {
 			.vma = vma,
@@ -756,7 +780,7 @@ void __limelight_premap_extension(unsigned long start, unsigned long end)
 		};
 
 		if (vmf.pmd)
-			premap(&vmf);
+			premap_window_at(&vmf);
 	}
 	vma_end_read(vma);
 #endif
@@ -769,12 +793,10 @@ bool limelight_premap_enabled(void)
 	return static_key_enabled(&limelight_premap_key);
 }
 
-/* Whether windows are made of folios of @order where they can be. */
+/* Whether windows may be filled with folios of @order. */
 bool limelight_premap_takes(unsigned int order)
 {
-	return limelight_premap_enabled() &&
-	       IS_ENABLED(CONFIG_TRANSPARENT_HUGEPAGE) &&
-	       order <= READ_ONCE(limelight_folio_order);
+	return limelight_premap_enabled() && folio_orders() & BIT(order);
 }
 
 /* Sets the largest window; @remember: also beyond the life of the open device. */
@@ -809,7 +831,7 @@ int limelight_premap_configure(bool on, u32 window_pages)
 		static_branch_enable(&limelight_premap_key);
 	else if (!on && limelight_premap_enabled())
 		static_branch_disable(&limelight_premap_key);
-	/* The pool of zeroed pages holds what windows are made of. */
+	/* The pool of zeroed pages keeps folios of the sizes of windows. */
 	limelight_prezero_wake();
 	return 0;
 }

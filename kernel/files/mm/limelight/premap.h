@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What brk() and mprotect() tell premap about the heap.
+ * Hooks of premap in brk() and mprotect().
  */
 #ifndef _MM_LIMELIGHT_PREMAP_H
 #define _MM_LIMELIGHT_PREMAP_H
@@ -12,8 +12,8 @@
 void __limelight_premap_extension(unsigned long start, unsigned long end);
 
 /*
- * current may write to the anonymous memory from @start to @end, and could not
- * before. It holds no lock on its mappings.
+ * The range from @start to @end has become writable for current, which holds no
+ * mmap lock.
  */
 static inline void limelight_premap_extension(unsigned long start,
 					      unsigned long end)

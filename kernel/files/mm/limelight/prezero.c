@@ -1,27 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Limelight prezero: the topmost app gets pages that were zeroed before it asked.
+ * Limelight prezero: the topmost app gets pages that were zeroed in advance.
  *
- * Between the response windows a pool (prezero_pool.c) is filled with zeroed
- * pages (prezero_manager.c), by whatever engine can (prezero_cpu.c and its
- * neighbours). Here is who gets them, and when they go back.
+ * Between response windows the manager (prezero_manager.c) fills a pool
+ * (prezero_pool.c) with pages that an engine (prezero_cpu.c, _block.c, _dma.c) has
+ * zeroed. This file decides which faults are served from the pool, and when it is
+ * drained.
  *
- * They are for faults of the topmost app on anonymous memory, a page at a time,
- * and for premap's windows, in folios as large as these are made of.
- * A fault that they are not for takes the ordinary path: with a memory policy,
- * or outside the CPU's node where the cpuset does not allow that. A task whose
- * CPU time is limited (cpu.max, its cgroup's or one above) gets none: zeroing is
- * time that its limit is about, and would be spent outside of it.
+ * It serves faults of the topmost app on anonymous memory, one page at a time, and
+ * the windows of premap, in folios of the size that these have. Other faults take
+ * the ordinary path: those with a memory policy, or outside the CPU's node where the
+ * cpuset does not allow that node. A task whose CPU time is limited (cpu.max of its
+ * cgroup or of an ancestor) gets none either: the zeroing would escape the limit.
  *
- * They go back before anybody goes without: when an allocation finds memory
- * below the low watermarks, before it wakes kswapd; when kswapd is about to
- * reclaim; before a process is killed; through a shrinker; and before a range of
- * memory is isolated, for a contiguous allocation or to be removed.
+ * The pool is drained before an allocation fails: in the slow path of the page
+ * allocator, before kswapd is woken; before kswapd reclaims; before the OOM killer;
+ * through a shrinker; before a range of memory is isolated (contiguous allocations,
+ * memory offlining); and before a zone is compacted, because its pages cannot be
+ * migrated.
  *
- * With init_on_free the pages that are free are zero already: the mechanism is
- * refused. With init_on_alloc they are zeroed as the pool takes them, whatever
+ * With init_on_free free pages are zero already, and the mechanism is refused. With
+ * init_on_alloc the page allocator zeroes the pages when the pool gets them, whatever
  * the engine.
  */
+#include <linux/capability.h>
 #include <linux/cpuset.h>
 #include <linux/gfp.h>
 #include <linux/jiffies.h>
@@ -42,26 +44,26 @@
 #include "internal.h"
 #include "prezero.h"
 
-/* Pages that go back at once where an allocation cannot wait. */
+/* Pages that an allocation that cannot wait drains at once. */
 #define ATOMIC_PAGES	256
 
 DEFINE_STATIC_KEY_FALSE(limelight_prezero_key);
 
-/* Whether each page that is handed out is looked at; for debugging. */
+/* Whether each page is verified before it is mapped; for debugging. */
 bool limelight_prezero_verify __read_mostly;
 
-/* Pages that should be in the pool. */
+/* Target of the pool, in pages. */
 static unsigned long target = LIMELIGHT_PREZERO_TARGET_DEFAULT;
 static struct shrinker *pool_shrinker;
 
 /* ---------------------------------------------------------------- handing out */
 
-/* Whether the time of current is limited, by its cgroup or one above. */
-static bool time_is_limited(void)
+/* Whether the CPU time of current is limited, by its cgroup or an ancestor. */
+static bool prezero_task_throttled(void)
 {
 	bool limited;
 
-	/* Moved to another cgroup at this moment, the old one stays for that long. */
+	/* Keeps the cgroup alive if current is being moved. */
 	rcu_read_lock();
 	limited = cfs_task_bw_constrained(current);
 	rcu_read_unlock();
@@ -70,7 +72,7 @@ static bool time_is_limited(void)
 
 /*
  * Takes up to @nr zeroed pages for faults on @vma, whose mm belongs to the
- * topmost app. Each is as a page fresh from the page allocator.
+ * topmost app. They are like pages returned by the page allocator.
  *
  * Return: how many.
  */
@@ -81,7 +83,7 @@ unsigned int limelight_prezero_pages(struct vm_area_struct *vma,
 	bool refilled;
 
 	if (current->mm != vma->vm_mm || !limelight_no_policy(vma) ||
-	    time_is_limited())
+	    prezero_task_throttled())
 		return 0;
 	got = prezero_pool_get(&limelight_zeroed, &cpuset_current_mems_allowed,
 			       pages, nr, &refilled);
@@ -91,14 +93,14 @@ unsigned int limelight_prezero_pages(struct vm_area_struct *vma,
 		void *data = page_address(pages[i]);
 
 		if (unlikely(PageHWPoison(pages[i]))) {
-			/* The page allocator keeps it out of use. */
+			/* The page allocator does not reuse it. */
 			__free_page(pages[i]);
 			pages[i] = pages[--got];
 			continue;
 		}
 		if (unlikely(READ_ONCE(limelight_prezero_verify)) &&
 		    WARN_ON_ONCE(memchr_inv(data, 0, PAGE_SIZE))) {
-			prezero_manager_dirty();
+			prezero_manager_count_dirty();
 			clear_page(data);
 		}
 		i++;
@@ -107,14 +109,14 @@ unsigned int limelight_prezero_pages(struct vm_area_struct *vma,
 	return got;
 }
 
-/* The same for a folio of PREZERO_ORDER; NULL: there is none. */
+/* Takes a folio of PREZERO_ORDER; NULL: there is none. */
 struct folio *limelight_prezero_large(struct vm_area_struct *vma)
 {
 	struct folio *folio;
 	void *data;
 
 	if (current->mm != vma->vm_mm || !limelight_no_policy(vma) ||
-	    time_is_limited())
+	    prezero_task_throttled())
 		return NULL;
 	folio = prezero_pool_get_folio(&limelight_zeroed,
 				       &cpuset_current_mems_allowed);
@@ -124,7 +126,7 @@ struct folio *limelight_prezero_large(struct vm_area_struct *vma)
 	data = folio_address(folio);
 	if (unlikely(READ_ONCE(limelight_prezero_verify)) &&
 	    WARN_ON_ONCE(memchr_inv(data, 0, folio_size(folio)))) {
-		prezero_manager_dirty();
+		prezero_manager_count_dirty();
 		memset(data, 0, folio_size(folio));
 	}
 	count_vm_events(LIMELIGHT_PREZERO_SERVED, PREZERO_FOLIO_PAGES);
@@ -153,8 +155,8 @@ void __limelight_prezero_missed(struct mm_struct *mm, unsigned long pages)
 
 /* ---------------------------------------------------------------- giving back */
 
-static unsigned long give_back(int nid, unsigned long most,
-			       enum limelight_prezero_drain why)
+static unsigned long prezero_release(int nid, unsigned long most,
+				     enum limelight_prezero_drain why)
 {
 	unsigned long pages;
 
@@ -170,80 +172,90 @@ static unsigned long give_back(int nid, unsigned long most,
 }
 
 /*
- * The same where there is time for it: what goes back does not stay on this
- * CPU's lists of the page allocator, where it does not count as free.
+ * Releases all pages, and drains this CPU's lists of the page allocator, on which
+ * pages do not count as free.
  */
-static unsigned long give_all_back(int nid, enum limelight_prezero_drain why)
+static unsigned long prezero_release_all(int nid, enum limelight_prezero_drain why)
 {
 	unsigned long pages;
 
 	migrate_disable();
-	pages = give_back(nid, ULONG_MAX, why);
+	pages = prezero_release(nid, ULONG_MAX, why);
 	if (pages)
 		drain_local_pages(NULL);
 	migrate_enable();
 	return pages;
 }
 
-/* See limelight_prezero_relieve(). */
-void __limelight_prezero_relieve(gfp_t gfp_mask, unsigned int order)
+/* See limelight_prezero_drain_alloc(). */
+void __limelight_prezero_drain_alloc(gfp_t gfp_mask, unsigned int order)
 {
 	/*
-	 * Who does not even wake kswapd takes what is there or nothing, and a
-	 * large block is not missing for lack of memory.
+	 * An allocation that does not even wake kswapd takes what is there or
+	 * fails. A large block is missing for fragmentation, not for lack of
+	 * memory: compaction drains the pool when it runs.
 	 */
 	if (!(gfp_mask & __GFP_RECLAIM) || order > PAGE_ALLOC_COSTLY_ORDER)
 		return;
 	if (gfpflags_allow_blocking(gfp_mask))
-		give_all_back(NUMA_NO_NODE, LIMELIGHT_DRAIN_ALLOCATION);
+		prezero_release_all(NUMA_NO_NODE, LIMELIGHT_DRAIN_ALLOCATION);
 	else
-		give_back(NUMA_NO_NODE, ATOMIC_PAGES, LIMELIGHT_DRAIN_ALLOCATION);
+		prezero_release(NUMA_NO_NODE, ATOMIC_PAGES, LIMELIGHT_DRAIN_ALLOCATION);
 }
 
-/* See limelight_prezero_yield(). */
-bool __limelight_prezero_yield(struct pglist_data *pgdat, int order)
+/* See limelight_prezero_drain_kswapd(). */
+bool __limelight_prezero_drain_kswapd(struct pglist_data *pgdat, int order)
 {
-	/* A large block is not missing for lack of memory. */
+	/* A large block is missing for fragmentation, not for lack of memory. */
 	if (order > PAGE_ALLOC_COSTLY_ORDER && limelight_node_room(pgdat))
 		return false;
-	return give_all_back(pgdat->node_id, LIMELIGHT_DRAIN_KSWAPD);
+	return prezero_release_all(pgdat->node_id, LIMELIGHT_DRAIN_KSWAPD);
 }
 
-/* See limelight_prezero_range(). */
-void __limelight_prezero_range(void)
+/* See limelight_prezero_drain_isolation(). */
+void __limelight_prezero_drain_isolation(void)
 {
 	prezero_manager_pause();
 	prezero_manager_quiesce();
-	give_back(NUMA_NO_NODE, ULONG_MAX, LIMELIGHT_DRAIN_RANGE);
+	prezero_release(NUMA_NO_NODE, ULONG_MAX, LIMELIGHT_DRAIN_RANGE);
 }
 
-static int before_oom(struct notifier_block *block, unsigned long unused,
-		      void *freed)
+/*
+ * See limelight_prezero_drain_compaction(). Pages of the pool cannot be migrated:
+ * one of them keeps a whole pageblock from becoming a huge page.
+ */
+void __limelight_prezero_drain_compaction(struct zone *zone)
 {
-	*(unsigned long *)freed += give_all_back(NUMA_NO_NODE,
+	prezero_release_all(zone_to_nid(zone), LIMELIGHT_DRAIN_COMPACTION);
+}
+
+static int prezero_oom_notify(struct notifier_block *block, unsigned long unused,
+			      void *freed)
+{
+	*(unsigned long *)freed += prezero_release_all(NUMA_NO_NODE,
 						 LIMELIGHT_DRAIN_OOM);
 	return NOTIFY_OK;
 }
 
-static struct notifier_block oom_block = { .notifier_call = before_oom };
+static struct notifier_block oom_block = { .notifier_call = prezero_oom_notify };
 
-static unsigned long shrink_count(struct shrinker *shrinker,
-				  struct shrink_control *control)
+static unsigned long prezero_shrink_count(struct shrinker *shrinker,
+					  struct shrink_control *control)
 {
 	return prezero_pool_pages(&limelight_zeroed, control->nid) ?: SHRINK_EMPTY;
 }
 
-static unsigned long shrink_scan(struct shrinker *shrinker,
-				 struct shrink_control *control)
+static unsigned long prezero_shrink_scan(struct shrinker *shrinker,
+					 struct shrink_control *control)
 {
-	unsigned long pages = give_back(control->nid, control->nr_to_scan,
-					LIMELIGHT_DRAIN_SHRINKER);
+	unsigned long pages = prezero_release(control->nid, control->nr_to_scan,
+					      LIMELIGHT_DRAIN_SHRINKER);
 
 	control->nr_scanned = pages;
 	return pages ?: SHRINK_STOP;
 }
 
-/* A window is over, or others are made of folios now: look again. Any context. */
+/* A window has ended, or premap uses other folio sizes. Any context. */
 void limelight_prezero_wake(void)
 {
 	if (limelight_prezeroing())
@@ -257,16 +269,16 @@ bool limelight_prezero_enabled(void)
 	return static_key_enabled(&limelight_prezero_key);
 }
 
-/* Return: @pages, or as much as the mechanism may have of @total pages. */
-static unsigned long clamp_target(unsigned long pages, unsigned long total)
+/* Limits @pages to the share of @total pages that the pool may have. */
+static unsigned long prezero_clamp_target(unsigned long pages, unsigned long total)
 {
 	return min(pages, total / LIMELIGHT_PREZERO_SHARE);
 }
 
-/* Pages that should be in the pool while the mechanism is on. */
+/* Effective target of the pool, in pages. */
 unsigned long limelight_prezero_target(void)
 {
-	return clamp_target(READ_ONCE(target), totalram_pages());
+	return prezero_clamp_target(READ_ONCE(target), totalram_pages());
 }
 
 /* Pages in the pool now. */
@@ -276,8 +288,8 @@ unsigned long limelight_prezero_pooled(void)
 	       prezero_pool_pages(&limelight_zeroed, NUMA_NO_NODE) : 0;
 }
 
-/* What user space may not ask for. */
-static int check(bool on, const struct limelight_mechanism *params)
+/* Checks the parameters. Return: 0 or an error. */
+static int prezero_check_params(bool on, const struct limelight_mechanism *params)
 {
 	const u32 flags = LIMELIGHT_PREZERO_VERIFY | LIMELIGHT_PREZERO_TRUST;
 
@@ -288,20 +300,24 @@ static int check(bool on, const struct limelight_mechanism *params)
 	if (params->engine != LIMELIGHT_ENGINE_BLOCK &&
 	    (params->block_fd || params->block_offset || params->block_len))
 		return -EINVAL;
-	/* Switched off, it has no engine. */
+	/* There is no engine while it is off. */
 	if (!on && (params->engine || params->prezero_flags))
 		return -EINVAL;
 	if (on && want_init_on_free())
 		return -EOPNOTSUPP;
+	/* A page that the engine did not write holds another process's data. */
+	if (params->prezero_flags & LIMELIGHT_PREZERO_TRUST &&
+	    !capable(CAP_SYS_RAWIO))
+		return -EPERM;
 	return 0;
 }
 
-static int start(const struct limelight_mechanism *params)
+static int prezero_start(const struct limelight_mechanism *params)
 {
 	int ret;
 
 	if (!limelight_zeroed.nodes) {
-		/* Made once; a fault may still be looking at it after the end. */
+		/* Allocated once; late faults may still use it after prezero_stop(). */
 		ret = prezero_pool_init(&limelight_zeroed);
 		if (ret)
 			return ret;
@@ -309,8 +325,8 @@ static int start(const struct limelight_mechanism *params)
 	pool_shrinker = shrinker_alloc(SHRINKER_NUMA_AWARE, "limelight-prezero");
 	if (!pool_shrinker)
 		return -ENOMEM;
-	pool_shrinker->count_objects = shrink_count;
-	pool_shrinker->scan_objects = shrink_scan;
+	pool_shrinker->count_objects = prezero_shrink_count;
+	pool_shrinker->scan_objects = prezero_shrink_scan;
 
 	prezero_pool_set_target(&limelight_zeroed, limelight_prezero_target());
 	ret = prezero_manager_use(params);
@@ -327,17 +343,17 @@ static int start(const struct limelight_mechanism *params)
 	return 0;
 }
 
-static void stop(void)
+static void prezero_stop(void)
 {
 	prezero_manager_stop();
 	static_branch_disable(&limelight_prezero_key);
 	unregister_oom_notifier(&oom_block);
 	shrinker_free(pool_shrinker);
-	give_all_back(NUMA_NO_NODE, LIMELIGHT_DRAIN_OFF);
+	prezero_release_all(NUMA_NO_NODE, LIMELIGHT_DRAIN_OFF);
 }
 
-/* Gives back what the pool has above its target. */
-static void trim(void)
+/* Releases pages above the target. */
+static void prezero_trim(void)
 {
 	int nid;
 
@@ -346,7 +362,7 @@ static void trim(void)
 		unsigned long pages = prezero_pool_pages(&limelight_zeroed, nid);
 
 		if (pages > most)
-			give_back(nid, pages - most, LIMELIGHT_DRAIN_OFF);
+			prezero_release(nid, pages - most, LIMELIGHT_DRAIN_OFF);
 	}
 }
 
@@ -359,7 +375,7 @@ int limelight_prezero_configure(const struct limelight_mechanism *params)
 {
 	bool on = params->flags & LIMELIGHT_MECHANISM_ON;
 	unsigned long before = target;
-	int ret = check(on, params);
+	int ret = prezero_check_params(on, params);
 
 	if (ret)
 		return ret;
@@ -367,12 +383,12 @@ int limelight_prezero_configure(const struct limelight_mechanism *params)
 		WRITE_ONCE(target, params->target_pages);
 	if (!on) {
 		if (limelight_prezero_enabled())
-			stop();
+			prezero_stop();
 		return 0;
 	}
 
 	if (!limelight_prezero_enabled())
-		ret = start(params);
+		ret = prezero_start(params);
 	else
 		ret = prezero_manager_use(params);
 	if (ret) {
@@ -380,7 +396,7 @@ int limelight_prezero_configure(const struct limelight_mechanism *params)
 		return ret;
 	}
 	prezero_pool_set_target(&limelight_zeroed, limelight_prezero_target());
-	trim();
+	prezero_trim();
 	prezero_manager_wake();
 	return 0;
 }

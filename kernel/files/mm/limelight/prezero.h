@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * prezero's parts among themselves: the pool, the manager, the engines.
+ * Internal interfaces of prezero: pool, filler, manager, engines.
  */
 #ifndef _MM_LIMELIGHT_PREZERO_H
 #define _MM_LIMELIGHT_PREZERO_H
 
 #include <linux/atomic.h>
 #include <linux/bits.h>
+#include <linux/cpumask.h>
 #include <linux/gfp.h>
 #include <linux/list.h>
 #include <linux/nodemask.h>
@@ -16,18 +17,17 @@
 
 #include "internal.h"
 
-/* Pages that are zeroed at once: the bits of a u64. */
+/* Pages in a batch: the bits of a u64. */
 #define PREZERO_BATCH		64
-/* Pages on a CPU's list at most: how many come from the node's at once. */
+/* Length of a CPU's list, and batch that refills it. */
 #define PREZERO_CPU_PAGES	32
 
-/* Of the large folios in the pool. */
+/* Order of the large folios in the pool. */
 #define PREZERO_ORDER		LIMELIGHT_PREZERO_ORDER
 #define PREZERO_FOLIO_PAGES	BIT(PREZERO_ORDER)
 
 /*
- * What the pool is filled from: what is there for the taking. Nothing is
- * reclaimed for it, nobody is woken, and no reserve is touched.
+ * Free memory only: no reclaim, no kswapd wakeup, no reserves.
  */
 #define GFP_PREZERO	((GFP_HIGHUSER_MOVABLE & ~__GFP_RECLAIM) | \
 			 __GFP_THISNODE | __GFP_NORETRY | __GFP_NOWARN | \
@@ -41,6 +41,8 @@
  * @nr: pages in @pages
  * @nr_folios: folios in @folios
  * @target: pages that the node and its CPUs should have in all
+ * @stocked: CPUs whose list may not be empty. Set when a list is refilled,
+ *	cleared by a drain, so that counting and draining skip all other CPUs
  */
 struct prezero_node {
 	spinlock_t lock;	/* lists and counts */
@@ -49,24 +51,27 @@ struct prezero_node {
 	unsigned long nr;
 	unsigned long nr_folios;
 	unsigned long target;
+	cpumask_var_t stocked;
 };
 
 /*
- * struct prezero_cpu - the zeroed pages that a CPU takes first
- * @lock: protects the rest; other CPUs take it to drain
- * @nid: the node that they come from
+ * struct prezero_cpu - the list of zeroed pages of a CPU
+ * @lock: protects the list; other CPUs take it to drain
+ * @cpu: the CPU
+ * @nid: the node of the pages
  * @nr: pages in @pages
  */
 struct prezero_cpu {
 	spinlock_t lock;	/* @nr, @pages */
+	int cpu;
 	int nid;
 	unsigned int nr;
 	struct page *pages[PREZERO_CPU_PAGES];
 };
 
 /*
- * struct prezero_pool - zeroed pages that nobody has yet
- * @nodes: nr_node_ids of them
+ * struct prezero_pool - a pool of zeroed pages
+ * @nodes: nr_node_ids entries
  * @cpus: one for each possible CPU
  */
 struct prezero_pool {
@@ -103,19 +108,19 @@ unsigned long prezero_pool_singles(const struct prezero_pool *pool, int nid);
 unsigned long prezero_pool_pages(const struct prezero_pool *pool, int nid);
 
 /*
- * struct prezero_engine - something that zeroes pages
- * @name: in sysfs
+ * struct prezero_engine - a way to zero pages
+ * @name: its name in sysfs
  * @id: LIMELIGHT_ENGINE_*
- * @verify: whether its pages are looked at if nobody says anything about it
- * @device: a device does the work, the CPU next to nothing
- * @missing: why this machine does not offer it, or NULL
- * @start: gets ready; returns a state, or an ERR_PTR(). NULL: nothing to do
- * @same: whether a state is what these parameters ask for
- * @stop: the state is not used any more
- * @zero: zeroes @nr pages, at most PREZERO_BATCH, and sets the bit of each page
- *	that is zero now in @zeroed. It returns 0 or a negative error; with
- *	-EAGAIN nothing is wrong but that there was no memory for the request.
- *	Nothing writes to a page after that but what has a reference to it.
+ * @verify: whether its pages are verified by default
+ * @device: a device does the work, and the CPU next to none
+ * @missing: why it is known to be unavailable, or NULL. Has no side effects
+ * @start: acquires resources; returns a state, or an ERR_PTR(). NULL: stateless
+ * @same: whether a state matches these parameters
+ * @stop: releases the state
+ * @zero: zeroes @nr pages, at most PREZERO_BATCH, and sets the bits of the zeroed
+ *	pages in @zeroed. Returns 0 or a negative error; -EAGAIN means that there
+ *	was no memory for the request, which is not a failure of the engine. After
+ *	its return the engine writes only to pages that it holds references to.
  */
 struct prezero_engine {
 	const char *name;
@@ -131,18 +136,18 @@ struct prezero_engine {
 };
 
 /*
- * struct prezero_filler - who zeroes
+ * struct prezero_filler - the engine in use, and its failures
  * @engine: the engine
  * @state: its state
- * @verify: the CPU looks at each page that it says is zero
- * @strikes: batches in a row that failed
- * @errors: pages that it did not zero, of those that it should have
+ * @verify: the CPU verifies each page that the engine reports as zeroed
+ * @failures: consecutive batches that failed
+ * @errors: pages that it failed to zero
  */
 struct prezero_filler {
 	const struct prezero_engine *engine;
 	void *state;
 	bool verify;
-	atomic_t strikes;
+	atomic_t failures;
 	atomic_long_t errors;
 };
 
@@ -177,7 +182,7 @@ void prezero_manager_pause(void);
 void prezero_manager_quiesce(void);
 u64 prezero_manager_cpu_ns(void);
 unsigned long prezero_manager_errors(void);
-void prezero_manager_dirty(void);
+void prezero_manager_count_dirty(void);
 const struct prezero_engine *prezero_manager_engine(bool *dropped);
 
 #endif /* _MM_LIMELIGHT_PREZERO_H */

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Limelight prezero, the engine `block`: pages are read from where a block
- * device holds zeroes. The device writes to memory, the CPU's caches never see it.
+ * Limelight prezero, the engine `block`: reads pages from a part of a block device
+ * that holds zeroes. The device writes to memory; the CPU's caches are not polluted.
  *
- * What the pages will hold is what the device says, so it has to be asked for,
- * with a device that its caller has claimed (O_EXCL): no file system is on it,
- * and none can be mounted. That keeps nobody with the right to write to the
- * device from doing so, so each page is looked at unless the caller trusts it.
+ * User space names the device, with a file that it has opened exclusively (O_EXCL):
+ * no file system on it is mounted, and none can be. Processes with write access to
+ * the device can still write to it, so each page is verified unless the caller trusts
+ * the device.
  *
- * A regular file would not do: a hole is zeroed by the CPU, and an extent that is
- * really there may move.
+ * A regular file is unsuitable: the CPU zeroes pages for holes, and extents may move.
  *
- * A request that does not come back in time cannot be called back either, and
- * the device may still write to its pages. So a request has references to them,
- * which it gives up when it ends, however long after the engine that is.
+ * A request that times out cannot be cancelled, and the device may still write to its
+ * pages. So a request holds references to them until it ends, even if that is after
+ * the engine was stopped.
  */
 #include <linux/bio.h>
 #include <linux/blkdev.h>
@@ -28,7 +27,7 @@
 #include "internal.h"
 #include "prezero.h"
 
-/* How long a request may take, in jiffies. */
+/* Timeout of a request, in jiffies. */
 #define TIMEOUT		(2 * HZ)
 
 /*
@@ -43,11 +42,11 @@ struct prezero_block {
 	u64 len;
 };
 
-/* Who looks after a request. */
+/* Which side frees a request. */
 enum owner {
-	OWNER_WAITER,	/* it is in flight, and waited for */
-	OWNER_DEVICE,	/* it is in flight, and nobody waits */
-	OWNER_DONE,	/* it has ended */
+	OWNER_WAITER,	/* in flight, the submitter waits */
+	OWNER_DEVICE,	/* in flight, the submitter has timed out */
+	OWNER_DONE,	/* completed */
 };
 
 /*
@@ -55,9 +54,9 @@ enum owner {
  * @bio: the read
  * @owner: enum owner
  * @done: it has ended
- * @file: keeps the device, once nobody waits any more
+ * @file: keeps the device open after a timeout
  * @nr: pages in @pages
- * @pages: where the device writes to, with a reference to each
+ * @pages: the pages, with a reference to each
  * @vecs: of @bio
  */
 struct block_request {
@@ -70,7 +69,7 @@ struct block_request {
 	struct bio_vec vecs[PREZERO_BATCH];
 };
 
-static void request_free(struct block_request *request)
+static void block_request_free(struct block_request *request)
 {
 	while (request->nr)
 		put_page(request->pages[--request->nr]);
@@ -90,11 +89,11 @@ static void block_end_io(struct bio *bio)
 	}
 	/* Far too late. */
 	fput(request->file);
-	request_free(request);
+	block_request_free(request);
 }
 
-static struct block_request *request_alloc(struct block_device *bdev, u64 offset,
-					   struct page **pages, unsigned int nr)
+static struct block_request *block_request_alloc(struct block_device *bdev, u64 offset,
+						 struct page **pages, unsigned int nr)
 {
 	struct block_request *request;
 	unsigned int i;
@@ -105,7 +104,7 @@ static struct block_request *request_alloc(struct block_device *bdev, u64 offset
 	bio_init(&request->bio, bdev, request->vecs, PREZERO_BATCH, REQ_OP_READ);
 	request->bio.bi_iter.bi_sector = offset >> SECTOR_SHIFT;
 	request->bio.bi_end_io = block_end_io;
-	/* After everybody else. */
+	/* Last in the queue of the device. */
 	request->bio.bi_ioprio = IOPRIO_PRIO_VALUE(IOPRIO_CLASS_IDLE, 0);
 	atomic_set(&request->owner, OWNER_WAITER);
 	init_completion(&request->done);
@@ -124,8 +123,8 @@ static struct block_request *request_alloc(struct block_device *bdev, u64 offset
  * Return: 0 or a negative error. -ETIMEDOUT: the request is the device's, with
  * its references to the pages.
  */
-static int request_wait(struct block_request *request, struct file *file,
-			unsigned long timeout)
+static int block_request_wait(struct block_request *request, struct file *file,
+			      unsigned long timeout)
 {
 	int error;
 
@@ -139,7 +138,7 @@ static int request_wait(struct block_request *request, struct file *file,
 		fput(request->file);
 	}
 	error = blk_status_to_errno(request->bio.bi_status);
-	request_free(request);
+	block_request_free(request);
 	return error;
 }
 
@@ -158,12 +157,12 @@ static int block_zero(void *state, struct page **pages, unsigned int nr,
 
 		if (done && limelight_in_window())
 			break;
-		request = request_alloc(file_bdev(block->file), block->offset,
-					pages + done, now);
+		request = block_request_alloc(file_bdev(block->file), block->offset,
+					      pages + done, now);
 		if (!request)
 			return -EAGAIN;
 		submit_bio(&request->bio);
-		error = request_wait(request, block->file, TIMEOUT);
+		error = block_request_wait(request, block->file, TIMEOUT);
 		if (error)
 			return error;
 		*zeroed |= GENMASK_ULL(done + now - 1, done);
@@ -173,7 +172,7 @@ static int block_zero(void *state, struct page **pages, unsigned int nr,
 }
 
 /* Whether @file is a block device that may be read, and not be written to. */
-static int check_file(struct file *file)
+static int block_check_file(struct file *file)
 {
 	if (!S_ISBLK(file_inode(file)->i_mode))
 		return -ENOTBLK;
@@ -185,7 +184,7 @@ static int check_file(struct file *file)
 }
 
 /* A device of @size bytes, in blocks of @block_size. */
-static int check_extent(u64 size, unsigned int block_size, u64 offset, u64 len)
+static int block_check_extent(u64 size, unsigned int block_size, u64 offset, u64 len)
 {
 	if (!len || !PAGE_ALIGNED(len) || offset > size || len > size - offset ||
 	    offset & (block_size - 1) || block_size > PAGE_SIZE)
@@ -201,11 +200,11 @@ static void *block_start(const struct limelight_mechanism *params)
 
 	if (!file)
 		return ERR_PTR(-EBADF);
-	ret = check_file(file);
+	ret = block_check_file(file);
 	if (!ret)
-		ret = check_extent(bdev_nr_bytes(file_bdev(file)),
-				   bdev_logical_block_size(file_bdev(file)),
-				   params->block_offset, params->block_len);
+		ret = block_check_extent(bdev_nr_bytes(file_bdev(file)),
+					 bdev_logical_block_size(file_bdev(file)),
+					 params->block_offset, params->block_len);
 	if (ret)
 		goto error;
 	ret = -ENOMEM;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Limelight prezero, the engine `cpu`: stores that go past the caches, where
- * the processor has them. Nobody needs the page soon, and what its zeroes would
- * push out of the caches somebody does.
+ * Limelight prezero, the engine `cpu`: zeroes pages with non-temporal stores where
+ * the processor has them. The pages are not used soon, and ordinary stores would evict
+ * other data from the caches.
  */
 #include <linux/kmsan-checks.h>
 #include <linux/limelight.h>

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Limelight prezero, the engine `dma`: a channel of a DMA engine fills pages, or
- * copies the zero page to them where it cannot. Any channel of the machine that
- * nobody else has will do.
+ * Limelight prezero, the engine `dma`: a DMA channel fills pages, or copies the zero
+ * page to them if it cannot fill. Any unused channel of the machine will do.
  *
- * Drivers report success for transfers that failed (ptdma after an error of the
- * hardware, dw_dmac after a bad descriptor), so the CPU verifies each page unless
- * user space vouches for the channel (LIMELIGHT_PREZERO_TRUST).
+ * Drivers report success for transfers that failed (ptdma after a hardware error,
+ * dw_dmac after a bad descriptor), so the CPU verifies each page unless user space
+ * vouches for the channel (LIMELIGHT_PREZERO_TRUST).
  *
- * A channel is told to stop when a transfer does not end in time, and one that
- * cannot be told is not used. Whether the hardware has stopped is not known after
- * that: some drivers only forget their descriptors. The channel therefore keeps
- * the pages, at most a batch, and is not used again before the next boot.
+ * A channel is terminated when a transfer times out; channels that cannot be
+ * terminated are not used. That does not prove that the hardware has stopped: some
+ * drivers only drop their descriptors. So the pages of such a batch are leaked, and
+ * the channel is not used again before the next boot.
  */
 #include <linux/completion.h>
 #include <linux/dma-mapping.h>
@@ -24,7 +23,7 @@
 #include "internal.h"
 #include "prezero.h"
 
-/* How long a batch may take, in jiffies. */
+/* Timeout of a batch, in jiffies. */
 #define TIMEOUT		(2 * HZ)
 
 /*
@@ -77,34 +76,34 @@ struct dma_batch {
 	struct dma_transfer transfers[PREZERO_BATCH];
 };
 
-/* The channel that it has; only one engine is in use at a time. */
-static struct prezero_dma *in_use;
+/* Why the last request for a channel failed; NULL: none has failed. */
+static const char *unavailable;
 
-static void one_less(struct dma_batch *batch)
+static void dma_transfer_done(struct dma_batch *batch)
 {
 	if (atomic_dec_and_test(&batch->left))
 		complete(&batch->done);
 }
 
-/* Drivers call the one or the other, as they are old or new. */
-static void transfer_ended(void *data)
+/* Drivers call one of the two, depending on their age. */
+static void dma_transfer_ended(void *data)
 {
 	struct dma_transfer *transfer = data;
 
-	one_less(transfer->batch);
+	dma_transfer_done(transfer->batch);
 }
 
-static void transfer_result(void *data, const struct dmaengine_result *result)
+static void dma_transfer_result(void *data, const struct dmaengine_result *result)
 {
 	struct dma_transfer *transfer = data;
 
 	transfer->failed = result->result != DMA_TRANS_NOERROR;
-	one_less(transfer->batch);
+	dma_transfer_done(transfer->batch);
 }
 
-/* Hands @page to the channel. Return: whether it has it. */
-static bool submit(struct prezero_dma *dma, struct dma_batch *batch,
-		   struct page *page)
+/* Submits a transfer for @page. Return: whether that succeeded. */
+static bool dma_submit_page(struct prezero_dma *dma, struct dma_batch *batch,
+			    struct page *page)
 {
 	const unsigned long flags = DMA_PREP_INTERRUPT | DMA_CTRL_ACK;
 	struct device *dev = dmaengine_get_dma_device(dma->chan);
@@ -124,8 +123,8 @@ static bool submit(struct prezero_dma *dma, struct dma_batch *batch,
 						       flags);
 	if (!descriptor)
 		goto unmap;
-	descriptor->callback = transfer_ended;
-	descriptor->callback_result = transfer_result;
+	descriptor->callback = dma_transfer_ended;
+	descriptor->callback_result = dma_transfer_result;
 	descriptor->callback_param = transfer;
 	atomic_inc(&batch->left);
 	transfer->cookie = dmaengine_submit(descriptor);
@@ -142,23 +141,23 @@ unmap:
 }
 
 /*
- * Waits for the end of all transfers of @batch.
+ * Waits for all transfers of @batch.
  *
- * Return: whether they have ended; else they may still go on.
+ * Return: false if they timed out, and may still be running.
  */
-static bool wait(struct prezero_dma *dma, struct dma_batch *batch)
+static bool dma_wait_batch(struct prezero_dma *dma, struct dma_batch *batch)
 {
-	one_less(batch);
+	dma_transfer_done(batch);
 	dma_async_issue_pending(dma->chan);
 	if (wait_for_completion_timeout(&batch->done, dma->timeout))
 		return true;
-	/* It is no proof that this succeeds, see above. */
+	/* This proves nothing, see above. */
 	dmaengine_terminate_sync(dma->chan);
 	return false;
 }
 
-/* Gives the pages back. Return: 0, or -EIO if there is one that is not zero. */
-static int collect(struct prezero_dma *dma, struct dma_batch *batch, u64 *zeroed)
+/* Releases the pages. Return: 0, or -EIO if a transfer failed. */
+static int dma_collect_batch(struct prezero_dma *dma, struct dma_batch *batch, u64 *zeroed)
 {
 	struct device *dev = dmaengine_get_dma_device(dma->chan);
 	int error = 0;
@@ -198,14 +197,14 @@ static int dma_zero(void *state, struct page **pages, unsigned int nr, u64 *zero
 		kfree(batch);
 		return -EIO;
 	}
-	while (batch->nr < nr && submit(dma, batch, pages[batch->nr]))
+	while (batch->nr < nr && dma_submit_page(dma, batch, pages[batch->nr]))
 		;
 	if (!batch->nr) {
 		mutex_unlock(&dma->lock);
 		kfree(batch);
 		return -EIO;
 	}
-	if (!wait(dma, batch)) {
+	if (!dma_wait_batch(dma, batch)) {
 		/* The batch and its references to the pages stay for good. */
 		pr_err("limelight: prezero: %s: a transfer timed out, %u pages are lost\n",
 		       dma_chan_name(dma->chan), batch->nr);
@@ -213,13 +212,13 @@ static int dma_zero(void *state, struct page **pages, unsigned int nr, u64 *zero
 		mutex_unlock(&dma->lock);
 		return -ETIMEDOUT;
 	}
-	error = collect(dma, batch, zeroed);
+	error = dma_collect_batch(dma, batch, zeroed);
 	mutex_unlock(&dma->lock);
 	kfree(batch);
 	return error;
 }
 
-static struct dma_chan *request_channel(enum dma_transaction_type type)
+static struct dma_chan *prezero_request_channel(enum dma_transaction_type type)
 {
 	struct dma_chan *chan;
 	dma_cap_mask_t mask;
@@ -235,28 +234,23 @@ static struct dma_chan *request_channel(enum dma_transaction_type type)
 }
 
 /* A channel that can fill, or else one that can copy. */
-static struct dma_chan *find_channel(bool *fills)
+static struct dma_chan *prezero_find_channel(bool *fills)
 {
-	struct dma_chan *chan = request_channel(DMA_MEMSET);
+	struct dma_chan *chan = prezero_request_channel(DMA_MEMSET);
 
 	*fills = !IS_ERR(chan);
 	if (IS_ERR(chan))
-		chan = request_channel(DMA_MEMCPY);
+		chan = prezero_request_channel(DMA_MEMCPY);
 	return chan;
 }
 
+/*
+ * Reports the last attempt only: searching for a channel means requesting one,
+ * which may power up a device. A read of sysfs must not do that.
+ */
 static const char *dma_missing(void)
 {
-	struct dma_chan *chan;
-	bool fills;
-
-	if (READ_ONCE(in_use))
-		return NULL;
-	chan = find_channel(&fills);
-	if (IS_ERR(chan))
-		return "no channel that fills or copies memory and can be stopped";
-	dma_release_channel(chan);
-	return NULL;
+	return READ_ONCE(unavailable);
 }
 
 static void *dma_start(const struct limelight_mechanism *params)
@@ -268,7 +262,7 @@ static void *dma_start(const struct limelight_mechanism *params)
 		return ERR_PTR(-ENOMEM);
 	mutex_init(&dma->lock);
 	dma->timeout = TIMEOUT;
-	dma->chan = find_channel(&dma->fills);
+	dma->chan = prezero_find_channel(&dma->fills);
 	if (IS_ERR(dma->chan))
 		goto free;
 	if (!dma->fills) {
@@ -278,11 +272,13 @@ static void *dma_start(const struct limelight_mechanism *params)
 		if (dma_mapping_error(dev, dma->zero_page))
 			goto release;
 	}
-	WRITE_ONCE(in_use, dma);
+	WRITE_ONCE(unavailable, NULL);
 	return dma;
 release:
 	dma_release_channel(dma->chan);
 free:
+	WRITE_ONCE(unavailable,
+		   "no channel that fills or copies memory and can be stopped");
 	kfree(dma);
 	return ERR_PTR(-ENODEV);
 }
@@ -296,7 +292,6 @@ static void dma_stop(void *state)
 {
 	struct prezero_dma *dma = state;
 
-	WRITE_ONCE(in_use, NULL);
 	if (!dma->stuck) {
 		if (!dma->fills)
 			dma_unmap_page(dmaengine_get_dma_device(dma->chan),

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Limelight prezero, the filler: a batch of pages goes through an engine.
+ * Limelight prezero, the filler: has batches of pages zeroed by an engine.
  *
- * An engine that fails does no harm: what it did not zero goes back to the page
- * allocator as it came. After STRIKES batches in a row with errors, or one that
- * never came back, it is dropped, and the CPU does its work.
+ * Pages that an engine failed to zero are freed. After MAX_FAILURES consecutive
+ * batches with errors, or a batch that timed out, the engine is dropped, and the CPU
+ * zeroes instead.
  */
 #include <linux/bitops.h>
 #include <linux/limelight.h>
@@ -16,8 +16,8 @@
 #include "internal.h"
 #include "prezero.h"
 
-/* Batches in a row that an engine may fail. */
-#define STRIKES		3
+/* Consecutive failed batches after which an engine is dropped. */
+#define MAX_FAILURES	3
 
 static const struct prezero_engine *const engines[] = {
 	[LIMELIGHT_ENGINE_CPU] = &prezero_cpu_engine,
@@ -29,13 +29,13 @@ static const struct prezero_engine *const engines[] = {
 #endif
 };
 
-/* The engine of that number, NULL: there is none in this kernel. */
+/* Returns the engine, NULL: it is not built in. */
 const struct prezero_engine *prezero_engine_by_id(u32 id)
 {
 	return id < ARRAY_SIZE(engines) ? engines[id] : NULL;
 }
 
-/* From now on @engine zeroes for @filler; it has done nothing wrong yet. */
+/* Switches @filler to @engine, and resets its failures. */
 void prezero_filler_set(struct prezero_filler *filler,
 			const struct prezero_engine *engine, void *state,
 			bool verify)
@@ -43,22 +43,22 @@ void prezero_filler_set(struct prezero_filler *filler,
 	filler->engine = engine;
 	filler->state = state;
 	filler->verify = verify;
-	atomic_set(&filler->strikes, 0);
+	atomic_set(&filler->failures, 0);
 	atomic_long_set(&filler->errors, 0);
 }
 
-/* Whether the CPU stands in for the engine of @filler. */
+/* Whether the engine of @filler was dropped, and the CPU zeroes instead. */
 bool prezero_filler_dropped(const struct prezero_filler *filler)
 {
-	return atomic_read(&filler->strikes) >= STRIKES;
+	return atomic_read(&filler->failures) >= MAX_FAILURES;
 }
 
-/* @error: what the batch came to, 0 or negative; @pages that were not zeroed. */
-static void judge(struct prezero_filler *filler, int error, unsigned int pages)
+/* Records a batch. @error: 0 or -errno from the engine; @pages: not zeroed. */
+static void filler_record_result(struct prezero_filler *filler, int error, unsigned int pages)
 {
 	if (!error) {
 		if (!prezero_filler_dropped(filler))
-			atomic_set(&filler->strikes, 0);
+			atomic_set(&filler->failures, 0);
 		return;
 	}
 	if (error == -EAGAIN)
@@ -68,14 +68,14 @@ static void judge(struct prezero_filler *filler, int error, unsigned int pages)
 	trace_limelight_prezero_error(filler->engine->id, error, pages);
 	if (prezero_filler_dropped(filler))
 		return;
-	/* What never came back is not asked again. */
-	atomic_add(error == -ETIMEDOUT ? STRIKES : 1, &filler->strikes);
+	/* A batch that timed out drops the engine at once. */
+	atomic_add(error == -ETIMEDOUT ? MAX_FAILURES : 1, &filler->failures);
 	if (prezero_filler_dropped(filler))
 		pr_warn("limelight: prezero: engine %s dropped (error %d), the CPU zeroes now\n",
 			filler->engine->name, error);
 }
 
-/* Whether a device alone zeroes for @filler now: who verifies works as hard. */
+/* Whether a device zeroes for @filler, and the CPU does not verify. */
 bool prezero_filler_is_device(const struct prezero_filler *filler)
 {
 	return filler->engine->device && !READ_ONCE(filler->verify) &&
@@ -83,12 +83,12 @@ bool prezero_filler_is_device(const struct prezero_filler *filler)
 }
 
 /*
- * Has @nr pages of @nid zeroed, and sets the bits of those that are in @zeroed.
+ * Has @nr pages of @nid zeroed, and sets the bits of the zeroed ones in @zeroed.
  *
  * Return: how many.
  */
-static unsigned int zero_batch(struct prezero_filler *filler, int nid,
-			       struct page **pages, unsigned int nr, u64 *zeroed)
+static unsigned int filler_zero_batch(struct prezero_filler *filler, int nid,
+				      struct page **pages, unsigned int nr, u64 *zeroed)
 {
 	const struct prezero_engine *engine = filler->engine;
 	bool verify = READ_ONCE(filler->verify);
@@ -117,16 +117,16 @@ static unsigned int zero_batch(struct prezero_filler *filler, int nid,
 	}
 	done = hweight64(*zeroed);
 	if (engine == filler->engine)
-		judge(filler, error, nr - done);
+		filler_record_result(filler, error, nr - done);
 	trace_limelight_prezero_fill(nid, engine->id, nr, done);
 	return done;
 }
 
 /*
- * Gets up to @nr pages, has them zeroed, and adds those that are to the pool.
- * Whatever else becomes of a page, it goes back to the page allocator.
+ * Allocates up to @nr pages, has them zeroed, and adds the zeroed ones to the pool.
+ * The others are freed.
  *
- * Return: pages added, or -ENOMEM: there were none to be had.
+ * Return: pages added, or -ENOMEM.
  */
 int prezero_fill(struct prezero_pool *pool, int nid,
 		 struct prezero_filler *filler, unsigned int nr)
@@ -139,7 +139,7 @@ int prezero_fill(struct prezero_pool *pool, int nid,
 	got = alloc_pages_bulk_array_node(GFP_PREZERO, nid, nr, pages);
 	if (!got)
 		return -ENOMEM;
-	done = zero_batch(filler, nid, pages, got, &zeroed);
+	done = filler_zero_batch(filler, nid, pages, got, &zeroed);
 	for (i = 0; i < got; i++) {
 		if (zeroed & BIT_ULL(i))
 			list_add_tail(&pages[i]->lru, &list);
@@ -153,8 +153,8 @@ int prezero_fill(struct prezero_pool *pool, int nid,
 }
 
 /*
- * The same with up to @nr folios of PREZERO_ORDER; one of which a single page
- * was not zeroed goes back as a whole.
+ * The same with up to @nr folios of PREZERO_ORDER. A folio is freed if one of its
+ * pages was not zeroed.
  *
  * Return: pages added, or -ENOMEM.
  */
@@ -178,7 +178,7 @@ int prezero_fill_folios(struct prezero_pool *pool, int nid,
 	}
 	if (!got)
 		return -ENOMEM;
-	zero_batch(filler, nid, pages, got * PREZERO_FOLIO_PAGES, &zeroed);
+	filler_zero_batch(filler, nid, pages, got * PREZERO_FOLIO_PAGES, &zeroed);
 	for (i = 0; i < got; i++) {
 		if ((zeroed >> (i * PREZERO_FOLIO_PAGES) & whole) == whole) {
 			prezero_pool_add_folio(pool, nid, folios[i]);

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Limelight prezero, the manager: a thread for each node fills the pool.
+ * Limelight prezero, the manager: a kthread per node fills the pool.
  *
- * Whose time is it? Not that of the app whose pages they will be: that is the
- * point, and has to be bounded. A thread that zeroes itself is SCHED_IDLE:
- * whatever else wants to run runs instead. One that only tells a device to would
- * never get round to it beside a busy program, for next to no time: it is nice
- * 19, and has a smaller share. Their time is their own, seen as theirs (zero_us),
- * and at most SHARE or DEVICE_SHARE percent of a CPU for each node, at most RATE
- * pages a second whoever zeroes. In a response window they do nothing, and a page that an
- * engine has not begun by then it does not begin.
+ * CPU time. The zeroing is not charged to the app that will use the pages, so it has
+ * to be bounded. A thread that zeroes itself is SCHED_IDLE. One that only submits
+ * work to a device needs little time, but beside a busy program SCHED_IDLE would give
+ * it none: it runs at nice 19, with a smaller share. Each thread uses at most SHARE or
+ * DEVICE_SHARE percent of a CPU, and zeroes at most RATE pages a second with any
+ * engine. zero_us in sysfs reports the CPU time. In a response window the threads do
+ * nothing, and no engine begins another page.
  *
- * Whose memory is it? Nobody's yet: the pool is filled only as long as twice
- * the high watermarks stay free, from what is there without any reclaim, and
- * not for a second after somebody wanted some of it back.
+ * Memory. The pool is filled only while twice the high watermarks stay free, with
+ * pages that are available without reclaim, and not for a second after it was drained.
  */
 #include <linux/delay.h>
 #include <linux/freezer.h>
@@ -33,25 +31,25 @@
 #include "internal.h"
 #include "prezero.h"
 
-/* Percent of a CPU that a thread uses at most. */
+/* Largest share of a CPU that a thread uses, in percent. */
 #define SHARE		25
 /* The same while a device zeroes. */
 #define DEVICE_SHARE	5
-/* Pages a second that a thread zeroes at most, by whatever engine: 256 MiB/s. */
+/* Largest number of pages that a thread zeroes per second: 256 MiB/s. */
 #define RATE		65536
-/* Nanoseconds that a thread rests at most. */
+/* Longest pause between batches, in ns. */
 #define REST		(100 * NSEC_PER_MSEC)
-/* Jiffies without filling after somebody needed memory. */
+/* Pause after the pool was drained, in jiffies. */
 #define PAUSE		HZ
-/* Jiffies between looks for memory to zero when there was too little. */
+/* Polling interval while there is too little free memory, in jiffies. */
 #define POLL		(HZ / 4)
 
 /*
  * struct zeroer - the thread of a node
  * @task: NULL: the node has none
  * @nid: the node
- * @wait: to be woken
- * @full: it waits for pages to go, and does not look by itself
+ * @wait: its wait queue
+ * @full: it sleeps until pages are taken, without polling
  * @device: it runs as it does while a device zeroes
  * @folios: most of the pages are in large folios
  * @cpu_ns: CPU time of its predecessors
@@ -69,12 +67,12 @@ struct zeroer {
 /* The pool that faults are served from. */
 struct prezero_pool limelight_zeroed;
 
-/* nr_node_ids of them; made when they are first needed, and kept. */
+/* nr_node_ids entries; allocated when first needed, and never freed. */
 static struct zeroer *zeroers;
-/* Protects the threads' coming and going. */
+/* Serializes creation and exit of the threads. */
 static DEFINE_MUTEX(threads_lock);
 static struct prezero_filler filler = { .engine = &prezero_cpu_engine };
-/* Read by a thread while it has pages that are not in the pool. */
+/* Held for reading by a thread that has pages which are not in the pool. */
 static DECLARE_RWSEM(filling);
 /* Jiffies until which nothing is filled; see limelight_pending(). */
 static unsigned long paused_until;
@@ -100,15 +98,15 @@ static unsigned int pages_wanted(unsigned long pages, unsigned long target,
 	return min3(target - pages, room - high, (unsigned long)PREZERO_BATCH);
 }
 
-/* Folios among the @target pages of a node where most are to be in folios. */
+/* Large folios among the @target pages of a node. */
 static unsigned long folios_of(unsigned long target)
 {
 	return (target - target / 8) / PREZERO_FOLIO_PAGES;
 }
 
 /*
- * Single pages among the @target pages of a node of which @folios are to be, and
- * @nr_folios are, folios: after a change there may be more of them.
+ * Single pages among the @target pages of a node whose target in folios is @folios.
+ * @nr_folios: folios that it has, which may be more after a change.
  */
 static unsigned long singles_of(unsigned long target, unsigned long folios,
 				unsigned long nr_folios)
@@ -119,8 +117,8 @@ static unsigned long singles_of(unsigned long target, unsigned long folios,
 }
 
 /*
- * How long to rest after a batch of @pages that took @cpu_ns of the thread's
- * time, of which it may have @percent, and @elapsed_ns in all, in ns.
+ * Length of the pause, in ns, after a batch of @pages that took @cpu_ns of CPU time,
+ * of which the thread may use @percent, and @elapsed_ns in total.
  */
 static u64 rest_after(u64 cpu_ns, unsigned int percent, u64 elapsed_ns,
 		      unsigned int pages)
@@ -166,7 +164,7 @@ static unsigned long target_singles(const struct zeroer *zeroer)
 			  target_folios(zeroer), nr_folios(zeroer));
 }
 
-/* Pages that @zeroer should get and zero next, in folios or single ones. */
+/* Pages that @zeroer should zero next, in folios or as single pages. */
 static unsigned int zeroer_wants_some(const struct zeroer *zeroer, bool folios)
 {
 	unsigned long room = limelight_node_room(NODE_DATA(zeroer->nid));
@@ -199,7 +197,7 @@ static bool zeroer_full(const struct zeroer *zeroer)
 	       target_singles(zeroer);
 }
 
-/* Waits until there may be something to do. */
+/* Sleeps until there may be pages to zero. */
 static void zeroer_sleep(struct zeroer *zeroer)
 {
 	if (!zeroer_full(zeroer)) {
@@ -208,23 +206,23 @@ static void zeroer_sleep(struct zeroer *zeroer)
 					     zeroer_wants(zeroer), POLL);
 		return;
 	}
-	/* Whoever changes that wakes it: zeroer_rouse(). */
+	/* zeroer_rouse() wakes it when that changes. */
 	WRITE_ONCE(zeroer->full, true);
 	wait_event_freezable(zeroer->wait, kthread_should_stop() ||
 			     !READ_ONCE(zeroer->full) || !zeroer_full(zeroer));
 	WRITE_ONCE(zeroer->full, false);
 }
 
-/* There may be something to do for @zeroer, which may not know. Any context. */
+/* Wakes @zeroer: there may be pages to zero. Any context. */
 static void zeroer_rouse(struct zeroer *zeroer)
 {
 	WRITE_ONCE(zeroer->full, false);
-	/* After what has changed, as the sleeper's looks come after its queueing. */
+	/* Has a barrier that pairs with the one of prepare_to_wait_event(). */
 	if (wq_has_sleeper(&zeroer->wait))
 		wake_up(&zeroer->wait);
 }
 
-/* Return: pages zeroed, or negative: there is nothing to zero. */
+/* Zeroes a batch. Return: the number of pages, or an error: there were none. */
 static int zeroer_fill(struct zeroer *zeroer)
 {
 	u64 since = ktime_get_ns();
@@ -237,20 +235,20 @@ static int zeroer_fill(struct zeroer *zeroer)
 	if (nr)
 		filled = prezero_fill_folios(&limelight_zeroed, zeroer->nid,
 					     &filler, nr);
-	/* None of them to be had: there may be single pages. */
+	/* There is no folio: try single pages. */
 	nr = filled < 0 ? zeroer_wants_some(zeroer, false) : 0;
 	if (nr)
 		filled = prezero_fill(&limelight_zeroed, zeroer->nid, &filler, nr);
 	up_read(&filling);
 
-	/* Begun inside a window: what is looked at above makes this impossible. */
+	/* Counts batches that began inside a window: none, because of the check above. */
 	if (filled > 0 && limelight_in_window_since(since))
 		count_vm_events(LIMELIGHT_PREZERO_IN_WINDOW, filled);
 	return filled;
 }
 
-/* How @task runs: as a thread does while a device zeroes, or the CPU. */
-static void set_policy(struct task_struct *task, bool device)
+/* Sets the policy of @task for an engine that is a @device, or the CPU. */
+static void zeroer_set_policy(struct task_struct *task, bool device)
 {
 	static const struct sched_param param = {};
 
@@ -260,7 +258,7 @@ static void set_policy(struct task_struct *task, bool device)
 		sched_setscheduler_nocheck(task, SCHED_IDLE, &param);
 }
 
-/* What has been decided elsewhere since it last looked. */
+/* Adapts to changes of the engine and of premap. */
 static void zeroer_adapt(struct zeroer *zeroer)
 {
 	bool device = prezero_filler_is_device(&filler);
@@ -268,7 +266,7 @@ static void zeroer_adapt(struct zeroer *zeroer)
 
 	if (device != zeroer->device) {
 		WRITE_ONCE(zeroer->device, device);
-		set_policy(current, device);
+		zeroer_set_policy(current, device);
 	}
 	if (folios != zeroer->folios) {
 		WRITE_ONCE(zeroer->folios, folios);
@@ -282,7 +280,7 @@ static int zeroer_main(void *data)
 {
 	struct zeroer *zeroer = data;
 
-	set_policy(current, zeroer->device);
+	zeroer_set_policy(current, zeroer->device);
 	set_freezable();
 
 	while (!kthread_should_stop()) {
@@ -330,10 +328,10 @@ static int zeroers_init(void)
 }
 
 /*
- * Somebody waits for the threads, which run when nobody else wants to: now they
- * run like others, or again as before.
+ * @boost: raises the priority of the idle threads while a caller waits for them;
+ * else restores it.
  */
-static void hurry(bool hurry)
+static void set_kthread_prio(bool boost)
 {
 	int nid;
 
@@ -341,32 +339,32 @@ static void hurry(bool hurry)
 	for (nid = 0; zeroers && nid < nr_node_ids; nid++) {
 		struct task_struct *task = zeroers[nid].task;
 
-		if (task && hurry)
+		if (task && boost)
 			sched_set_normal(task, 0);
 		else if (task)
-			set_policy(task, READ_ONCE(zeroers[nid].device));
+			zeroer_set_policy(task, READ_ONCE(zeroers[nid].device));
 	}
 	mutex_unlock(&threads_lock);
 }
 
-/* Waits until no thread has pages that are not in the pool, and keeps it so. */
+/* Waits until all pages of the threads are in the pool or freed, and blocks them. */
 static void lock_filling(void)
 {
-	hurry(true);
+	set_kthread_prio(true);
 	down_write(&filling);
 }
 
 /*
- * `filling` first: stop_threads() waits for a thread under threads_lock, and the
+ * `filling` first: zeroers_stop() waits for a thread under threads_lock, and the
  * thread may wait for `filling`.
  */
 static void unlock_filling(void)
 {
 	up_write(&filling);
-	hurry(false);
+	set_kthread_prio(false);
 }
 
-static void stop_threads(void)
+static void zeroers_stop(void)
 {
 	int nid;
 
@@ -377,7 +375,7 @@ static void stop_threads(void)
 
 		if (!task)
 			continue;
-		/* It is idle, and this is not. */
+		/* Avoids priority inversion: the thread is SCHED_IDLE. */
 		sched_set_normal(task, 0);
 		kthread_stop(get_task_struct(task));
 		zeroer->cpu_ns += task_sched_runtime(task);
@@ -387,7 +385,7 @@ static void stop_threads(void)
 	mutex_unlock(&threads_lock);
 }
 
-static int start_threads(void)
+static int zeroers_start(void)
 {
 	int nid;
 
@@ -398,7 +396,7 @@ static int start_threads(void)
 		task = kthread_create_on_node(zeroer_main, &zeroers[nid], nid,
 					      "kprezerod%d", nid);
 		if (IS_ERR(task)) {
-			stop_threads();
+			zeroers_stop();
 			return PTR_ERR(task);
 		}
 		if (!cpumask_empty(cpus))
@@ -416,10 +414,10 @@ static int start_threads(void)
 /* ------------------------------------------- what prezero.c asks the manager */
 
 /*
- * Switches to the engine that @params ask for; one that is the same goes on as
- * it is, dropped or not.
+ * Switches to the engine in @params. An engine with the same parameters stays as it
+ * is, dropped or not.
  *
- * Return: 0, or an error with everything as it was.
+ * Return: 0, or an error if nothing was changed.
  */
 int prezero_manager_use(const struct limelight_mechanism *params)
 {
@@ -451,15 +449,15 @@ int prezero_manager_use(const struct limelight_mechanism *params)
 	return 0;
 }
 
-/* Begins to fill the pool. Return: 0 or an error. */
+/* Starts the threads. Return: 0 or an error. */
 int prezero_manager_start(void)
 {
 	int ret = zeroers_init();
 
-	return ret ?: start_threads();
+	return ret ?: zeroers_start();
 }
 
-/* Nothing is filled any more, and the engine let go. */
+/* Stops the threads and releases the engine. */
 void prezero_manager_stop(void)
 {
 	static const struct limelight_mechanism none = {
@@ -467,7 +465,7 @@ void prezero_manager_stop(void)
 	};
 
 	if (zeroers)
-		stop_threads();
+		zeroers_stop();
 	prezero_manager_use(&none);
 }
 
@@ -487,15 +485,15 @@ void prezero_manager_wake(void)
 		zeroer_rouse(&zeroers[nid]);
 }
 
-/* Somebody needs memory: nothing is filled for a while. Any context. */
+/* Pauses the threads, because memory is needed. Any context. */
 void prezero_manager_pause(void)
 {
 	WRITE_ONCE(paused_until, jiffies + PAUSE);
 }
 
 /*
- * After prezero_manager_pause(): waits until what is being zeroed is in the pool,
- * or back with the page allocator.
+ * After prezero_manager_pause(): waits until pages that are being zeroed are in the
+ * pool or freed.
  */
 void prezero_manager_quiesce(void)
 {
@@ -519,21 +517,21 @@ u64 prezero_manager_cpu_ns(void)
 	return ns;
 }
 
-/* The engine that was asked for. @dropped: and that the CPU stands in for. */
+/* The selected engine. @dropped: the CPU zeroes instead. */
 const struct prezero_engine *prezero_manager_engine(bool *dropped)
 {
 	*dropped = prezero_filler_dropped(&filler);
 	return filler.engine;
 }
 
-/* Pages that the engine was to zero and did not, since it was chosen. */
+/* Pages that the engine failed to zero since it was selected. */
 unsigned long prezero_manager_errors(void)
 {
 	return atomic_long_read(&filler.errors);
 }
 
-/* A page that was handed out as zeroed was not. */
-void prezero_manager_dirty(void)
+/* Counts a page of the pool that was not zero. */
+void prezero_manager_count_dirty(void)
 {
 	atomic_long_inc(&filler.errors);
 	count_vm_event(LIMELIGHT_PREZERO_ENGINE_ERRORS);

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Limelight prezero, the pool: pages that are all zero and belong to nobody.
+ * Limelight prezero, the pool of zeroed pages.
  *
- * A list for each node, filled by the manager, and a short one for each CPU,
- * from which faults take: most take a page under a lock that nobody else wants,
- * and a batch moves when the short list is empty. Large folios, for the windows
- * of premap, are on a list of the node's alone: each is many pages. To the page allocator these
- * pages are in use. To everybody else they are memory that can be had back:
- * they count as reclaimable (but for those on the CPUs' lists, which like its
- * own count as nothing), and prezero_pool_drain() returns all of them from any
- * context.
+ * Each node has a list, which the manager fills, and each CPU a short list, from
+ * which faults are served: most faults take a page under an uncontended lock, and a
+ * batch moves from the node's list when the CPU's is empty. Large folios, for the
+ * windows of premap, are on a separate list of the node. To the page allocator pages
+ * of the pool are in use. They are accounted as reclaimable (those on the lists of
+ * CPUs are not accounted, like those on the page allocator's per-CPU lists), and
+ * prezero_pool_drain() frees all of them from any context.
  *
- * A page that leaves a node's list for a CPU's is under that CPU's lock all the
- * way. So a drain that empties the node's list first and the CPUs' after that
- * leaves nothing behind but what is added meanwhile.
+ * A page that moves from a node's list to a CPU's is under that CPU's lock. So a
+ * drain that empties the node's list first and the CPUs' lists after that misses only
+ * pages that are added meanwhile.
  */
+#include <linux/cpumask.h>
 #include <linux/mm.h>
 #include <linux/mmzone.h>
 #include <linux/percpu.h>
@@ -40,19 +40,28 @@ int prezero_pool_init(struct prezero_pool *pool)
 		spin_lock_init(&pool->nodes[i].lock);
 		INIT_LIST_HEAD(&pool->nodes[i].pages);
 		INIT_LIST_HEAD(&pool->nodes[i].folios);
+		if (!zalloc_cpumask_var(&pool->nodes[i].stocked, GFP_KERNEL)) {
+			prezero_pool_destroy(pool);
+			return -ENOMEM;
+		}
 	}
 	for_each_possible_cpu(i) {
 		struct prezero_cpu *cpu = per_cpu_ptr(pool->cpus, i);
 
 		spin_lock_init(&cpu->lock);
+		cpu->cpu = i;
 		cpu->nid = cpu_to_mem(i);
 	}
 	return 0;
 }
 
-/* @pool is empty, and nobody uses it. */
+/* @pool is empty and unused. */
 void prezero_pool_destroy(struct prezero_pool *pool)
 {
+	int i;
+
+	for (i = 0; pool->nodes && i < nr_node_ids; i++)
+		free_cpumask_var(pool->nodes[i].stocked);
 	free_percpu(pool->cpus);
 	kfree(pool->nodes);
 	*pool = (struct prezero_pool) {};
@@ -68,7 +77,7 @@ static unsigned long node_managed(int nid)
 	return pages;
 }
 
-/* Spreads a target of @pages over the nodes as memory is. */
+/* Distributes a target of @pages to the nodes in proportion to their memory. */
 void prezero_pool_set_target(struct prezero_pool *pool, unsigned long pages)
 {
 	unsigned long total = max(totalram_pages(), 1UL);
@@ -80,12 +89,12 @@ void prezero_pool_set_target(struct prezero_pool *pool, unsigned long pages)
 				    total));
 }
 
-static void account(int nid, long pages)
+static void pool_account(int nid, long pages)
 {
 	mod_node_page_state(NODE_DATA(nid), NR_KERNEL_MISC_RECLAIMABLE, pages);
 }
 
-/* @nr zeroed pages of node @nid enter the pool. */
+/* Adds @nr zeroed pages of node @nid. */
 void prezero_pool_add(struct prezero_pool *pool, int nid,
 		      struct list_head *pages, unsigned int nr)
 {
@@ -96,10 +105,10 @@ void prezero_pool_add(struct prezero_pool *pool, int nid,
 	list_splice_tail_init(pages, &node->pages);
 	WRITE_ONCE(node->nr, node->nr + nr);
 	spin_unlock_irqrestore(&node->lock, flags);
-	account(nid, nr);
+	pool_account(nid, nr);
 }
 
-/* The same for a folio of PREZERO_ORDER. */
+/* Adds a zeroed folio of PREZERO_ORDER. */
 void prezero_pool_add_folio(struct prezero_pool *pool, int nid,
 			    struct folio *folio)
 {
@@ -110,11 +119,11 @@ void prezero_pool_add_folio(struct prezero_pool *pool, int nid,
 	list_add_tail(&folio->lru, &node->folios);
 	WRITE_ONCE(node->nr_folios, node->nr_folios + 1);
 	spin_unlock_irqrestore(&node->lock, flags);
-	account(nid, PREZERO_FOLIO_PAGES);
+	pool_account(nid, PREZERO_FOLIO_PAGES);
 }
 
 /* Takes a folio from @node, NULL: there is none. */
-static struct folio *take_folio(struct prezero_node *node)
+static struct folio *pool_take_folio(struct prezero_node *node)
 {
 	struct folio *folio;
 	unsigned long flags;
@@ -133,9 +142,9 @@ static struct folio *take_folio(struct prezero_node *node)
 
 /*
  * Whether a page of @folio has an uncorrectable error. memory_failure() marks the
- * page, and gives up before it marks the folio if it does not know whose it is.
+ * page, and gives up before it marks the folio if it does not know the owner.
  */
-static bool has_poison(struct folio *folio)
+static bool folio_has_poison(struct folio *folio)
 {
 	unsigned int i;
 
@@ -147,8 +156,8 @@ static bool has_poison(struct folio *folio)
 }
 
 /*
- * Takes a zeroed folio of PREZERO_ORDER for the CPU that this runs on, if its
- * node is in @allowed. It is as the page allocator hands it out.
+ * Takes a zeroed folio of PREZERO_ORDER of the current CPU's node, if that is in
+ * @allowed.
  */
 struct folio *prezero_pool_get_folio(struct prezero_pool *pool,
 				     const nodemask_t *allowed)
@@ -158,11 +167,11 @@ struct folio *prezero_pool_get_folio(struct prezero_pool *pool,
 
 	if (!node_isset(nid, *allowed))
 		return NULL;
-	while ((folio = take_folio(&pool->nodes[nid]))) {
-		account(nid, -PREZERO_FOLIO_PAGES);
-		if (!has_poison(folio))
+	while ((folio = pool_take_folio(&pool->nodes[nid]))) {
+		pool_account(nid, -PREZERO_FOLIO_PAGES);
+		if (!folio_has_poison(folio))
 			break;
-		/* It is kept: the page allocator would hand the page out again. */
+		/* Leak it: the page allocator would reuse the page. */
 	}
 	return folio;
 }
@@ -172,8 +181,8 @@ struct folio *prezero_pool_get_folio(struct prezero_pool *pool,
  *
  * Return: how many.
  */
-static unsigned long take(struct prezero_node *node, struct list_head *pages,
-			  unsigned long most)
+static unsigned long pool_take_pages(struct prezero_node *node, struct list_head *pages,
+				     unsigned long most)
 {
 	unsigned long nr = 0;
 
@@ -188,8 +197,8 @@ static unsigned long take(struct prezero_node *node, struct list_head *pages,
 	return nr;
 }
 
-/* @cpu's list is empty, and locked. Return: whether there is something in it now. */
-static bool refill(struct prezero_pool *pool, struct prezero_cpu *cpu)
+/* Refills @cpu's list, which is empty and locked. Return: whether it got pages. */
+static bool pool_refill_cpu(struct prezero_pool *pool, struct prezero_cpu *cpu)
 {
 	struct prezero_node *node = &pool->nodes[cpu->nid];
 	struct page *page, *next;
@@ -198,19 +207,21 @@ static bool refill(struct prezero_pool *pool, struct prezero_cpu *cpu)
 	if (!READ_ONCE(node->nr))
 		return false;
 	spin_lock(&node->lock);
-	take(node, &pages, PREZERO_CPU_PAGES);
+	pool_take_pages(node, &pages, PREZERO_CPU_PAGES);
 	spin_unlock(&node->lock);
 
 	list_for_each_entry_safe(page, next, &pages, lru)
 		cpu->pages[cpu->nr++] = page;
-	account(cpu->nid, -(long)cpu->nr);
+	pool_account(cpu->nid, -(long)cpu->nr);
+	/* Inside the lock: a drain clears the bit before it takes the lock. */
+	if (cpu->nr && !cpumask_test_cpu(cpu->cpu, node->stocked))
+		cpumask_set_cpu(cpu->cpu, node->stocked);
 	return cpu->nr;
 }
 
 /*
- * Takes up to @nr zeroed pages for the CPU that this runs on, if its node is in
- * @allowed. They are as the page allocator hands them out. @refilled: the node
- * has fewer now.
+ * Takes up to @nr zeroed pages of the current CPU's node, if that is in @allowed.
+ * @refilled: set if pages were taken from the list of the node.
  *
  * Return: how many.
  */
@@ -218,7 +229,7 @@ unsigned int prezero_pool_get(struct prezero_pool *pool,
 			      const nodemask_t *allowed, struct page **pages,
 			      unsigned int nr, bool *refilled)
 {
-	/* Another CPU's by the time that it is locked is as good. */
+	/* If the task migrates before the lock is taken, any CPU's list will do. */
 	struct prezero_cpu *cpu = raw_cpu_ptr(pool->cpus);
 	unsigned int got = 0;
 	unsigned long flags;
@@ -229,7 +240,7 @@ unsigned int prezero_pool_get(struct prezero_pool *pool,
 	spin_lock_irqsave(&cpu->lock, flags);
 	while (got < nr) {
 		if (!cpu->nr) {
-			if (!refill(pool, cpu))
+			if (!pool_refill_cpu(pool, cpu))
 				break;
 			*refilled = true;
 		}
@@ -239,8 +250,8 @@ unsigned int prezero_pool_get(struct prezero_pool *pool,
 	return got;
 }
 
-static unsigned long drain_node(struct prezero_pool *pool, int nid,
-				unsigned long most)
+static unsigned long pool_drain_node(struct prezero_pool *pool, int nid,
+				     unsigned long most)
 {
 	struct prezero_node *node = &pool->nodes[nid];
 	struct page *page, *next;
@@ -250,31 +261,34 @@ static unsigned long drain_node(struct prezero_pool *pool, int nid,
 	int i;
 
 	spin_lock_irqsave(&node->lock, flags);
-	nr = take(node, &pages, most);
+	nr = pool_take_pages(node, &pages, most);
 	spin_unlock_irqrestore(&node->lock, flags);
 	if (nr)
-		account(nid, -(long)nr);
+		pool_account(nid, -(long)nr);
 
-	for_each_possible_cpu(i) {
+	for_each_cpu(i, node->stocked) {
 		struct prezero_cpu *cpu = per_cpu_ptr(pool->cpus, i);
 
-		if (cpu->nid != nid)
-			continue;
+		if (nr >= most)
+			break;
+		cpumask_clear_cpu(i, node->stocked);
 		spin_lock_irqsave(&cpu->lock, flags);
 		for (; cpu->nr && nr < most; nr++)
 			list_add(&cpu->pages[--cpu->nr]->lru, &pages);
+		if (cpu->nr)
+			cpumask_set_cpu(i, node->stocked);
 		spin_unlock_irqrestore(&cpu->lock, flags);
 	}
 
 	list_for_each_entry_safe(page, next, &pages, lru)
 		__free_page(page);
 	while (nr < most) {
-		folio = take_folio(node);
+		folio = pool_take_folio(node);
 		if (!folio)
 			break;
-		account(nid, -PREZERO_FOLIO_PAGES);
-		/* As above: one with an error does not go back. */
-		if (has_poison(folio))
+		pool_account(nid, -PREZERO_FOLIO_PAGES);
+		/* Leak one with an error, as above. */
+		if (folio_has_poison(folio))
 			continue;
 		folio_put(folio);
 		nr += PREZERO_FOLIO_PAGES;
@@ -283,8 +297,8 @@ static unsigned long drain_node(struct prezero_pool *pool, int nid,
 }
 
 /*
- * Gives @most pages of @nid (NUMA_NO_NODE: of all nodes) back to the page
- * allocator, or a few more, single ones first. Any context.
+ * Frees @most pages of @nid (NUMA_NO_NODE: of all nodes), or a few more, single
+ * pages first. Any context.
  *
  * Return: how many.
  */
@@ -293,38 +307,45 @@ unsigned long prezero_pool_drain(struct prezero_pool *pool, int nid,
 {
 	unsigned long nr = 0;
 
-	/* The usual case: not even a lock. */
+	/* Fast path without a lock: the pool is empty. */
 	if (!prezero_pool_pages(pool, nid))
 		return 0;
 	if (nid != NUMA_NO_NODE)
-		return drain_node(pool, nid, most);
+		return pool_drain_node(pool, nid, most);
 	for (nid = 0; nid < nr_node_ids && nr < most; nid++) {
 		if (node_state(nid, N_POSSIBLE) && NODE_DATA(nid))
-			nr += drain_node(pool, nid, most - nr);
+			nr += pool_drain_node(pool, nid, most - nr);
 	}
 	return nr;
 }
 
-/* Single pages of node @nid (NUMA_NO_NODE: of all) in the pool now, about. */
-unsigned long prezero_pool_singles(const struct prezero_pool *pool, int nid)
+static unsigned long pool_node_singles(const struct prezero_pool *pool, int nid)
 {
-	unsigned long pages = 0;
+	const struct prezero_node *node = &pool->nodes[nid];
+	unsigned long pages = READ_ONCE(node->nr);
 	int i;
 
-	for (i = 0; i < nr_node_ids; i++) {
-		if (nid == NUMA_NO_NODE || nid == i)
-			pages += READ_ONCE(pool->nodes[i].nr);
-	}
-	for_each_possible_cpu(i) {
-		const struct prezero_cpu *cpu = per_cpu_ptr(pool->cpus, i);
-
-		if (nid == NUMA_NO_NODE || nid == cpu->nid)
-			pages += READ_ONCE(cpu->nr);
-	}
+	for_each_cpu(i, node->stocked)
+		pages += READ_ONCE(per_cpu_ptr(pool->cpus, i)->nr);
 	return pages;
 }
 
-/* Pages of node @nid (NUMA_NO_NODE: of all) in the pool now, about. */
+/*
+ * Single pages of node @nid (NUMA_NO_NODE: of all nodes) in the pool, lockless
+ * and therefore approximate.
+ */
+unsigned long prezero_pool_singles(const struct prezero_pool *pool, int nid)
+{
+	unsigned long pages = 0;
+
+	if (nid != NUMA_NO_NODE)
+		return pool_node_singles(pool, nid);
+	for (nid = 0; nid < nr_node_ids; nid++)
+		pages += pool_node_singles(pool, nid);
+	return pages;
+}
+
+/* The same with the pages of large folios. */
 unsigned long prezero_pool_pages(const struct prezero_pool *pool, int nid)
 {
 	unsigned long pages = prezero_pool_singles(pool, nid);

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Limelight protect: reclaim passes over the pages of the topmost app.
+ * Limelight protect: reclaim skips the pages of the topmost app.
  *
  * The rule is that of memory.low, for folios instead of cgroups: a first pass
- * leaves the topmost app's folios alone and remembers that it did; only when it
- * has reclaimed nothing at all does a second pass take them. So protection can
- * delay an allocation, but never fail one.
+ * skips the topmost app's folios and remembers that it did; only if it reclaims
+ * nothing does a second pass take them. So protection can delay an allocation, but
+ * never fail one.
  *
- * Whose is a folio? Reclaim walks the page tables that map a folio before it
- * evicts it (folio_referenced()). If one of them belongs to a member of the
- * topmost set, the folio is protected, whoever brought it in: shared libraries
- * need no bookkeeping. For a folio in the page cache there is the page
- * identifier as well (identifier.c). Mappings that say their pages are used
- * once (MADV_SEQUENTIAL, POSIX_FADV_NOREUSE) do not protect. MADV_FREE pages
- * are not protected: the app gave them up.
+ * Which folios belong to the topmost app? Reclaim walks the page tables that map a
+ * folio before it evicts it (folio_referenced()). If one of them belongs to a
+ * member of the topmost set, the folio is protected, whichever process brought it
+ * in: shared libraries need no bookkeeping. Folios in the page cache have the page
+ * identifier as well (identifier.c). Mappings whose pages are used once
+ * (MADV_SEQUENTIAL, POSIX_FADV_NOREUSE) do not protect, and MADV_FREE pages are not
+ * protected: the app has given them up.
  *
- * A protected folio is treated as a used one: it returns to the active list, or
- * to the youngest generation. Nothing is filtered out before it is looked at,
- * so scan counts, priorities and NR_ISOLATED are those of any reclaim.
+ * A protected folio is treated like a referenced one: it returns to the active
+ * list, or to the youngest generation. All folios are still scanned, so scan
+ * counts, priorities and NR_ISOLATED are those of any reclaim.
  *
- * Two things bound the price. When a pass has found nothing but protected
- * folios, protection is suspended for its target (a node; or a cgroup whose
- * limit was hit), so that not every allocation sweeps the lists twice: for
- * 500 ms first (a cgroup: 1 s, since who hits its limit is who lives in it, and
- * will again), doubling up to 8 s when it happens again soon. And there is a
- * budget (footprint.c): an app that is most of the machine is not protected
- * against itself.
+ * Three things bound the cost. When a pass finds nothing but protected folios,
+ * protection is suspended for its target (a node, or a cgroup that hit its limit),
+ * so that not every allocation sweeps the lists twice: for 500 ms at first, doubling
+ * up to 8 s if it happens again soon. A cgroup begins with 1 s: its own processes
+ * hit the limit, and will do so again. The same happens after several sweeps that
+ * found next to nothing else. And there is a budget (footprint.c): an app that is
+ * most of the machine is not protected against itself.
  */
 #include <linux/cgroup.h>
 #include <linux/gfp.h>
@@ -49,8 +49,10 @@
 #define SUSPEND_NODE		1	/* The level to begin with. */
 #define SUSPEND_CGROUP		2
 #define SUSPEND_LONGEST		msecs_to_jiffies(SUSPEND_MS << (SUSPEND_LEVELS - 1))
-/* A target that has been calm for this long falls back by one level. */
+/* The level decreases by one for each such interval without a suspension. */
 #define SUSPEND_CALM		(8 * HZ)
+/* Consecutive sweeps with next to no progress that suspend protection. */
+#define TRICKLES		3
 
 DEFINE_STATIC_KEY_FALSE(limelight_protect_key);
 
@@ -62,7 +64,7 @@ static struct limelight_suspend node_suspend[MAX_NUMNODES];
 bool limelight_suspended(const struct limelight_suspend *suspend,
 			 unsigned long now, u32 generation)
 {
-	/* It was about the app that was topmost then, not about this one. */
+	/* A suspension ends with the topmost set that caused it. */
 	return READ_ONCE(suspend->level) &&
 	       READ_ONCE(suspend->generation) == generation &&
 	       limelight_pending(READ_ONCE(suspend->until), now,
@@ -70,14 +72,15 @@ bool limelight_suspended(const struct limelight_suspend *suspend,
 }
 
 /*
- * A target held nothing but protected folios at @now. @first is the lowest
- * level for a target of its kind. Racing callers may each write the same thing.
+ * Suspends protection for a target that held nothing but protected folios at @now.
+ * @first is the lowest level for a target of its kind. Lockless; racing callers
+ * write nearly the same values.
  *
- * Return: for how many ms protection is suspended, 0 if it already was.
+ * Return: the length of the suspension in ms, 0 if it was suspended already.
  */
-unsigned int limelight_exhausted(struct limelight_suspend *suspend,
-				 unsigned long now, u32 generation,
-				 unsigned int first)
+unsigned int limelight_suspend_target(struct limelight_suspend *suspend,
+				      unsigned long now, u32 generation,
+				      unsigned int first)
 {
 	unsigned int level = READ_ONCE(suspend->level);
 	unsigned int ms;
@@ -98,6 +101,29 @@ unsigned int limelight_exhausted(struct limelight_suspend *suspend,
 	return ms;
 }
 
+/*
+ * A sweep of all priorities reclaimed @reclaimed pages and skipped @kept protected
+ * ones. Without this, a few pages that become reclaimable now and then would
+ * postpone the last resort without end.
+ *
+ * Return: whether the last TRICKLES sweeps reclaimed next to nothing.
+ */
+bool limelight_trickled(struct limelight_suspend *suspend, unsigned long reclaimed,
+			unsigned long kept)
+{
+	unsigned int trickles = 0;
+
+	if (reclaimed < max(SWAP_CLUSTER_MAX, kept / 64))
+		trickles = READ_ONCE(suspend->trickles) + 1;
+	if (trickles >= TRICKLES) {
+		WRITE_ONCE(suspend->trickles, 0);
+		return true;
+	}
+	if (READ_ONCE(suspend->trickles) != trickles)
+		WRITE_ONCE(suspend->trickles, trickles);
+	return false;
+}
+
 static struct limelight_suspend *suspend_of(int nid, struct mem_cgroup *memcg)
 {
 #ifdef CONFIG_MEMCG
@@ -116,7 +142,7 @@ static u64 cgroup_id_of(struct mem_cgroup *memcg)
 	return 0;
 }
 
-/* For people: how long protection is still suspended, at most, on any node. */
+/* For sysfs: the longest remaining suspension of all nodes, in ms. */
 unsigned int limelight_protect_suspended_ms(void)
 {
 	u32 generation = READ_ONCE(limelight_generation);
@@ -154,15 +180,14 @@ void __limelight_reclaim_begin(struct limelight_reclaim *reclaim,
 	if (reclaim->last_resort) {
 		reclaim->mode = LIMELIGHT_TAKE;
 		/*
-		 * An allocation that may not swap or enter file systems proves
-		 * nothing about the next one, unless all that its cgroup does
-		 * may be of that kind.
+		 * A GFP_NOIO or GFP_NOFS pass says nothing about the next one.
+		 * In a cgroup all allocations may be of that kind.
 		 */
 		if (!memcg &&
 		    (gfp_mask & (__GFP_IO | __GFP_FS)) != (__GFP_IO | __GFP_FS))
 			return;
-		ms = limelight_exhausted(suspend, jiffies, generation,
-					 memcg ? SUSPEND_CGROUP : SUSPEND_NODE);
+		ms = limelight_suspend_target(suspend, jiffies, generation,
+					      memcg ? SUSPEND_CGROUP : SUSPEND_NODE);
 		if (ms)
 			trace_limelight_protect_suspend(pgdat->node_id,
 							cgroup_id_of(memcg),
@@ -172,8 +197,8 @@ void __limelight_reclaim_begin(struct limelight_reclaim *reclaim,
 	}
 }
 
-bool __limelight_reclaim_again(struct limelight_reclaim *reclaim,
-			       struct mem_cgroup *memcg, int order)
+bool __limelight_retry_unprotected(struct limelight_reclaim *reclaim,
+				   struct mem_cgroup *memcg, int order)
 {
 	if (!reclaim->skipped || reclaim->last_resort)
 		return false;
@@ -184,16 +209,38 @@ bool __limelight_reclaim_again(struct limelight_reclaim *reclaim,
 	return true;
 }
 
+bool __limelight_reclaim_trickled(struct limelight_reclaim *reclaim,
+				  struct pglist_data *pgdat,
+				  struct mem_cgroup *memcg, bool swept,
+				  unsigned long reclaimed, int order)
+{
+	struct limelight_suspend *suspend = suspend_of(pgdat->node_id, memcg);
+
+	if (reclaim->mode != LIMELIGHT_KEEP)
+		return false;
+	if (!swept || !reclaim->skipped) {
+		if (READ_ONCE(suspend->trickles))
+			WRITE_ONCE(suspend->trickles, 0);
+		return false;
+	}
+	/*
+	 * A cgroup whose limit leaves little room beside the topmost app always
+	 * has a few other pages, and each charge would sweep all lists for them.
+	 */
+	if (!memcg && !limelight_trickled(suspend, reclaimed, reclaim->kept))
+		return false;
+	return __limelight_retry_unprotected(reclaim, memcg, order);
+}
+
 /*
- * With each step of its priority reclaim looks at more folios. MGLRU makes the
- * kept ones young, ages them, and meets them again: what a cgroup holds would
- * be looked at three times before the pass ends.
+ * Lower priorities scan more folios. MGLRU promotes the skipped ones, ages them,
+ * and scans them again: without this, a pass would scan a cgroup three times.
  */
-bool __limelight_reclaim_vain(const struct limelight_reclaim *reclaim,
+bool __limelight_should_abort(const struct limelight_reclaim *reclaim,
 			      const struct mem_cgroup *memcg)
 {
 #ifdef CONFIG_MEMCG
-	/* As page_counter_read(), which does not take one that is const. */
+	/* page_counter_read() does not take a const pointer. */
 	return reclaim->mode == LIMELIGHT_KEEP &&
 	       reclaim->kept >= atomic_long_read(&memcg->memory.usage);
 #else
@@ -203,29 +250,29 @@ bool __limelight_reclaim_vain(const struct limelight_reclaim *reclaim,
 
 /* ------------------------------------------------------------ single folios */
 
-static void forget_folio(struct limelight_reclaim *reclaim)
+static void protect_reset_folio(struct limelight_reclaim *reclaim)
 {
 	reclaim->seen = 0;
 	reclaim->topmost = false;
 }
 
 /*
- * folio_referenced() turns to the next folio. Whether it has to note in
- * current->reclaim_state what it sees of the topmost app: not when this is no
- * reclaim, or when there is nothing to protect.
+ * folio_referenced() begins with the next folio. Whether it should note mappings
+ * by the topmost app in current->reclaim_state: not outside of reclaim, or while
+ * nothing is protected.
  */
-bool limelight_look(void)
+bool limelight_track_mappings(void)
 {
 	struct reclaim_state *state = current->reclaim_state;
 
 	if (!state)
 		return false;
-	forget_folio(&state->limelight);
+	protect_reset_folio(&state->limelight);
 	return state->limelight.mode != LIMELIGHT_OFF;
 }
 
-void __limelight_saw_vma(struct limelight_reclaim *reclaim,
-			 const struct vm_area_struct *vma)
+void __limelight_note_mapping(struct limelight_reclaim *reclaim,
+			      const struct vm_area_struct *vma)
 {
 	bool once = vma->vm_flags & VM_SEQ_READ ||
 		    (vma->vm_file && vma->vm_file->f_mode & FMODE_NOREUSE);
@@ -238,8 +285,8 @@ void __limelight_saw_vma(struct limelight_reclaim *reclaim,
 	}
 }
 
-static bool is_topmost(const struct limelight_reclaim *reclaim,
-		       struct folio *folio)
+static bool protect_folio_is_topmost(const struct limelight_reclaim *reclaim,
+				     struct folio *folio)
 {
 	if (folio_test_anon(folio))
 		return folio_test_swapbacked(folio) &&
@@ -252,14 +299,14 @@ static bool is_topmost(const struct limelight_reclaim *reclaim,
 	return reclaim->cached && limelight_folio_tagged(folio);
 }
 
-/* @active: on the active list, where it was not in danger yet. */
-static void passed_over(struct limelight_reclaim *reclaim, struct folio *folio,
-			bool active)
+/* @active: @folio was on the active list. */
+static void protect_note_kept(struct limelight_reclaim *reclaim, struct folio *folio,
+			      bool active)
 {
 	reclaim->skipped = true;
 	if (!active)
 		reclaim->kept += folio_nr_pages(folio);
-	/* The next time it is known without looking at its mappings. */
+	/* The next scan needs no rmap walk. */
 	if (reclaim->seen & LIMELIGHT_MAPPED)
 		limelight_folio_confirm(folio, reclaim->tag);
 	count_vm_events(active ? LIMELIGHT_PROTECT_ROTATED :
@@ -268,76 +315,76 @@ static void passed_over(struct limelight_reclaim *reclaim, struct folio *folio,
 	trace_limelight_protect_keep(folio, reclaim->seen, active);
 }
 
-bool __limelight_keep(struct limelight_reclaim *reclaim, struct folio *folio)
+bool __limelight_keep_folio(struct limelight_reclaim *reclaim, struct folio *folio)
 {
-	reclaim->topmost = is_topmost(reclaim, folio);
+	reclaim->topmost = protect_folio_is_topmost(reclaim, folio);
 	if (!reclaim->topmost || reclaim->mode != LIMELIGHT_KEEP)
 		return false;
 
-	passed_over(reclaim, folio, false);
+	protect_note_kept(reclaim, folio, false);
 	return true;
 }
 
-bool __limelight_rotate(struct limelight_reclaim *reclaim, struct folio *folio)
+bool __limelight_rotate_folio(struct limelight_reclaim *reclaim, struct folio *folio)
 {
-	if (!is_topmost(reclaim, folio))
+	if (!protect_folio_is_topmost(reclaim, folio))
 		return false;
-	passed_over(reclaim, folio, true);
+	protect_note_kept(reclaim, folio, true);
 	return true;
 }
 
 /*
- * Before anything is done about @folio: whether it is known to be the topmost
- * app's. That only saves work, it may be false for folios that
- * limelight_keep() would keep. @active: it is on the active list. The caller
- * holds the lru_lock, and moves the folio out of the way.
+ * Whether @folio is known to be the topmost app's, without an rmap walk. An
+ * optimisation: may be false for folios that limelight_keep_folio() would keep.
+ * @active: it is on the active list. The caller holds the lru_lock, and moves the
+ * folio if this is true.
  */
-bool limelight_known(struct limelight_reclaim *reclaim, struct folio *folio,
-		     bool active)
+bool limelight_keep_known_folio(struct limelight_reclaim *reclaim, struct folio *folio,
+				bool active)
 {
 	if (!limelight_folio_known(folio, reclaim->cached))
 		return false;
-	forget_folio(reclaim);
-	passed_over(reclaim, folio, active);
+	protect_reset_folio(reclaim);
+	protect_note_kept(reclaim, folio, active);
 	return true;
 }
 
-void __limelight_taken(unsigned long nr_pages)
+void __limelight_count_reclaimed(unsigned long nr_pages)
 {
 	count_vm_events(LIMELIGHT_PROTECT_FALLBACK, nr_pages);
 }
 
-static bool saw_one(struct folio *folio, struct vm_area_struct *vma,
-		    unsigned long address, void *arg)
+static bool protect_rmap_one(struct folio *folio, struct vm_area_struct *vma,
+			     unsigned long address, void *arg)
 {
 	DEFINE_FOLIO_VMA_WALK(pvmw, folio, vma, address, 0);
 	struct limelight_reclaim *reclaim = arg;
 
 	if (page_vma_mapped_walk(&pvmw)) {
-		__limelight_saw_vma(reclaim, vma);
+		__limelight_note_mapping(reclaim, vma);
 		page_vma_mapped_walk_done(&pvmw);
 	}
 	return !(reclaim->seen & LIMELIGHT_MAPPED);
 }
 
-static bool not_topmost_vma(struct vm_area_struct *vma, void *arg)
+static bool protect_invalid_vma(struct vm_area_struct *vma, void *arg)
 {
 	return !limelight_mm(vma->vm_mm);
 }
 
 /*
- * alloc_contig_range() drops clean file folios that it could as well migrate.
- * The topmost app's are migrated. Unlike in reclaim proper this costs nobody
- * anything, so neither budget nor suspension count.
+ * alloc_contig_range() drops clean file folios that it could migrate. Those of the
+ * topmost app should be migrated. Unlike in reclaim no other process loses a page
+ * for that, so budget and suspension do not apply.
  */
 bool __limelight_migrate_instead(struct folio *folio)
 {
 	struct limelight_reclaim reclaim = { .cached = true };
 	struct rmap_walk_control rwc = {
-		.rmap_one = saw_one,
+		.rmap_one = protect_rmap_one,
 		.arg = &reclaim,
 		.try_lock = true,
-		.invalid_vma = not_topmost_vma,
+		.invalid_vma = protect_invalid_vma,
 	};
 	bool topmost;
 
@@ -347,7 +394,7 @@ bool __limelight_migrate_instead(struct folio *folio)
 		return false;
 	if (folio_mapped(folio) && folio_mapping(folio))
 		rmap_walk(folio, &rwc);
-	topmost = is_topmost(&reclaim, folio);
+	topmost = protect_folio_is_topmost(&reclaim, folio);
 	folio_unlock(folio);
 	if (topmost)
 		count_vm_events(LIMELIGHT_PROTECT_MIGRATED,
@@ -362,7 +409,7 @@ bool limelight_protect_enabled(void)
 	return static_key_enabled(&limelight_protect_key);
 }
 
-/* Another set of processes is topmost; takes over @tags, NULL for none. */
+/* The topmost set has changed. Takes ownership of @tags, NULL: it is empty. */
 void limelight_protect_topmost(struct limelight_tags *tags)
 {
 	limelight_tags_publish(tags);

@@ -1,36 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Limelight readahead: the topmost app reads ahead further than others.
+ * Limelight readahead: larger read-ahead windows for the topmost app.
  *
- * The limit of the window (ra_pages) is multiplied for requests that a member
- * of the topmost set makes, by read() or by a fault on a mapping. It is asked
- * for each request and written down nowhere: another reader of the same open
- * file, and everybody else on the device, keep the limit that they have. How
- * the window grows, where the read-ahead mark goes, what POSIX_FADV_RANDOM,
- * MADV_RANDOM and a read-ahead of 0 mean is the business of mm/readahead.c.
+ * The limit of the window (ra_pages) is multiplied for requests by members of the
+ * topmost set, made by read() or by faults on mappings. The factor applies per
+ * request and is not stored: other readers of the same open file, and all other
+ * processes, keep their limit. The generic code still decides how a window grows,
+ * where the read-ahead mark goes, and what POSIX_FADV_RANDOM, MADV_RANDOM and a
+ * read-ahead of 0 mean.
  *
- * There are three kinds of request, each with a limit of its own:
+ * There are three kinds of request, each with a factor of its own:
  *
- *   - a stream, read or mapped: the factor;
- *   - around a fault that does not belong to a stream: half of the factor,
- *     because half of what is read lies behind the fault;
- *   - neighbours: a single page that no pattern explains, where others read no
- *     more than that page. The aligned block of 16 pages around it is read.
+ *   - streams, read or mapped: the configured factor;
+ *   - around a fault that does not belong to a stream: half of it, because half of
+ *     what is read lies behind the fault;
+ *   - neighbours: a random single page, for which others read that page only. The
+ *     aligned block of 16 pages around it is read.
  *
- * Two things bound it. A request takes no more than a quarter of the memory
- * that is free above the high watermark; below it there is nothing to take, and
- * everything is as for others. And it has to pay: each page that came in by a
- * larger request is marked (a byte for each page of memory, as long as the
- * mechanism is switched on), and is either used first or evicted first. When
- * more than a quarter of them are evicted, the factor of that kind is halved,
- * and when hardly any are it is doubled again, up to what was asked for. A kind
- * that is down tries again after a while.
+ * Two things bound it. A request takes at most a quarter of the memory that is free
+ * above the high watermark; if there is none, it is an ordinary request. And
+ * read-ahead has to be used: each page of an enlarged request is marked (one byte for
+ * each page of memory, while the mechanism is enabled), and is either used first or
+ * evicted first. If more than a quarter of them are evicted, the factor of that kind
+ * is halved; if hardly any are, it is doubled, up to the configured one. A reduced
+ * factor is tried again after a while.
  *
- * Used means passed to folio_mark_accessed(), or put into a page table: what is
- * mapped together with a faulting page (fault-around) counts as used.
+ * Used means passed to folio_mark_accessed(), or mapped. Pages that fault-around maps
+ * count as used.
  *
- * Locking: the marks are found under RCU. A mark is one byte: it is set before
- * the folio can be found by others, and taken by xchg().
+ * Locking: RCU protects the table of marks. A mark is one byte, set before other
+ * tasks can find the folio, and taken by xchg().
  */
 #include <linux/atomic.h>
 #include <linux/jiffies.h>
@@ -49,19 +48,19 @@
 
 #include "internal.h"
 
-/* What one page is worth when nothing tells where the next will be. */
+/* Block that is read for a random single page, in pages. */
 #define NEIGHBOURS	16
-/* Outcomes of marked pages between two judgements, in pages. */
+/* Outcomes of marked pages between two adjustments of a factor, in pages. */
 #define EPOCH		512
-/* How long a kind that was halved waits before it tries more again. */
+/* How long a reduced factor lasts before it is tried again, in jiffies. */
 #define RETRY		(10 * HZ)
-/* Halvings that lead from the largest factor to 1. */
+/* Number of halvings from the largest factor to 1. */
 #define LEVELS		6
 
 DEFINE_STATIC_KEY_FALSE(limelight_readahead_key);
 
 unsigned int limelight_factor __read_mostly = LIMELIGHT_FACTOR_DEFAULT;
-/* What limelight_factor goes back to when the device is closed. */
+/* Value of limelight_factor after the device is closed. */
 static unsigned int factor_configured = LIMELIGHT_FACTOR_DEFAULT;
 
 /* A chunk of marks is for a memory section. */
@@ -73,7 +72,7 @@ static unsigned int factor_configured = LIMELIGHT_FACTOR_DEFAULT;
 #define CHUNK_PAGES	BIT(CHUNK_SHIFT)
 
 /*
- * struct ahead_marks - what larger requests have brought in
+ * struct ahead_marks - marks of pages read by enlarged requests
  * @nr: entries of @chunk
  * @chunk: for each chunk that holds memory a u8[CHUNK_PAGES], else NULL: for each
  *	page frame enum limelight_ra, LIMELIGHT_RA_NONE: not marked
@@ -87,11 +86,11 @@ struct ahead_marks {
 static struct ahead_marks __rcu *marks;
 
 /*
- * struct ahead_balance - how a kind of request has paid
- * @used: marked pages that were used, since the last judgement
+ * struct ahead_balance - use of the pages of one kind of request
+ * @used: marked pages that were used since the last adjustment
  * @wasted: marked pages that were evicted unused
- * @level: how often the factor is halved
- * @judged: jiffies of the last judgement
+ * @level: number of times that the factor is halved
+ * @judged: time of the last adjustment, in jiffies
  */
 struct ahead_balance {
 	atomic_t used;
@@ -101,14 +100,14 @@ struct ahead_balance {
 };
 
 static struct ahead_balance balances[LIMELIGHT_RA_KINDS];
-/* Serializes judgements; an outcome that finds it taken waits for none. */
+/* Serializes adjustments; never waited for. */
 static DEFINE_SPINLOCK(balances_lock);
 
 /* ------------------------------------------------------------- arithmetic */
 
-/* Return: how often the factor is to be halved after an epoch. */
-static unsigned int next_level(unsigned int level, unsigned int used,
-			       unsigned int wasted)
+/* Return: the level after an epoch. */
+static unsigned int ahead_next_level(unsigned int level, unsigned int used,
+				     unsigned int wasted)
 {
 	if (wasted > (used + wasted) / 4)
 		return min(level + 1, LEVELS);
@@ -117,7 +116,7 @@ static unsigned int next_level(unsigned int level, unsigned int used,
 	return level;
 }
 
-/* How many times the default a kind may read at @level; 1: the default. */
+/* The factor of @kind at @level; 1: no change. */
 static unsigned int factor_at(unsigned int factor, enum limelight_ra kind,
 			      unsigned int level)
 {
@@ -127,20 +126,20 @@ static unsigned int factor_at(unsigned int factor, enum limelight_ra kind,
 }
 
 /*
- * Pages of a larger request: @factor times @pages, but no more than a quarter
- * of @room, and never less than @pages.
+ * Pages of an enlarged request: @factor times @pages, but at most a quarter of
+ * @room, and at least @pages.
  */
-static unsigned long window(unsigned long pages, unsigned int factor,
-			    unsigned long room)
+static unsigned long ahead_window(unsigned long pages, unsigned int factor,
+				  unsigned long room)
 {
 	return max(pages, min(pages * factor, room / 4));
 }
 
 /*
- * Pages of the block that is read for a single one. A factor of 8 or more is
- * worth all of it; at 1 there are no neighbours.
+ * Pages of the block that is read for a single page: all of it at a factor of 8 or
+ * more, one page at a factor of 1.
  */
-static unsigned int block(unsigned int factor)
+static unsigned int ahead_block(unsigned int factor)
 {
 	if (factor < 2)
 		return 1;
@@ -149,26 +148,43 @@ static unsigned int block(unsigned int factor)
 
 /* ---------------------------------------------------------------- balance */
 
-/* The factor in force for @kind now. */
-unsigned int limelight_readahead_factor(enum limelight_ra kind)
+/*
+ * The level of @balance at @now. Decreases after a while without outcomes: a factor
+ * of 1 never has any.
+ */
+static unsigned int level_at(const struct ahead_balance *balance, unsigned long now)
 {
-	struct ahead_balance *balance = &balances[kind];
 	unsigned int level = READ_ONCE(balance->level);
 
-	/*
-	 * Somebody has to try again, or a factor of 1 would yield no outcomes
-	 * for ever. Racing callers may take two steps at once.
-	 */
-	if (level && time_after(jiffies, READ_ONCE(balance->judged) + RETRY)) {
+	if (level && time_after(now, READ_ONCE(balance->judged) + RETRY))
+		level--;
+	return level;
+}
+
+/* The factor in force for @kind now. Changes nothing. */
+unsigned int limelight_readahead_factor(enum limelight_ra kind)
+{
+	return factor_at(READ_ONCE(limelight_factor), kind,
+			 level_at(&balances[kind], jiffies));
+}
+
+/* The same for a request, which starts a retry that is due. */
+static unsigned int request_factor(enum limelight_ra kind)
+{
+	struct ahead_balance *balance = &balances[kind];
+	unsigned int level = level_at(balance, jiffies);
+
+	/* Racing requests may skip a level. */
+	if (level != READ_ONCE(balance->level)) {
 		WRITE_ONCE(balance->judged, jiffies);
-		WRITE_ONCE(balance->level, --level);
+		WRITE_ONCE(balance->level, level);
 		trace_limelight_readahead_level(kind, level, 0, 0);
 	}
 	return factor_at(READ_ONCE(limelight_factor), kind, level);
 }
 
-/* One marked folio of @pages has come to an end, this or that. */
-static void outcome(enum limelight_ra kind, unsigned int pages, bool was_used)
+/* A marked folio of @pages was used, or evicted unused. */
+static void ahead_outcome(enum limelight_ra kind, unsigned int pages, bool was_used)
 {
 	struct ahead_balance *balance = &balances[kind];
 	unsigned int used, wasted, level;
@@ -182,7 +198,7 @@ static void outcome(enum limelight_ra kind, unsigned int pages, bool was_used)
 
 	used = atomic_xchg(&balance->used, 0);
 	wasted = atomic_xchg(&balance->wasted, 0);
-	level = next_level(balance->level, used, wasted);
+	level = ahead_next_level(balance->level, used, wasted);
 	if (level != balance->level)
 		trace_limelight_readahead_level(kind, level, used, wasted);
 	WRITE_ONCE(balance->level, level);
@@ -190,7 +206,7 @@ static void outcome(enum limelight_ra kind, unsigned int pages, bool was_used)
 	spin_unlock_irqrestore(&balances_lock, flags);
 }
 
-static void forget_balances(void)
+static void ahead_reset(void)
 {
 	int kind;
 
@@ -204,38 +220,38 @@ static void forget_balances(void)
 
 /* --------------------------------------------------------------- requests */
 
-/* A factor above 1 if current may read more than others, and how much. */
-static unsigned int factor_of_current(enum limelight_ra kind,
-				      unsigned long *room)
+/* The factor for requests of current, and the memory that they may use. */
+static unsigned int ahead_factor_of_current(enum limelight_ra kind,
+					    unsigned long *room)
 {
 	unsigned int factor;
 
 	if (!current->mm || !limelight_mm(current->mm))
 		return 1;
-	factor = limelight_readahead_factor(kind);
+	factor = request_factor(kind);
 	if (factor < 2)
 		return 1;
-	/* Near its limit an app reads ahead at the cost of its own pages. */
+	/* Near its limit a cgroup would evict its own pages. */
 	*room = min(limelight_memory_room(), limelight_cgroup_room(current->mm));
 	return *room ? factor : 1;
 }
 
-/* The limit of a window, which is @pages for others. */
+/* See limelight_ra_pages(). */
 unsigned long __limelight_ra_pages(struct readahead_control *ractl,
 				   unsigned long pages, enum limelight_ra kind)
 {
 	unsigned long room;
-	unsigned int factor = factor_of_current(kind, &room);
+	unsigned int factor = ahead_factor_of_current(kind, &room);
 
 	if (factor < 2)
 		return pages;
 	ractl->_limelight = kind;
-	return window(pages, factor, room);
+	return ahead_window(pages, factor, room);
 }
 
 /*
- * @pages at the index of @ractl are wanted, and nothing tells what will be
- * wanted next. Moves the index to the beginning of the block to read.
+ * A random request of @pages at the index of @ractl. Moves the index to the
+ * beginning of the block to read.
  *
  * Return: the number of pages to read.
  */
@@ -245,8 +261,8 @@ unsigned long __limelight_ra_neighbours(struct readahead_control *ractl,
 	unsigned long room, start, end;
 	unsigned int factor, size;
 
-	factor = factor_of_current(LIMELIGHT_RA_NEIGHBOURS, &room);
-	size = block(factor);
+	factor = ahead_factor_of_current(LIMELIGHT_RA_NEIGHBOURS, &room);
+	size = ahead_block(factor);
 	if (size < 2 || pages >= size || room / 4 < size)
 		return pages;
 
@@ -257,7 +273,7 @@ unsigned long __limelight_ra_neighbours(struct readahead_control *ractl,
 	return end - start;
 }
 
-/* A request of @pages is about to be made. Settles whether it is a larger one. */
+/* See limelight_ra_request(). */
 void __limelight_ra_request(struct readahead_control *ractl,
 			    unsigned long pages)
 {
@@ -275,8 +291,8 @@ void __limelight_ra_request(struct readahead_control *ractl,
 
 /* ------------------------------------------------------------------ marks */
 
-/* The mark of @folio, under RCU; NULL: it cannot be marked. */
-static u8 *mark_of(struct folio *folio)
+/* The mark of @folio; NULL: it cannot be marked. The caller holds the RCU lock. */
+static u8 *ahead_mark(struct folio *folio)
 {
 	struct ahead_marks *all = rcu_dereference(marks);
 	unsigned long pfn = folio_pfn(folio);
@@ -287,74 +303,74 @@ static u8 *mark_of(struct folio *folio)
 	return all->chunk[index] + (pfn & (CHUNK_PAGES - 1));
 }
 
-/* Return: the mark that @folio had, and has no more. */
-static enum limelight_ra take_mark(struct folio *folio)
+/* Clears the mark of @folio. Return: its old value. */
+static enum limelight_ra ahead_take_mark(struct folio *folio)
 {
 	enum limelight_ra kind = LIMELIGHT_RA_NONE;
 	u8 *mark;
 
 	rcu_read_lock();
-	mark = mark_of(folio);
+	mark = ahead_mark(folio);
 	if (mark && READ_ONCE(*mark))
 		kind = xchg(mark, LIMELIGHT_RA_NONE);
 	rcu_read_unlock();
 	return kind;
 }
 
-/* @folio, which nobody uses yet, came in by a larger request. */
-static void set_mark(struct folio *folio, enum limelight_ra kind)
+/* Marks @folio, which no other task can find yet. */
+static void ahead_set_mark(struct folio *folio, enum limelight_ra kind)
 {
 	u8 *mark;
 
 	rcu_read_lock();
-	mark = mark_of(folio);
+	mark = ahead_mark(folio);
 	if (mark)
 		WRITE_ONCE(*mark, kind);
 	rcu_read_unlock();
 }
 
-/* @folio comes in by the request; it is locked. */
+/* See limelight_ra_add(). */
 void __limelight_ra_add(struct readahead_control *ractl, struct folio *folio)
 {
 	if (ractl->_limelight)
-		set_mark(folio, ractl->_limelight);
+		ahead_set_mark(folio, ractl->_limelight);
 }
 
 void __limelight_ra_used(struct folio *folio)
 {
-	enum limelight_ra kind = take_mark(folio);
+	enum limelight_ra kind = ahead_take_mark(folio);
 
 	if (kind)
-		outcome(kind, folio_nr_pages(folio), true);
+		ahead_outcome(kind, folio_nr_pages(folio), true);
 }
 
-/* @folio is reclaimed. */
+/* See limelight_ra_evicted(). */
 void __limelight_ra_evicted(struct folio *folio)
 {
-	enum limelight_ra kind = take_mark(folio);
+	enum limelight_ra kind = ahead_take_mark(folio);
 
 	if (!kind)
 		return;
 	count_vm_events(LIMELIGHT_READAHEAD_WASTED, folio_nr_pages(folio));
-	outcome(kind, folio_nr_pages(folio), false);
+	ahead_outcome(kind, folio_nr_pages(folio), false);
 }
 
-/* @folio leaves the page cache for a reason that says nothing about its use. */
+/* @folio leaves the page cache: truncation, or after reclaim. */
 void __limelight_ra_forget(struct folio *folio)
 {
-	take_mark(folio);
+	ahead_take_mark(folio);
 }
 
 void __limelight_ra_move(struct folio *to, struct folio *from)
 {
-	enum limelight_ra kind = take_mark(from);
+	enum limelight_ra kind = ahead_take_mark(from);
 
 	if (kind)
-		set_mark(to, kind);
+		ahead_set_mark(to, kind);
 }
 
 /* For walk_system_ram_range(). */
-static int add_chunks(unsigned long start_pfn, unsigned long nr_pages, void *arg)
+static int ahead_add_chunks(unsigned long start_pfn, unsigned long nr_pages, void *arg)
 {
 	unsigned long last = (start_pfn + nr_pages - 1) >> CHUNK_SHIFT;
 	struct ahead_marks *all = arg;
@@ -370,7 +386,7 @@ static int add_chunks(unsigned long start_pfn, unsigned long nr_pages, void *arg
 	return 0;
 }
 
-static void free_marks(struct ahead_marks *all)
+static void ahead_free_marks(struct ahead_marks *all)
 {
 	unsigned long index;
 
@@ -379,7 +395,7 @@ static void free_marks(struct ahead_marks *all)
 	kvfree(all);
 }
 
-static int marks_start(void)
+static int ahead_start(void)
 {
 	unsigned long nr = DIV_ROUND_UP(max_pfn, CHUNK_PAGES);
 	struct ahead_marks *all;
@@ -389,22 +405,22 @@ static int marks_start(void)
 	if (!all)
 		return -ENOMEM;
 	all->nr = nr;
-	/* Memory that is plugged in later is read ahead, but not judged. */
-	ret = walk_system_ram_range(0, max_pfn, all, add_chunks);
+	/* Hotplugged memory has no marks, so it does not count. */
+	ret = walk_system_ram_range(0, max_pfn, all, ahead_add_chunks);
 	if (ret)
-		free_marks(all);
+		ahead_free_marks(all);
 	else
 		rcu_assign_pointer(marks, all);
 	return ret;
 }
 
 /* The static key is off already. */
-static void marks_stop(void)
+static void ahead_stop(void)
 {
 	struct ahead_marks *all = rcu_replace_pointer(marks, NULL, true);
 
 	synchronize_rcu();
-	free_marks(all);
+	ahead_free_marks(all);
 }
 
 /* ---------------------------------------------------------- the mechanism */
@@ -434,14 +450,14 @@ int limelight_readahead_configure(bool on, u32 factor)
 		return -EINVAL;
 
 	if (on && !limelight_readahead_enabled()) {
-		ret = marks_start();
+		ret = ahead_start();
 		if (ret)
 			return ret;
-		forget_balances();
+		ahead_reset();
 		static_branch_enable(&limelight_readahead_key);
 	} else if (!on && limelight_readahead_enabled()) {
 		static_branch_disable(&limelight_readahead_key);
-		marks_stop();
+		ahead_stop();
 	}
 	if (factor)
 		limelight_factor_set(factor, false);

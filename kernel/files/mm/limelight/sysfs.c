@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * /sys/kernel/mm/limelight: state for people, and the tunables.
+ * /sys/kernel/mm/limelight: state and tunables.
  *
- * Programs change things through the device, where they are undone when the
- * program dies. What is written here stays.
+ * Values written here remain, unlike changes through the device, which end when it
+ * is closed. Reads have no side effects.
+ *
+ * Files that reveal when the user works or switches apps are readable by root only.
  */
 #include <linux/kobject.h>
 #include <linux/kstrtox.h>
@@ -21,7 +23,7 @@ static ssize_t generation_show(struct kobject *kobj,
 	return sysfs_emit(buf, "%llu\n", READ_ONCE(limelight_generation));
 }
 
-static struct kobj_attribute generation_attr = __ATTR_RO(generation);
+static struct kobj_attribute generation_attr = __ATTR_RO_MODE(generation, 0400);
 
 static ssize_t members_show(struct kobject *kobj, struct kobj_attribute *attr,
 			    char *buf)
@@ -32,11 +34,31 @@ static ssize_t members_show(struct kobject *kobj, struct kobj_attribute *attr,
 	return sysfs_emit(buf, "%u\n", usage.members);
 }
 
-static struct kobj_attribute members_attr = __ATTR_RO(members);
+static struct kobj_attribute members_attr = __ATTR_RO_MODE(members, 0400);
+
+static ssize_t windows_opened_show(struct kobject *kobj,
+				   struct kobj_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%ld\n", atomic_long_read(&limelight_windows_opened));
+}
+
+static struct kobj_attribute windows_opened_attr =
+	__ATTR_RO_MODE(windows_opened, 0400);
+
+static ssize_t windows_expired_show(struct kobject *kobj,
+				    struct kobj_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%ld\n", atomic_long_read(&limelight_windows_expired));
+}
+
+static struct kobj_attribute windows_expired_attr =
+	__ATTR_RO_MODE(windows_expired, 0400);
 
 static struct attribute *core_attrs[] = {
 	&generation_attr.attr,
 	&members_attr.attr,
+	&windows_opened_attr.attr,
+	&windows_expired_attr.attr,
 	NULL,
 };
 
@@ -96,7 +118,7 @@ static ssize_t footprint_kb_show(struct kobject *kobj,
 				      limelight_footprint_cached()));
 }
 
-static struct kobj_attribute footprint_kb_attr = __ATTR_RO(footprint_kb);
+static struct kobj_attribute footprint_kb_attr = __ATTR_RO_MODE(footprint_kb, 0400);
 
 static ssize_t cached_kb_show(struct kobject *kobj, struct kobj_attribute *attr,
 			      char *buf)
@@ -105,7 +127,7 @@ static ssize_t cached_kb_show(struct kobject *kobj, struct kobj_attribute *attr,
 			  pages_to_kb(limelight_footprint_cached()));
 }
 
-static struct kobj_attribute cached_kb_attr = __ATTR_RO(cached_kb);
+static struct kobj_attribute cached_kb_attr = __ATTR_RO_MODE(cached_kb, 0400);
 
 static ssize_t suspended_ms_show(struct kobject *kobj,
 				 struct kobj_attribute *attr, char *buf)
@@ -315,7 +337,7 @@ static ssize_t engine_show(struct kobject *kobj, struct kobj_attribute *attr,
 
 static struct kobj_attribute engine_attr = __ATTR_RO(engine);
 
-/* A line for each engine that this kernel has, with what it lacks. */
+/* A line for each engine that is built in, with the reason if it is unavailable. */
 static ssize_t engines_show(struct kobject *kobj, struct kobj_attribute *attr,
 			    char *buf)
 {

@@ -1,37 +1,44 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Limelight's response windows: when the user waits for the topmost app.
+ * Limelight response windows: while one is open, the user waits for the topmost app.
  *
- * A window is a deadline and nothing else. Whoever opens one says when it ends
- * at the latest, so a daemon that hangs, or is not scheduled, holds nothing up
- * for longer than that. What asks (limelight_in_window()) compares the deadline
- * with the clock; the timer is there for the books, and for what waits for the
- * end. A timer that is late does not make a window longer.
+ * A window is a deadline and nothing else. The caller that opens one sets the
+ * latest end, so a daemon that hangs or is not scheduled delays other work no longer
+ * than that. limelight_in_window() compares the deadline with the clock. The timer
+ * only updates statistics and wakes kprezerod; a late timer does not prolong a
+ * window.
  */
+#include <linux/atomic.h>
 #include <linux/hrtimer.h>
 #include <linux/ktime.h>
 #include <linux/limelight.h>
 #include <linux/mm.h>
 #include <linux/spinlock.h>
-#include <linux/vmstat.h>
 #include <trace/events/limelight.h>
 
 #include "internal.h"
 
-/* How late the timer may be, in ns. */
+/* Slack of the timer, in ns. */
 #define SLACK	NSEC_PER_MSEC
 
 u64 limelight_window_until __read_mostly;
 
-/* Serializes changes: the device's against the timer's. */
+/*
+ * Statistics. Not in /proc/vmstat, which is world-readable: windows correspond to
+ * keystrokes.
+ */
+atomic_long_t limelight_windows_opened;
+atomic_long_t limelight_windows_expired;
+
+/* Serializes changes by the device and by the timer. */
 static DEFINE_SPINLOCK(window_lock);
 static struct hrtimer window_timer;
 /* When the last window opened, CLOCK_MONOTONIC in ns. */
 static u64 window_opened;
 
 /*
- * Whether a window that lasts until @until (0: there is none) is open at @now.
- * In differences, so that no wrap of the clock makes one last for ever.
+ * Whether a window that ends at @until (0: there is none) is open at @now.
+ * Compares differences, so that a stale deadline is never in the future.
  */
 static bool window_is_open(u64 until, u64 now)
 {
@@ -51,13 +58,13 @@ bool limelight_in_window_since(u64 since)
 	       (s64)(since - READ_ONCE(window_opened)) >= 0;
 }
 
-/* There is no window any more, for whatever reason. */
-static void end(enum limelight_window_end why)
+/* Closes the window. */
+static void window_close(enum limelight_window_end why)
 {
 	lockdep_assert_held(&window_lock);
 	WRITE_ONCE(limelight_window_until, 0);
 	if (why == LIMELIGHT_WINDOW_EXPIRED)
-		count_vm_event(LIMELIGHT_WINDOWS_EXPIRED);
+		atomic_long_inc(&limelight_windows_expired);
 	trace_limelight_window_close(why);
 	limelight_prezero_wake();
 }
@@ -69,12 +76,12 @@ static enum hrtimer_restart window_timeout(struct hrtimer *timer)
 	spin_lock_irqsave(&window_lock, flags);
 	/* The deadline may have been moved while this waited for the lock. */
 	if (limelight_window_until && !__limelight_in_window())
-		end(LIMELIGHT_WINDOW_EXPIRED);
+		window_close(LIMELIGHT_WINDOW_EXPIRED);
 	spin_unlock_irqrestore(&window_lock, flags);
 	return HRTIMER_NORESTART;
 }
 
-static void open_window(u64 deadline_ns)
+static void window_open(u64 deadline_ns)
 {
 	unsigned long flags;
 	bool moved;
@@ -85,8 +92,8 @@ static void open_window(u64 deadline_ns)
 	moved = window_is_open(limelight_window_until, now);
 	if (!moved) {
 		if (limelight_window_until)
-			end(LIMELIGHT_WINDOW_EXPIRED);
-		count_vm_event(LIMELIGHT_WINDOWS_OPENED);
+			window_close(LIMELIGHT_WINDOW_EXPIRED);
+		atomic_long_inc(&limelight_windows_opened);
 		WRITE_ONCE(window_opened, now);
 	}
 	WRITE_ONCE(limelight_window_until, now + deadline_ns);
@@ -103,8 +110,8 @@ void limelight_window_end(enum limelight_window_end why)
 
 	spin_lock_irqsave(&window_lock, flags);
 	if (limelight_window_until) {
-		end(__limelight_in_window() ? why : LIMELIGHT_WINDOW_EXPIRED);
-		/* One that runs finds no window, or the next one, which lasts. */
+		window_close(__limelight_in_window() ? why : LIMELIGHT_WINDOW_EXPIRED);
+		/* A running timer finds no window, or the next one, and leaves it. */
 		hrtimer_try_to_cancel(&window_timer);
 	}
 	spin_unlock_irqrestore(&window_lock, flags);
@@ -117,7 +124,7 @@ int limelight_window_request(u32 flags, u64 deadline_ns)
 	case LIMELIGHT_WINDOW_OPEN:
 		if (!deadline_ns || deadline_ns > LIMELIGHT_WINDOW_DEADLINE_MAX)
 			return -EINVAL;
-		open_window(deadline_ns);
+		window_open(deadline_ns);
 		return 0;
 	case LIMELIGHT_WINDOW_CLOSE:
 		if (deadline_ns)

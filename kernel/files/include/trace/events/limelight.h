@@ -55,7 +55,7 @@ TRACE_EVENT(limelight_window_open,
 #define limelight_window_ends				\
 	{ LIMELIGHT_WINDOW_ANSWERED, "answered" },	\
 	{ LIMELIGHT_WINDOW_EXPIRED, "expired" },	\
-	{ LIMELIGHT_WINDOW_NOBODY, "nobody" },		\
+	{ LIMELIGHT_WINDOW_NO_TOPMOST, "no-topmost" },		\
 	{ LIMELIGHT_WINDOW_RELEASED, "released" }
 
 TRACE_EVENT(limelight_window_close,
@@ -315,6 +315,7 @@ TRACE_EVENT(limelight_readahead_level,
 	{ LIMELIGHT_DRAIN_OOM, "oom" },			\
 	{ LIMELIGHT_DRAIN_SHRINKER, "shrinker" },	\
 	{ LIMELIGHT_DRAIN_RANGE, "range" },		\
+	{ LIMELIGHT_DRAIN_COMPACTION, "compaction" },	\
 	{ LIMELIGHT_DRAIN_OFF, "off" }
 
 TRACE_EVENT(limelight_prezero_fill,

@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only WITH Linux-syscall-note */
 /*
- * /dev/limelight: user space tells reclaim which app the user looks at.
+ * /dev/limelight: names the foreground ("topmost") app to the kernel.
  *
- * One writer at a time (a second open() returns -EBUSY), CAP_SYS_NICE, mode
- * 0600. All state belongs to the open file: when its last reference goes away,
- * however that happens, the topmost set is empty, every mechanism is off and
- * the static keys are disabled.
+ * One process at a time (a second open() returns -EBUSY) with CAP_SYS_NICE, mode
+ * 0600: there is one topmost set per machine, also on machines with several seats.
+ * All state belongs to the open file: when its last reference goes, for whatever
+ * reason, the topmost set is empty and every mechanism is off.
  *
- * Every struct starts with its size. A larger struct whose unknown tail is
- * zero is accepted, any other is refused with -E2BIG; a struct smaller than
- * its first version, an unknown flag or a non-zero reserved field is -EINVAL.
+ * Every call on the file renews the lease of the topmost set: limelight_info.lease_ms
+ * after the last one no app is topmost any more, until LIMELIGHT_SET_TOPMOST.
+ *
+ * Every struct starts with its size, which has to be the one in the number of the
+ * ioctl, else -EINVAL. A larger struct whose unknown tail is zero is accepted, any
+ * other is refused with -E2BIG; a struct smaller than its first version or an
+ * unknown flag is -EINVAL. A number with another direction is -ENOTTY.
  */
 #ifndef _UAPI_LINUX_LIMELIGHT_H
 #define _UAPI_LINUX_LIMELIGHT_H
@@ -17,7 +21,12 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define LIMELIGHT_ABI_VERSION	1
+/*
+ * 1: the topmost set has no lease
+ * 2: it has one; the size in an ioctl's number counts; LIMELIGHT_PREZERO_TRUST
+ *    needs CAP_SYS_RAWIO
+ */
+#define LIMELIGHT_ABI_VERSION	2
 
 /* Bit numbers in limelight_info.built_in and limelight_info.enabled. */
 enum limelight_mechanism_id {
@@ -27,7 +36,7 @@ enum limelight_mechanism_id {
 	LIMELIGHT_MECHANISM_PREZERO	= 3,
 };
 
-/* What zeroes pages ahead: limelight_mechanism.engine. */
+/* Engines that zero pages: limelight_mechanism.engine. */
 enum limelight_engine_id {
 	LIMELIGHT_ENGINE_CPU	= 0,
 	LIMELIGHT_ENGINE_BLOCK	= 1,
@@ -35,14 +44,14 @@ enum limelight_engine_id {
 };
 
 /**
- * struct limelight_info - what this kernel offers, and what is in force now
+ * struct limelight_info - features of this kernel, and the current state
  * @size: in: sizeof(struct limelight_info); out: the kernel's size
  * @abi_version: out: LIMELIGHT_ABI_VERSION of the running kernel
  * @built_in: out: bit mask of mechanisms compiled in
  * @enabled: out: bit mask of mechanisms switched on through this file
  * @generation: out: number of the topmost set in force, 0 when there is none
  * @members: out: live processes that belong to the topmost set
- * @reserved: zero
+ * @lease_ms: out: how long the topmost set outlives the last call; 0 in version 1
  */
 struct limelight_info {
 	__u32 size;
@@ -51,7 +60,7 @@ struct limelight_info {
 	__u64 enabled;
 	__u64 generation;
 	__u32 members;
-	__u32 reserved;
+	__u32 lease_ms;
 };
 
 /* Upper bound of limelight_topmost.nr. */
@@ -64,9 +73,9 @@ struct limelight_info {
  * @pidfds: address of an array of @nr __s32 pidfds of thread-group leaders
  * @flags: zero
  *
- * The whole set is replaced at once, or not at all. Processes that a member
- * creates later are members. A pidfd whose process has exited is skipped: an
- * app that loses a process between listing and call is the normal case.
+ * The whole set is replaced at once, or not at all. The future children of members
+ * are members. A pidfd whose process has exited is skipped, because processes may
+ * exit between the caller's scan and the call.
  */
 struct limelight_topmost {
 	__u32 size;
@@ -82,7 +91,7 @@ struct limelight_topmost {
 /* limelight_mechanism.flags */
 #define LIMELIGHT_MECHANISM_ON	(1u << 0)
 
-/* limelight_mechanism.prezero_flags; neither: as the engine's default is */
+/* limelight_mechanism.prezero_flags; neither: the default of the engine */
 #define LIMELIGHT_PREZERO_VERIFY	(1u << 0)
 #define LIMELIGHT_PREZERO_TRUST		(1u << 1)
 
@@ -97,20 +106,22 @@ struct limelight_topmost {
  *	0 keeps the value in force
  * @factor: readahead: how many times the default the topmost app's read-ahead
  *	may be, 1 to LIMELIGHT_FACTOR_MAX; 0 keeps the value in force
- * @window_pages: premap: how many pages one fault of the topmost app may map
- *	at most, 1 to LIMELIGHT_WINDOW_MAX; 0 keeps the value in force
- * @target_pages: prezero: how many zeroed pages to have, lowered to a twelfth
+ * @window_pages: premap: most pages that one fault of the topmost app may map,
+ *	1 to LIMELIGHT_WINDOW_MAX; 0 keeps the value in force
+ * @target_pages: prezero: number of zeroed pages in the pool, at most a twelfth
  *	of memory; 0 keeps the value in force
- * @engine: prezero: enum limelight_engine_id, whenever it is on
+ * @engine: prezero: enum limelight_engine_id, in each call that enables it
  * @block_fd: prezero, LIMELIGHT_ENGINE_BLOCK: a block device opened with
  *	O_RDONLY | O_EXCL, which stays open and claimed until another engine
  *	is chosen or prezero switched off
- * @prezero_flags: LIMELIGHT_PREZERO_VERIFY: the CPU looks at each page that the
- *	engine says is zero; LIMELIGHT_PREZERO_TRUST: it does not
- * @block_offset: LIMELIGHT_ENGINE_BLOCK: where the device's zeroes begin, in
- *	bytes, a multiple of its logical block
- * @block_len: LIMELIGHT_ENGINE_BLOCK: how many bytes of them there are, a
- *	multiple of the page size, not 0
+ * @prezero_flags: LIMELIGHT_PREZERO_VERIFY: the CPU verifies each page that the
+ *	engine reports as zeroed; LIMELIGHT_PREZERO_TRUST: it does not, which needs
+ *	CAP_SYS_RAWIO (else -EPERM): a page that the engine did not write holds
+ *	another process's data
+ * @block_offset: LIMELIGHT_ENGINE_BLOCK: offset of the zeroes on the device in
+ *	bytes, a multiple of its logical block size
+ * @block_len: LIMELIGHT_ENGINE_BLOCK: length of the zeroes in bytes, a multiple of
+ *	the page size, not 0
  *
  * A parameter of another mechanism, or of another engine, has to be zero, else
  * -EINVAL. A mechanism or engine that is not built in is -EOPNOTSUPP, and so is
@@ -140,16 +151,16 @@ struct limelight_mechanism {
 #define LIMELIGHT_WINDOW_DEADLINE_MAX	10000000000ull
 
 /**
- * struct limelight_window - a response window of the topmost app begins or ends
+ * struct limelight_window - opens or closes a response window
  * @size: sizeof(struct limelight_window)
  * @flags: LIMELIGHT_WINDOW_OPEN or LIMELIGHT_WINDOW_CLOSE
- * @deadline_ns: open: when the window ends if nobody closes it, in nanoseconds
- *	from now, 1 to LIMELIGHT_WINDOW_DEADLINE_MAX; close: zero
+ * @deadline_ns: open: the latest end of the window, in nanoseconds from now, 1 to
+ *	LIMELIGHT_WINDOW_DEADLINE_MAX; close: zero
  *
- * A window is the time in which the user waits for the topmost app: what can
- * wait does not run in it. Opening an open window moves its deadline; closing
- * a closed one is no error. It also ends when the topmost set becomes empty and
- * when the file is closed.
+ * While a window is open the user waits for the topmost app, and deferrable work
+ * does not run. Opening an open window moves its deadline; closing a closed one is
+ * not an error. It also ends when the topmost set becomes empty and when the file
+ * is closed.
  */
 struct limelight_window {
 	__u32 size;

@@ -217,6 +217,29 @@ static void core_test_a_set_that_comes_during_exec_counts(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, limelight_mm(mm));
 }
 
+/* However small the batches are, each process is visited once. */
+static void core_test_usage_is_summed_up_in_batches(struct kunit *test)
+{
+	struct limelight_usage usage = {};
+	unsigned int batches = 1, pids = 0;
+	struct task_struct *process, *thread;
+	int pid = 1;
+
+	rcu_read_lock();
+	for_each_process_thread(process, thread)
+		pids++;
+	rcu_read_unlock();
+
+	while (usage_add_processes(&usage, &pid, 3))
+		batches++;
+	/* Kernel threads come and go meanwhile; none is a member. */
+	KUNIT_EXPECT_GE(test, batches, pids / 6);
+	KUNIT_EXPECT_GT(test, pid, 2);
+	KUNIT_EXPECT_EQ(test, usage.members, 0);
+	/* The end is the end. */
+	KUNIT_EXPECT_FALSE(test, usage_add_processes(&usage, &pid, 3));
+}
+
 static void fake_zone(struct zone *zone, unsigned long managed,
 		      unsigned long free, unsigned long high,
 		      unsigned long reserve)
@@ -259,6 +282,7 @@ static struct kunit_case core_test_cases[] = {
 	KUNIT_CASE(core_test_a_child_born_while_stamping_is_a_member),
 	KUNIT_CASE(core_test_exec_separates_tags),
 	KUNIT_CASE(core_test_a_set_that_comes_during_exec_counts),
+	KUNIT_CASE(core_test_usage_is_summed_up_in_batches),
 	KUNIT_CASE(core_test_room_leaves_the_reserves_of_low_zones),
 	{}
 };

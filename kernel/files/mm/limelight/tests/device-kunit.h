@@ -3,6 +3,7 @@
  * The ioctls as user space sees them. Included by device.c.
  */
 #include <kunit/test.h>
+#include <linux/delay.h>
 #include <linux/mman.h>
 
 struct device_test_state {
@@ -45,11 +46,17 @@ static void __user *user_page(struct kunit *test)
 	return (void __user *)address;
 }
 
+static long call(struct kunit *test, unsigned int cmd, void __user *user)
+{
+	struct device_test_state *state = test->priv;
+
+	return limelight_ioctl(&state->file, cmd, (unsigned long)user);
+}
+
 /* LIMELIGHT_SET_WINDOW with @size bytes, of which @tail is the first unknown. */
 static long set_window(struct kunit *test, void __user *user, u32 size,
 		       u32 flags, u64 deadline_ns, u64 tail)
 {
-	struct device_test_state *state = test->priv;
 	struct {
 		struct limelight_window window;
 		u64 tail;
@@ -61,8 +68,8 @@ static long set_window(struct kunit *test, void __user *user, u32 size,
 	};
 
 	KUNIT_ASSERT_EQ(test, copy_to_user(user, &request, sizeof(request)), 0);
-	return limelight_ioctl(&state->file, LIMELIGHT_SET_WINDOW,
-			       (unsigned long)user);
+	return call(test, _IOC(_IOC_WRITE, LIMELIGHT_IOC_MAGIC,
+			       _IOC_NR(LIMELIGHT_SET_WINDOW), size), user);
 }
 
 static void device_test_windows_have_a_size(struct kunit *test)
@@ -78,7 +85,7 @@ static void device_test_windows_have_a_size(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, set_window(test, user, size + 8,
 					 LIMELIGHT_WINDOW_OPEN, NSEC_PER_SEC, 1),
 			-E2BIG);
-	KUNIT_EXPECT_EQ(test, set_window(test, user, PAGE_SIZE + 1,
+	KUNIT_EXPECT_EQ(test, set_window(test, user, PAGE_SIZE + 8,
 					 LIMELIGHT_WINDOW_OPEN, NSEC_PER_SEC, 0),
 			-E2BIG);
 	KUNIT_EXPECT_EQ(test, set_window(test, user, size, 4, NSEC_PER_SEC, 0),
@@ -129,12 +136,10 @@ static void device_test_close_ends_the_window(struct kunit *test)
 static long set_mechanism(struct kunit *test, void __user *user, u32 size,
 			  struct limelight_mechanism mechanism)
 {
-	struct device_test_state *state = test->priv;
-
 	mechanism.size = size;
 	KUNIT_ASSERT_EQ(test, copy_to_user(user, &mechanism, sizeof(mechanism)), 0);
-	return limelight_ioctl(&state->file, LIMELIGHT_SET_MECHANISM,
-			       (unsigned long)user);
+	return call(test, _IOC(_IOC_WRITE, LIMELIGHT_IOC_MAGIC,
+			       _IOC_NR(LIMELIGHT_SET_MECHANISM), size), user);
 }
 
 static void device_test_older_programs_still_work(struct kunit *test)
@@ -177,12 +182,118 @@ static void device_test_mechanisms_have_their_own_parameters(struct kunit *test)
 				    -EINVAL, "row %d", i);
 }
 
+/* What strace and seccomp filters see in the number is what happens. */
+static void device_test_numbers_tell_direction_and_size(struct kunit *test)
+{
+	const unsigned int nr = _IOC_NR(LIMELIGHT_SET_WINDOW);
+	const u32 size = sizeof(struct limelight_window);
+	struct limelight_window window = {
+		.size = size,
+		.flags = LIMELIGHT_WINDOW_OPEN,
+		.deadline_ns = NSEC_PER_SEC,
+	};
+	void __user *user = user_page(test);
+	unsigned int i;
+
+	KUNIT_ASSERT_EQ(test, copy_to_user(user, &window, size), 0);
+	for (i = 0; i < 4; i++) {
+		if (i != _IOC_WRITE)
+			KUNIT_EXPECT_EQ(test, call(test, _IOC(i, LIMELIGHT_IOC_MAGIC,
+							      nr, size), user),
+					-ENOTTY);
+	}
+	KUNIT_EXPECT_EQ(test, call(test, _IOC(_IOC_WRITE, LIMELIGHT_IOC_MAGIC, nr,
+					      size + 8), user), -EINVAL);
+	KUNIT_EXPECT_EQ(test, call(test, _IOC(_IOC_WRITE, LIMELIGHT_IOC_MAGIC, nr, 0),
+				   user), -EINVAL);
+	KUNIT_EXPECT_EQ(test, call(test, _IOC(_IOC_WRITE, LIMELIGHT_IOC_MAGIC, 4,
+					      size), user), -ENOTTY);
+	KUNIT_EXPECT_EQ(test, call(test, _IOC(_IOC_WRITE, LIMELIGHT_IOC_MAGIC + 1, nr,
+					      size), user), -ENOTTY);
+	KUNIT_EXPECT_FALSE(test, limelight_in_window());
+	KUNIT_EXPECT_EQ(test, call(test, LIMELIGHT_SET_WINDOW, user), 0);
+	KUNIT_EXPECT_TRUE(test, limelight_in_window());
+}
+
+static void device_test_info_is_as_large_as_asked_for(struct kunit *test)
+{
+	const u32 size = sizeof(struct limelight_info);
+	struct {
+		struct limelight_info info;
+		u64 tail;
+	} answer = { .info.size = size };
+	void __user *user = user_page(test);
+
+	KUNIT_ASSERT_EQ(test, copy_to_user(user, &answer, sizeof(answer)), 0);
+	KUNIT_EXPECT_EQ(test, call(test, LIMELIGHT_GET_INFO, user), 0);
+	KUNIT_ASSERT_EQ(test, copy_from_user(&answer, user, sizeof(answer)), 0);
+	KUNIT_EXPECT_EQ(test, answer.info.size, size);
+	KUNIT_EXPECT_EQ(test, answer.info.abi_version, LIMELIGHT_ABI_VERSION);
+	KUNIT_EXPECT_EQ(test, answer.info.lease_ms, LIMELIGHT_LEASE_MS);
+	KUNIT_EXPECT_EQ(test, answer.tail, 0);
+}
+
+/* As if a process had been made topmost. */
+static void publish(void)
+{
+	limelight_generation = 7;
+	lease_renew();
+}
+
+static void device_test_a_stopped_daemon_loses_its_set(struct kunit *test)
+{
+	int i;
+
+	limelight_lease_ms = 200;
+	mutex_lock(&limelight_lock);
+	publish();
+	mutex_unlock(&limelight_lock);
+	KUNIT_EXPECT_TRUE(test, delayed_work_pending(&lease_work));
+	for (i = 0; i < 500 && READ_ONCE(limelight_generation); i++)
+		msleep(20);
+	KUNIT_EXPECT_EQ(test, limelight_generation, 0);
+	KUNIT_EXPECT_FALSE(test, delayed_work_pending(&lease_work));
+	limelight_lease_ms = LIMELIGHT_LEASE_MS;
+}
+
+static void device_test_each_call_renews_the_lease(struct kunit *test)
+{
+	struct limelight_info info = { .size = sizeof(info) };
+	void __user *user = user_page(test);
+	unsigned long before;
+
+	KUNIT_ASSERT_EQ(test, copy_to_user(user, &info, sizeof(info)), 0);
+	mutex_lock(&limelight_lock);
+	publish();
+	lease_until = jiffies + HZ;
+	before = lease_until;
+	mutex_unlock(&limelight_lock);
+
+	KUNIT_EXPECT_EQ(test, call(test, LIMELIGHT_GET_INFO, user), 0);
+	KUNIT_EXPECT_GT(test, (long)(lease_until - before), 100L * HZ);
+	/* The work finds a lease that goes on, and comes again. */
+	lease_check(NULL);
+	KUNIT_EXPECT_EQ(test, limelight_generation, 7);
+	KUNIT_EXPECT_TRUE(test, delayed_work_pending(&lease_work));
+
+	/* One that has ended long ago, by however much. */
+	mutex_lock(&limelight_lock);
+	lease_until = jiffies - LONG_MAX;
+	mutex_unlock(&limelight_lock);
+	lease_check(NULL);
+	KUNIT_EXPECT_EQ(test, limelight_generation, 0);
+}
+
 static struct kunit_case device_test_cases[] = {
 	KUNIT_CASE(device_test_windows_have_a_size),
 	KUNIT_CASE(device_test_a_bad_address_opens_nothing),
 	KUNIT_CASE(device_test_close_ends_the_window),
 	KUNIT_CASE(device_test_older_programs_still_work),
 	KUNIT_CASE(device_test_mechanisms_have_their_own_parameters),
+	KUNIT_CASE(device_test_numbers_tell_direction_and_size),
+	KUNIT_CASE(device_test_info_is_as_large_as_asked_for),
+	KUNIT_CASE(device_test_a_stopped_daemon_loses_its_set),
+	KUNIT_CASE(device_test_each_call_renews_the_lease),
 	{}
 };
 

@@ -6,16 +6,16 @@
 
 static void footprint_test_over_needs_more_than_the_budget(struct kunit *test)
 {
-	KUNIT_EXPECT_FALSE(test, limelight_over(false, 0, 800));
-	KUNIT_EXPECT_FALSE(test, limelight_over(false, 800, 800));
-	KUNIT_EXPECT_TRUE(test, limelight_over(false, 801, 800));
+	KUNIT_EXPECT_FALSE(test, limelight_over_budget(false, 0, 800));
+	KUNIT_EXPECT_FALSE(test, limelight_over_budget(false, 800, 800));
+	KUNIT_EXPECT_TRUE(test, limelight_over_budget(false, 801, 800));
 }
 
 static void footprint_test_back_needs_an_eighth_less(struct kunit *test)
 {
-	KUNIT_EXPECT_TRUE(test, limelight_over(true, 800, 800));
-	KUNIT_EXPECT_TRUE(test, limelight_over(true, 701, 800));
-	KUNIT_EXPECT_FALSE(test, limelight_over(true, 700, 800));
+	KUNIT_EXPECT_TRUE(test, limelight_over_budget(true, 800, 800));
+	KUNIT_EXPECT_TRUE(test, limelight_over_budget(true, 701, 800));
+	KUNIT_EXPECT_FALSE(test, limelight_over_budget(true, 700, 800));
 }
 
 static void footprint_test_what_others_map_counts_if_it_is_kept(struct kunit *test)
@@ -92,6 +92,41 @@ static void footprint_test_an_old_deadline_has_passed(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, limelight_pending(0, INITIAL_JIFFIES, 100));
 }
 
+/* A walk over all processes is no work for a reclaimer, which may hold locks. */
+static void footprint_test_reclaim_does_not_count(struct kunit *test)
+{
+	const unsigned long nonsense = 123456789;
+
+	if (static_key_enabled(&limelight_key))
+		kunit_skip(test, "/dev/limelight is open");
+	KUNIT_ASSERT_FALSE(test, counting);
+	footprint.mapped = nonsense;
+	footprint.next = jiffies;
+	footprint_refresh();
+	KUNIT_EXPECT_EQ(test, footprint.mapped, nonsense);
+	/* It has noted that it asked. */
+	KUNIT_EXPECT_TRUE(test, limelight_pending(footprint.next, jiffies,
+						  REFRESH_INTERVAL));
+	KUNIT_EXPECT_FALSE(test, delayed_work_pending(&mapped_work));
+	footprint.mapped = 0;
+}
+
+static void footprint_test_counts_take_a_share_of_time(struct kunit *test)
+{
+	const unsigned long now = ULONG_MAX - 5;
+	unsigned long after;
+
+	after = next_count(now, 0, MAPPED_INTERVAL_MS);
+	KUNIT_EXPECT_EQ(test, after - now, msecs_to_jiffies(100));
+	KUNIT_EXPECT_EQ(test, count_delay(after, now), msecs_to_jiffies(100));
+	/* Asked again after a while: at once. */
+	KUNIT_EXPECT_EQ(test, count_delay(after, now + 10 * HZ), 0);
+	after = next_count(now, 20, MAPPED_INTERVAL_MS);
+	KUNIT_EXPECT_EQ(test, after - now, msecs_to_jiffies(1000));
+	after = next_count(now, 1000000, MAPPED_INTERVAL_MS);
+	KUNIT_EXPECT_EQ(test, after - now, 60UL * HZ);
+}
+
 static struct kunit_case footprint_test_cases[] = {
 	KUNIT_CASE(footprint_test_over_needs_more_than_the_budget),
 	KUNIT_CASE(footprint_test_back_needs_an_eighth_less),
@@ -101,6 +136,8 @@ static struct kunit_case footprint_test_cases[] = {
 	KUNIT_CASE(footprint_test_reset_forgets_only_the_devices_budget),
 	KUNIT_CASE(footprint_test_pending_survives_a_wrap_of_jiffies),
 	KUNIT_CASE(footprint_test_an_old_deadline_has_passed),
+	KUNIT_CASE(footprint_test_reclaim_does_not_count),
+	KUNIT_CASE(footprint_test_counts_take_a_share_of_time),
 	{}
 };
 

@@ -263,19 +263,19 @@ static void identifier_test_what_members_execute_joins_the_set(struct kunit *tes
 	folio_put(folio);
 }
 
-/* Whoever maps it: what is kept for its tag counts. */
+/* A page that is kept for its tag counts, whichever process maps it. */
 static void identifier_test_mapped_anonymous_pages_count(struct kunit *test)
 {
 	struct folio *folio = test_folio(test, 0);
 	struct limelight_tagged tagged = {};
 
-	count_folio(folio, &tagged);
+	tag_count_folio(folio, &tagged);
 	KUNIT_EXPECT_EQ(test, tagged.anon + tagged.cached, 0);
 	atomic_set(&folio->_mapcount, 0);
-	count_folio(folio, &tagged);
+	tag_count_folio(folio, &tagged);
 	KUNIT_EXPECT_EQ(test, tagged.anon + tagged.cached, 0);
 	folio->mapping = (void *)PAGE_MAPPING_ANON;
-	count_folio(folio, &tagged);
+	tag_count_folio(folio, &tagged);
 	KUNIT_EXPECT_EQ(test, tagged.anon, 1);
 	KUNIT_EXPECT_EQ(test, tagged.cached, 0);
 	folio->mapping = NULL;
@@ -292,12 +292,12 @@ static void identifier_test_mapped_files_need_confirmation(struct kunit *test)
 	limelight_tags_add(tags, 77);
 	limelight_tags_publish(tags);
 
-	/* Nobody maps it: the budget for cached pages decides. */
+	/* Unmapped: the budget for cached pages decides. */
 	write_tag(folio, 77);
 	KUNIT_EXPECT_TRUE(test, limelight_folio_known(folio, true));
 	KUNIT_EXPECT_FALSE(test, limelight_folio_known(folio, false));
 
-	/* Mapped by whoever it may be. */
+	/* Mapped by any process. */
 	atomic_set(&folio->_mapcount, 0);
 	KUNIT_EXPECT_FALSE(test, limelight_folio_known(folio, true));
 	write_tag(folio, 77 | TAG_CONFIRMED);

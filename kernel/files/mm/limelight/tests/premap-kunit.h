@@ -33,7 +33,7 @@ static void premap_test_an_extension_is_mapped_to_its_end(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, window_wanted(0, 1, false, EXTENSION + 1, true), 4);
 	/* A page alone, as glibc's arenas grow. */
 	KUNIT_EXPECT_EQ(test, window_wanted(1, 0, false, 1, true), 2);
-	/* The end of what was looked at is no end. */
+	/* The end of the scan is not the end of the hole. */
 	KUNIT_EXPECT_EQ(test, window_wanted(0, 1, false, 33, false), 4);
 }
 
@@ -60,15 +60,53 @@ static void premap_test_folios_are_aligned(struct kunit *test)
 {
 	unsigned long base = 0x10000000;
 
-	KUNIT_EXPECT_EQ(test, folio_order_at(base, 64, 4), 4);
-	KUNIT_EXPECT_EQ(test, folio_order_at(base, 15, 4), 3);
+	KUNIT_EXPECT_EQ(test, folio_order_at(base, 64, 0x1c), 4);
+	KUNIT_EXPECT_EQ(test, folio_order_at(base, 15, 0x1c), 3);
 	KUNIT_EXPECT_EQ(test, folio_order_at(base, 64, 0), 0);
-	KUNIT_EXPECT_EQ(test, folio_order_at(base + PAGE_SIZE, 64, 4), 0);
-	KUNIT_EXPECT_EQ(test, folio_order_at(base + 4 * PAGE_SIZE, 64, 4), 2);
-	KUNIT_EXPECT_EQ(test, folio_order_at(0, 64, 4), 4);
-	/* There are no anonymous folios of order 1. */
-	KUNIT_EXPECT_EQ(test, folio_order_at(base + 2 * PAGE_SIZE, 64, 4), 0);
-	KUNIT_EXPECT_EQ(test, folio_order_at(base, 3, 4), 0);
+	KUNIT_EXPECT_EQ(test, folio_order_at(base + PAGE_SIZE, 64, 0x1c), 0);
+	KUNIT_EXPECT_EQ(test, folio_order_at(base + 4 * PAGE_SIZE, 64, 0x1c), 2);
+	KUNIT_EXPECT_EQ(test, folio_order_at(0, 64, 0x1c), 4);
+	KUNIT_EXPECT_EQ(test, folio_order_at(base + 2 * PAGE_SIZE, 64, 0x1c), 0);
+	KUNIT_EXPECT_EQ(test, folio_order_at(base, 3, 0x1c), 0);
+	/* Sizes that are left out. */
+	KUNIT_EXPECT_EQ(test, folio_order_at(base, 64, 0x0c), 3);
+	KUNIT_EXPECT_EQ(test, folio_order_at(base, 15, 0x14), 2);
+	KUNIT_EXPECT_EQ(test, folio_order_at(base, 15, 0x10), 0);
+	KUNIT_EXPECT_EQ(test, singles_at(base + PAGE_SIZE, 64, 64, 0x1c), 3);
+	KUNIT_EXPECT_EQ(test, singles_at(base + PAGE_SIZE, 64, 64, 0x10), 15);
+	KUNIT_EXPECT_EQ(test, singles_at(base + PAGE_SIZE, 64, 64, 0), 64);
+}
+
+static void premap_test_never_means_never(struct kunit *test)
+{
+#ifdef CONFIG_TRANSPARENT_HUGEPAGE
+	const unsigned long always = huge_anon_orders_always;
+	const unsigned long madvise = huge_anon_orders_madvise;
+	const unsigned long inherit = huge_anon_orders_inherit;
+	const unsigned int order = limelight_folio_order;
+
+	limelight_folio_order = 4;
+	huge_anon_orders_always = 0;
+	huge_anon_orders_madvise = 0;
+	huge_anon_orders_inherit = 0;
+	KUNIT_EXPECT_EQ(test, folio_orders(), 0);
+	huge_anon_orders_madvise = BIT(4);
+	KUNIT_EXPECT_EQ(test, folio_orders(), BIT(4));
+	huge_anon_orders_always = BIT(2) | BIT(9);
+	KUNIT_EXPECT_EQ(test, folio_orders(), BIT(2) | BIT(4));
+	huge_anon_orders_inherit = BIT(3);
+	KUNIT_EXPECT_EQ(test, folio_orders(), BIT(2) | BIT(4) |
+			(hugepage_global_enabled() ? BIT(3) : 0));
+	limelight_folio_order = 0;
+	KUNIT_EXPECT_EQ(test, folio_orders(), 0);
+
+	limelight_folio_order = order;
+	huge_anon_orders_always = always;
+	huge_anon_orders_madvise = madvise;
+	huge_anon_orders_inherit = inherit;
+#else
+	kunit_skip(test, "no CONFIG_TRANSPARENT_HUGEPAGE");
+#endif
 }
 
 static void premap_test_windows_end_with_a_folio(struct kunit *test)
@@ -94,19 +132,19 @@ static void premap_test_windows_are_found_where_they_end(struct kunit *test)
 	int i;
 
 	spin_lock_init(&record.lock);
-	KUNIT_EXPECT_FALSE(test, take_window(&record, 0, &taken));
+	KUNIT_EXPECT_FALSE(test, premap_take_window(&record, 0, &taken));
 	KUNIT_EXPECT_EQ(test, taken.nr, 0);
 
 	for (i = 1; i <= WINDOWS; i++)
-		add_window(&record, i * SZ_1M, 4, 8, 3);
-	KUNIT_EXPECT_TRUE(test, take_window(&record, 3 * SZ_1M + 4 * PAGE_SIZE,
-					    &taken));
+		premap_add_window(&record, i * SZ_1M, 4, 8, 3);
+	KUNIT_EXPECT_TRUE(test, premap_take_window(&record, 3 * SZ_1M + 4 * PAGE_SIZE,
+						   &taken));
 	KUNIT_EXPECT_EQ(test, taken.start, 3 * SZ_1M);
 	KUNIT_EXPECT_EQ(test, taken.wanted, 8);
 	/* A window is continued once. */
-	KUNIT_EXPECT_FALSE(test, take_window(&record, 3 * SZ_1M + 4 * PAGE_SIZE,
-					     &taken));
-	/* Instead the oldest one comes out, to be looked at. */
+	KUNIT_EXPECT_FALSE(test, premap_take_window(&record, 3 * SZ_1M + 4 * PAGE_SIZE,
+						    &taken));
+	/* The oldest one is returned instead, for inspection. */
 	KUNIT_EXPECT_EQ(test, taken.start, 1 * SZ_1M);
 	KUNIT_EXPECT_EQ(test, taken.nr, 4);
 }
@@ -119,13 +157,13 @@ static void premap_test_what_is_unmapped_untouched_counts(struct kunit *test)
 	spin_lock_init(&record.lock);
 	atomic_set(&record.zapped, EPOCH / 4);
 	for (i = 0; record.shift == 6 && i < EPOCH; i++)
-		add_window(&record, i * SZ_1M, 33, 33, 32);
+		premap_add_window(&record, i * SZ_1M, 33, 33, 32);
 	KUNIT_EXPECT_EQ(test, i, EPOCH / 32);
 	KUNIT_EXPECT_EQ(test, record.shift, 5);
 	KUNIT_EXPECT_EQ(test, atomic_read(&record.zapped), 0);
 	/* An epoch without waste leaves it alone. */
 	for (i = 0; i < EPOCH / 32; i++)
-		add_window(&record, i * SZ_1M, 33, 33, 32);
+		premap_add_window(&record, i * SZ_1M, 33, 33, 32);
 	KUNIT_EXPECT_EQ(test, record.shift, 5);
 }
 
@@ -136,9 +174,9 @@ static void premap_test_a_process_gets_another_chance(struct kunit *test)
 
 	spin_lock_init(&record.lock);
 	for (i = 1; i < RETRY; i++)
-		went_without(&record);
+		premap_count_refused(&record);
 	KUNIT_EXPECT_EQ(test, record.shift, 0);
-	went_without(&record);
+	premap_count_refused(&record);
 	KUNIT_EXPECT_EQ(test, record.shift, min(1U, shift_max()));
 }
 
@@ -167,6 +205,7 @@ static struct kunit_case premap_test_cases[] = {
 	KUNIT_CASE(premap_test_windows_that_pay_grow),
 	KUNIT_CASE(premap_test_windows_that_do_not_pay_shrink),
 	KUNIT_CASE(premap_test_folios_are_aligned),
+	KUNIT_CASE(premap_test_never_means_never),
 	KUNIT_CASE(premap_test_windows_end_with_a_folio),
 	KUNIT_CASE(premap_test_windows_are_found_where_they_end),
 	KUNIT_CASE(premap_test_what_is_unmapped_untouched_counts),

@@ -3,15 +3,16 @@
  * What may be asked for, and the mechanism as a whole. Included by prezero.c.
  */
 #include <kunit/test.h>
+#include <linux/cred.h>
 #include <linux/delay.h>
 
 static void prezero_test_the_target_is_a_share_of_memory(struct kunit *test)
 {
-	KUNIT_EXPECT_EQ(test, clamp_target(100, 12000), 100);
-	KUNIT_EXPECT_EQ(test, clamp_target(1000, 12000), 1000);
-	KUNIT_EXPECT_EQ(test, clamp_target(1001, 12000), 1000);
-	KUNIT_EXPECT_EQ(test, clamp_target(U32_MAX, 12000), 1000);
-	KUNIT_EXPECT_EQ(test, clamp_target(1, 11), 0);
+	KUNIT_EXPECT_EQ(test, prezero_clamp_target(100, 12000), 100);
+	KUNIT_EXPECT_EQ(test, prezero_clamp_target(1000, 12000), 1000);
+	KUNIT_EXPECT_EQ(test, prezero_clamp_target(1001, 12000), 1000);
+	KUNIT_EXPECT_EQ(test, prezero_clamp_target(U32_MAX, 12000), 1000);
+	KUNIT_EXPECT_EQ(test, prezero_clamp_target(1, 11), 0);
 }
 
 static void prezero_test_refuses_nonsense(struct kunit *test)
@@ -40,6 +41,27 @@ static void prezero_test_refuses_nonsense(struct kunit *test)
 	}
 }
 
+static void prezero_test_trust_needs_raw_io(struct kunit *test)
+{
+	const struct limelight_mechanism params = {
+		.flags = LIMELIGHT_MECHANISM_ON,
+		.prezero_flags = LIMELIGHT_PREZERO_TRUST,
+	};
+	const struct cred *old;
+	struct cred *cred;
+
+	if (limelight_prezero_enabled() || want_init_on_free())
+		kunit_skip(test, "in use, or freed pages are zeroed");
+	cred = prepare_creds();
+	KUNIT_ASSERT_NOT_NULL(test, cred);
+	cap_lower(cred->cap_effective, CAP_SYS_RAWIO);
+	old = override_creds(cred);
+	KUNIT_EXPECT_EQ(test, prezero_check_params(true, &params), -EPERM);
+	revert_creds(old);
+	put_cred(cred);
+	KUNIT_EXPECT_EQ(test, prezero_check_params(true, &params), 0);
+}
+
 /* On, filled, pressed, off: at the end everything is where it was. */
 static void prezero_test_on_and_off(struct kunit *test)
 {
@@ -63,12 +85,16 @@ static void prezero_test_on_and_off(struct kunit *test)
 			msleep(20);
 		KUNIT_EXPECT_EQ(test, limelight_prezero_pooled(), 256);
 
-		__limelight_prezero_relieve(GFP_KERNEL | __GFP_ZERO,
-					    PAGE_ALLOC_COSTLY_ORDER + 1);
+		__limelight_prezero_drain_alloc(GFP_KERNEL | __GFP_ZERO,
+						PAGE_ALLOC_COSTLY_ORDER + 1);
 		KUNIT_EXPECT_EQ(test, limelight_prezero_pooled(), 256);
-		__limelight_prezero_relieve(GFP_PREZERO, 0);
+		__limelight_prezero_drain_alloc(GFP_PREZERO, 0);
 		KUNIT_EXPECT_EQ(test, limelight_prezero_pooled(), 256);
-		__limelight_prezero_relieve(GFP_KERNEL, 0);
+		/* A page of the pool stands in the way of a huge page. */
+		if (round == 1)
+			limelight_prezero_drain_compaction(page_zone(ZERO_PAGE(0)));
+		else
+			__limelight_prezero_drain_alloc(GFP_KERNEL, 0);
 		KUNIT_EXPECT_EQ(test, limelight_prezero_pooled(), 0);
 
 		limelight_prezero_reset();
@@ -83,6 +109,7 @@ static void prezero_test_on_and_off(struct kunit *test)
 static struct kunit_case prezero_test_cases[] = {
 	KUNIT_CASE(prezero_test_the_target_is_a_share_of_memory),
 	KUNIT_CASE(prezero_test_refuses_nonsense),
+	KUNIT_CASE(prezero_test_trust_needs_raw_io),
 	KUNIT_CASE_SLOW(prezero_test_on_and_off),
 	{}
 };

@@ -34,7 +34,7 @@ static int block_test_init(struct kunit *test)
 		if (!state->pages[i])
 			return -ENOMEM;
 	}
-	state->request = request_alloc(NULL, 0, state->pages, BLOCK_TEST_PAGES);
+	state->request = block_request_alloc(NULL, 0, state->pages, BLOCK_TEST_PAGES);
 	return state->request ? 0 : -ENOMEM;
 }
 
@@ -50,7 +50,7 @@ static void block_test_exit(struct kunit *test)
 			put_page(state->pages[i]);
 	}
 	if (state->request)
-		request_free(state->request);
+		block_request_free(state->request);
 	fput(state->file);
 }
 
@@ -65,26 +65,26 @@ static void expect_references(struct kunit *test, int references)
 
 static void block_test_extents_lie_in_the_device(struct kunit *test)
 {
-	KUNIT_EXPECT_EQ(test, check_extent(SZ_1M, 512, 0, SZ_1M), 0);
-	KUNIT_EXPECT_EQ(test, check_extent(SZ_1M, 512, 512, PAGE_SIZE), 0);
-	KUNIT_EXPECT_EQ(test, check_extent(SZ_1M, 4096, 0, PAGE_SIZE), 0);
-	KUNIT_EXPECT_EQ(test, check_extent(SZ_1M, 512, 0, 0), -EINVAL);
-	KUNIT_EXPECT_EQ(test, check_extent(SZ_1M, 512, 0, 512), -EINVAL);
-	KUNIT_EXPECT_EQ(test, check_extent(SZ_1M, 512, 256, PAGE_SIZE), -EINVAL);
-	KUNIT_EXPECT_EQ(test, check_extent(SZ_1M, 4096, 512, PAGE_SIZE), -EINVAL);
-	KUNIT_EXPECT_EQ(test, check_extent(SZ_1M, 512, 512, SZ_1M), -EINVAL);
-	KUNIT_EXPECT_EQ(test, check_extent(SZ_1M, 512, SZ_2M, PAGE_SIZE), -EINVAL);
-	KUNIT_EXPECT_EQ(test, check_extent(SZ_1M, 512, SZ_1M, PAGE_SIZE), -EINVAL);
-	KUNIT_EXPECT_EQ(test, check_extent(SZ_1M, 512, -(u64)PAGE_SIZE, SZ_1M),
+	KUNIT_EXPECT_EQ(test, block_check_extent(SZ_1M, 512, 0, SZ_1M), 0);
+	KUNIT_EXPECT_EQ(test, block_check_extent(SZ_1M, 512, 512, PAGE_SIZE), 0);
+	KUNIT_EXPECT_EQ(test, block_check_extent(SZ_1M, 4096, 0, PAGE_SIZE), 0);
+	KUNIT_EXPECT_EQ(test, block_check_extent(SZ_1M, 512, 0, 0), -EINVAL);
+	KUNIT_EXPECT_EQ(test, block_check_extent(SZ_1M, 512, 0, 512), -EINVAL);
+	KUNIT_EXPECT_EQ(test, block_check_extent(SZ_1M, 512, 256, PAGE_SIZE), -EINVAL);
+	KUNIT_EXPECT_EQ(test, block_check_extent(SZ_1M, 4096, 512, PAGE_SIZE), -EINVAL);
+	KUNIT_EXPECT_EQ(test, block_check_extent(SZ_1M, 512, 512, SZ_1M), -EINVAL);
+	KUNIT_EXPECT_EQ(test, block_check_extent(SZ_1M, 512, SZ_2M, PAGE_SIZE), -EINVAL);
+	KUNIT_EXPECT_EQ(test, block_check_extent(SZ_1M, 512, SZ_1M, PAGE_SIZE), -EINVAL);
+	KUNIT_EXPECT_EQ(test, block_check_extent(SZ_1M, 512, -(u64)PAGE_SIZE, SZ_1M),
 			-EINVAL);
-	KUNIT_EXPECT_EQ(test, check_extent(SZ_1M, 512, 0, -(u64)PAGE_SIZE), -EINVAL);
+	KUNIT_EXPECT_EQ(test, block_check_extent(SZ_1M, 512, 0, -(u64)PAGE_SIZE), -EINVAL);
 }
 
 static void block_test_only_claimed_devices_will_do(struct kunit *test)
 {
 	struct block_test_state *state = test->priv;
 
-	KUNIT_EXPECT_EQ(test, check_file(state->file), -ENOTBLK);
+	KUNIT_EXPECT_EQ(test, block_check_file(state->file), -ENOTBLK);
 }
 
 static void block_test_a_request_ends(struct kunit *test)
@@ -92,7 +92,7 @@ static void block_test_a_request_ends(struct kunit *test)
 	struct block_test_state *state = test->priv;
 
 	block_end_io(&state->request->bio);
-	KUNIT_EXPECT_EQ(test, request_wait(state->request, state->file, HZ), 0);
+	KUNIT_EXPECT_EQ(test, block_request_wait(state->request, state->file, HZ), 0);
 	state->request = NULL;
 	expect_references(test, 1);
 }
@@ -103,7 +103,7 @@ static void block_test_a_request_fails(struct kunit *test)
 
 	state->request->bio.bi_status = BLK_STS_MEDIUM;
 	block_end_io(&state->request->bio);
-	KUNIT_EXPECT_EQ(test, request_wait(state->request, state->file, HZ),
+	KUNIT_EXPECT_EQ(test, block_request_wait(state->request, state->file, HZ),
 			-ENODATA);
 	state->request = NULL;
 	expect_references(test, 1);
@@ -116,7 +116,7 @@ static void block_test_late_pages_are_freed_when_the_device_is_done(struct kunit
 	long files = file_count(state->file);
 
 	state->request = NULL;
-	KUNIT_EXPECT_EQ(test, request_wait(request, state->file, 1), -ETIMEDOUT);
+	KUNIT_EXPECT_EQ(test, block_request_wait(request, state->file, 1), -ETIMEDOUT);
 	/* It has references to the pages, and to the device. */
 	expect_references(test, 2);
 	KUNIT_EXPECT_EQ(test, file_count(state->file), files + 1);

@@ -14,7 +14,7 @@ enum dma_test_mode {
 	DMA_TEST_GOOD,
 	DMA_TEST_FAILS,		/* the third transfer, and the driver says so */
 	DMA_TEST_FAILS_OLD,	/* the same, by the state of its cookie */
-	DMA_TEST_LIES,		/* the third transfer, and nobody says so */
+	DMA_TEST_LIES,		/* the third transfer fails, but is reported as complete */
 	DMA_TEST_FEW,		/* two transfers and no more */
 	DMA_TEST_NONE,		/* no transfer at all */
 	DMA_TEST_HANGS,		/* until it is stopped */
@@ -307,6 +307,25 @@ static void dma_test_a_lie_is_found_by_default(struct kunit *test)
 	prezero_pool_destroy(&pool);
 }
 
+/* A read of prezero/engines must not request a channel. */
+static void dma_test_missing_reports_the_last_attempt(struct kunit *test)
+{
+	static const struct limelight_mechanism params;
+	const char *before = unavailable;
+	void *state;
+
+	unavailable = NULL;
+	KUNIT_EXPECT_NULL(test, dma_missing());
+	state = dma_start(&params);
+	if (IS_ERR(state)) {
+		KUNIT_EXPECT_NOT_NULL(test, dma_missing());
+	} else {
+		KUNIT_EXPECT_NULL(test, dma_missing());
+		dma_stop(state);
+	}
+	unavailable = before;
+}
+
 static struct kunit_case dma_test_cases[] = {
 	KUNIT_CASE(dma_test_fills_pages),
 	KUNIT_CASE(dma_test_copies_the_zero_page),
@@ -317,6 +336,7 @@ static struct kunit_case dma_test_cases[] = {
 	KUNIT_CASE(dma_test_a_timeout_keeps_the_pages),
 	KUNIT_CASE(dma_test_what_cannot_be_stopped_keeps_its_pages),
 	KUNIT_CASE(dma_test_a_lie_is_found_by_default),
+	KUNIT_CASE(dma_test_missing_reports_the_last_attempt),
 	{}
 };
 

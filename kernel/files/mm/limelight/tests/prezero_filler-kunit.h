@@ -162,7 +162,7 @@ static void filler_test_rubbish_is_found(struct kunit *test)
 
 	KUNIT_EXPECT_EQ(test, fake_fill(state, FAKE_LIES, 10), 9);
 	KUNIT_EXPECT_EQ(test, atomic_long_read(&state->filler.errors), 1);
-	KUNIT_EXPECT_EQ(test, atomic_read(&state->filler.strikes), 1);
+	KUNIT_EXPECT_EQ(test, atomic_read(&state->filler.failures), 1);
 	expect_no_page_lost(test, 9);
 }
 
@@ -190,14 +190,14 @@ static void filler_test_engines_are_dropped(struct kunit *test)
 	int i;
 
 	/* Success makes up for what was before. */
-	for (i = 0; i < 2 * STRIKES; i++)
+	for (i = 0; i < 2 * MAX_FAILURES; i++)
 		fake_fill(state, i % 2 ? FAKE_GOOD : FAKE_FAILS, 4);
 	KUNIT_EXPECT_FALSE(test, prezero_filler_dropped(&state->filler));
-	/* No memory for a request is nobody's fault. */
-	for (i = 0; i < STRIKES; i++)
+	/* -EAGAIN is not a failure of the engine. */
+	for (i = 0; i < MAX_FAILURES; i++)
 		fake_fill(state, FAKE_BUSY, 4);
 	KUNIT_EXPECT_FALSE(test, prezero_filler_dropped(&state->filler));
-	for (i = 0; i < STRIKES; i++)
+	for (i = 0; i < MAX_FAILURES; i++)
 		fake_fill(state, FAKE_LIES, 4);
 	KUNIT_EXPECT_TRUE(test, prezero_filler_dropped(&state->filler));
 
@@ -243,7 +243,7 @@ static void filler_test_folios_are_zero_as_a_whole(struct kunit *test)
 	KUNIT_EXPECT_NULL(test, prezero_pool_get_folio(&state->pool,
 						       &node_states[N_MEMORY]));
 
-	/* And what nobody takes goes back. */
+	/* The rest is drained. */
 	KUNIT_EXPECT_EQ(test, prezero_fill_folios(&state->pool, state->nid,
 						  &state->filler, 1), 0);
 	state->mode = FAKE_GOOD;
@@ -269,7 +269,7 @@ static void filler_test_who_works(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, prezero_filler_is_device(&state->filler));
 	prezero_filler_set(&state->filler, &device, NULL, false);
 	KUNIT_EXPECT_TRUE(test, prezero_filler_is_device(&state->filler));
-	atomic_set(&state->filler.strikes, STRIKES);
+	atomic_set(&state->filler.failures, MAX_FAILURES);
 	KUNIT_EXPECT_FALSE(test, prezero_filler_is_device(&state->filler));
 }
 

@@ -50,10 +50,10 @@ static void manager_test_rests(struct kunit *test)
 	/* A quarter of the time, if that is what it takes... */
 	KUNIT_EXPECT_EQ(test, rest_after(1000000, 25, 1000000, 1), 3000000);
 	KUNIT_EXPECT_EQ(test, rest_after(1000000, 5, 1000000, 1), 19000000);
-	/* ...and no more pages than the rate allows, whoever zeroes. */
+	/* ...and no more pages than the rate allows, with any engine. */
 	KUNIT_EXPECT_EQ(test, rest_after(0, 25, 0, RATE / 64),
 			RATE / 64 * (NSEC_PER_SEC / RATE));
-	/* But not until nobody knows it any more. */
+	/* But the pause is bounded. */
 	KUNIT_EXPECT_EQ(test, rest_after(NSEC_PER_SEC, 25, NSEC_PER_SEC, 1), REST);
 	KUNIT_EXPECT_EQ(test, rest_after(0, 25, NSEC_PER_SEC, PREZERO_BATCH), 0);
 }
@@ -89,7 +89,7 @@ static void manager_test_a_range_does_not_wait_for_a_join(struct kunit *test)
 		msleep(20);
 	KUNIT_EXPECT_TRUE(test, rwsem_is_contended(&filling));
 
-	/* Somebody begins to join that thread, which fills once more. */
+	/* kthread_stop() of that thread begins, while it fills once more. */
 	mutex_lock(&threads_lock);
 	up_read(&filling);
 	for (i = 0; i < 250 && !released; i++) {

@@ -55,7 +55,7 @@ static void pool_test_exit(struct kunit *test)
 	migrate_enable();
 }
 
-/* Pages that nobody but the test has. */
+/* Pages that only the test holds a reference to. */
 static unsigned int given_back(const struct pool_test_state *state)
 {
 	unsigned int nr = 0;
@@ -138,6 +138,34 @@ static void pool_test_drains_what_cpus_have(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, prezero_pool_drain(&state->pool, state->nid, 78), 0);
 }
 
+/* Reclaim asks often, on machines with hundreds of CPUs that have taken nothing. */
+static void pool_test_only_stocked_cpus_are_visited(struct kunit *test)
+{
+	struct pool_test_state *state = test->priv;
+	struct prezero_node *node = &state->pool.nodes[state->nid];
+	struct prezero_cpu *cpu = raw_cpu_ptr(state->pool.cpus);
+	struct page *page;
+	bool refilled;
+
+	KUNIT_EXPECT_TRUE(test, cpumask_empty(node->stocked));
+	/* A list that no refill has announced is not read. */
+	cpu->nr = 5;
+	KUNIT_EXPECT_EQ(test, prezero_pool_pages(&state->pool, NUMA_NO_NODE),
+			POOL_TEST_PAGES);
+	cpu->nr = 0;
+
+	prezero_pool_get(&state->pool, &node_states[N_MEMORY], &page, 1, &refilled);
+	__free_page(page);
+	KUNIT_EXPECT_EQ(test, cpumask_weight(node->stocked), 1);
+	KUNIT_EXPECT_TRUE(test, cpumask_test_cpu(cpu->cpu, node->stocked));
+	/* A drain that leaves something behind says so. */
+	prezero_pool_drain(&state->pool, state->nid, 78);
+	KUNIT_EXPECT_EQ(test, cpu->nr, 21);
+	KUNIT_EXPECT_TRUE(test, cpumask_test_cpu(cpu->cpu, node->stocked));
+	prezero_pool_drain(&state->pool, state->nid, ULONG_MAX);
+	KUNIT_EXPECT_TRUE(test, cpumask_empty(node->stocked));
+}
+
 static void pool_test_cpusets_are_respected(struct kunit *test)
 {
 	struct pool_test_state *state = test->priv;
@@ -204,6 +232,7 @@ static struct kunit_case pool_test_cases[] = {
 	KUNIT_CASE(pool_test_no_page_is_lost),
 	KUNIT_CASE(pool_test_cpus_take_batches),
 	KUNIT_CASE(pool_test_drains_what_cpus_have),
+	KUNIT_CASE(pool_test_only_stocked_cpus_are_visited),
 	KUNIT_CASE(pool_test_cpusets_are_respected),
 	KUNIT_CASE(pool_test_nodes_share_the_target),
 	KUNIT_CASE(pool_test_poisoned_folios_stay_out_of_use),

@@ -9,7 +9,7 @@
 static unsigned int exhausted_node(struct limelight_suspend *suspend,
 				   unsigned long now, u32 generation)
 {
-	return limelight_exhausted(suspend, now, generation, SUSPEND_NODE);
+	return limelight_suspend_target(suspend, now, generation, SUSPEND_NODE);
 }
 
 static void protect_test_a_fresh_target_is_not_suspended(struct kunit *test)
@@ -59,9 +59,9 @@ static void protect_test_a_cgroup_is_suspended_longer_at_first(struct kunit *tes
 	int i;
 
 	for (i = 0; i < ARRAY_SIZE(expected); i++) {
-		KUNIT_EXPECT_EQ(test, limelight_exhausted(&suspend, now,
-							  TEST_GENERATION,
-							  SUSPEND_CGROUP),
+		KUNIT_EXPECT_EQ(test, limelight_suspend_target(&suspend, now,
+							       TEST_GENERATION,
+							       SUSPEND_CGROUP),
 				expected[i]);
 		now = suspend.until + 1;
 	}
@@ -138,12 +138,60 @@ static void protect_test_only_a_pass_that_skipped_is_repeated_once(struct kunit 
 {
 	struct limelight_reclaim reclaim = {};
 
-	KUNIT_EXPECT_FALSE(test, __limelight_reclaim_again(&reclaim, NULL, 0));
+	KUNIT_EXPECT_FALSE(test, __limelight_retry_unprotected(&reclaim, NULL, 0));
 	reclaim.skipped = true;
-	KUNIT_EXPECT_TRUE(test, __limelight_reclaim_again(&reclaim, NULL, 0));
+	KUNIT_EXPECT_TRUE(test, __limelight_retry_unprotected(&reclaim, NULL, 0));
 	KUNIT_EXPECT_TRUE(test, reclaim.last_resort);
 	reclaim.skipped = true;
-	KUNIT_EXPECT_FALSE(test, __limelight_reclaim_again(&reclaim, NULL, 0));
+	KUNIT_EXPECT_FALSE(test, __limelight_retry_unprotected(&reclaim, NULL, 0));
+}
+
+static void protect_test_trickles_in_a_row_end_protection(struct kunit *test)
+{
+	struct limelight_suspend suspend = {};
+
+	KUNIT_EXPECT_FALSE(test, limelight_trickled(&suspend, 1, 5000));
+	KUNIT_EXPECT_FALSE(test, limelight_trickled(&suspend, 31, 5000));
+	KUNIT_EXPECT_TRUE(test, limelight_trickled(&suspend, 1, 5000));
+	/* It begins anew. */
+	KUNIT_EXPECT_FALSE(test, limelight_trickled(&suspend, 1, 5000));
+	KUNIT_EXPECT_FALSE(test, limelight_trickled(&suspend, 1, 5000));
+	/* Progress is measured by what was left alone. */
+	KUNIT_EXPECT_FALSE(test, limelight_trickled(&suspend, 100, 5000));
+	KUNIT_EXPECT_EQ(test, suspend.trickles, 0);
+	KUNIT_EXPECT_FALSE(test, limelight_trickled(&suspend, 100, 100000));
+	KUNIT_EXPECT_EQ(test, suspend.trickles, 1);
+}
+
+static bool trickled(struct limelight_reclaim *reclaim, bool swept)
+{
+	return __limelight_reclaim_trickled(reclaim, NODE_DATA(numa_mem_id()), NULL,
+					    swept, 1, 0);
+}
+
+static void protect_test_a_trickle_is_no_reason_to_keep(struct kunit *test)
+{
+	struct limelight_suspend *suspend = &node_suspend[numa_mem_id()];
+	struct limelight_suspend before = *suspend;
+	struct limelight_reclaim reclaim = { .mode = LIMELIGHT_KEEP, .kept = 5000 };
+	int i;
+
+	if (limelight_protect_enabled())
+		kunit_skip(test, "protect is switched on");
+	*suspend = (struct limelight_suspend) {};
+	/* Whatever the reason is that nothing can be reclaimed: it is not us. */
+	for (i = 0; i < 2 * TRICKLES; i++)
+		KUNIT_EXPECT_FALSE(test, trickled(&reclaim, true));
+	reclaim.skipped = true;
+	for (i = 1; i < TRICKLES; i++)
+		KUNIT_EXPECT_FALSE(test, trickled(&reclaim, true));
+	/* A pass that gets what it wants breaks the row. */
+	KUNIT_EXPECT_FALSE(test, trickled(&reclaim, false));
+	for (i = 1; i < TRICKLES; i++)
+		KUNIT_EXPECT_FALSE(test, trickled(&reclaim, true));
+	KUNIT_EXPECT_TRUE(test, trickled(&reclaim, true));
+	KUNIT_EXPECT_TRUE(test, reclaim.last_resort);
+	*suspend = before;
 }
 
 static void protect_test_what_a_mapping_says(struct kunit *test)
@@ -158,25 +206,25 @@ static void protect_test_what_a_mapping_says(struct kunit *test)
 	KUNIT_ASSERT_NOT_NULL(test, mm);
 	vma->vm_mm = mm;
 
-	__limelight_saw_vma(&reclaim, vma);
+	__limelight_note_mapping(&reclaim, vma);
 	KUNIT_EXPECT_EQ(test, reclaim.seen, LIMELIGHT_MAPPED);
 	KUNIT_EXPECT_EQ(test, reclaim.tag, limelight_tag_of(mm));
 
-	forget_folio(&reclaim);
+	protect_reset_folio(&reclaim);
 	vm_flags_init(vma, VM_RAND_READ);
-	__limelight_saw_vma(&reclaim, vma);
+	__limelight_note_mapping(&reclaim, vma);
 	KUNIT_EXPECT_EQ(test, reclaim.seen, LIMELIGHT_MAPPED);
 
-	forget_folio(&reclaim);
+	protect_reset_folio(&reclaim);
 	vm_flags_init(vma, VM_SEQ_READ);
-	__limelight_saw_vma(&reclaim, vma);
+	__limelight_note_mapping(&reclaim, vma);
 	KUNIT_EXPECT_EQ(test, reclaim.seen, LIMELIGHT_STREAMED);
 
-	forget_folio(&reclaim);
+	protect_reset_folio(&reclaim);
 	vm_flags_init(vma, 0);
 	vma->vm_file = file;
 	file->f_mode = FMODE_NOREUSE;
-	__limelight_saw_vma(&reclaim, vma);
+	__limelight_note_mapping(&reclaim, vma);
 	KUNIT_EXPECT_EQ(test, reclaim.seen, LIMELIGHT_STREAMED);
 }
 
@@ -190,6 +238,8 @@ static struct kunit_case protect_test_cases[] = {
 	KUNIT_CASE(protect_test_another_app_starts_afresh),
 	KUNIT_CASE(protect_test_suspension_survives_a_wrap_of_jiffies),
 	KUNIT_CASE(protect_test_only_a_pass_that_skipped_is_repeated_once),
+	KUNIT_CASE(protect_test_trickles_in_a_row_end_protection),
+	KUNIT_CASE(protect_test_a_trickle_is_no_reason_to_keep),
 	KUNIT_CASE(protect_test_what_a_mapping_says),
 	{}
 };

@@ -6,17 +6,17 @@
 
 static void readahead_test_a_window_is_a_multiple(struct kunit *test)
 {
-	KUNIT_EXPECT_EQ(test, window(32, 8, 100000), 256);
-	KUNIT_EXPECT_EQ(test, window(32, 64, 100000), 2048);
-	KUNIT_EXPECT_EQ(test, window(32, 1, 100000), 32);
+	KUNIT_EXPECT_EQ(test, ahead_window(32, 8, 100000), 256);
+	KUNIT_EXPECT_EQ(test, ahead_window(32, 64, 100000), 2048);
+	KUNIT_EXPECT_EQ(test, ahead_window(32, 1, 100000), 32);
 }
 
 static void readahead_test_a_window_fits_into_what_is_free(struct kunit *test)
 {
-	KUNIT_EXPECT_EQ(test, window(32, 8, 400), 100);
-	/* The default is everybody's right. */
-	KUNIT_EXPECT_EQ(test, window(32, 8, 40), 32);
-	KUNIT_EXPECT_EQ(test, window(32, 8, 0), 32);
+	KUNIT_EXPECT_EQ(test, ahead_window(32, 8, 400), 100);
+	/* A request is never smaller than the default. */
+	KUNIT_EXPECT_EQ(test, ahead_window(32, 8, 40), 32);
+	KUNIT_EXPECT_EQ(test, ahead_window(32, 8, 0), 32);
 }
 
 static void readahead_test_around_a_fault_is_half_of_it(struct kunit *test)
@@ -38,22 +38,22 @@ static void readahead_test_levels_lead_to_the_default(struct kunit *test)
 
 static void readahead_test_blocks(struct kunit *test)
 {
-	KUNIT_EXPECT_EQ(test, block(1), 1);
-	KUNIT_EXPECT_EQ(test, block(2), 4);
-	KUNIT_EXPECT_EQ(test, block(3), 4);
-	KUNIT_EXPECT_EQ(test, block(4), 8);
-	KUNIT_EXPECT_EQ(test, block(8), NEIGHBOURS);
-	KUNIT_EXPECT_EQ(test, block(64), NEIGHBOURS);
+	KUNIT_EXPECT_EQ(test, ahead_block(1), 1);
+	KUNIT_EXPECT_EQ(test, ahead_block(2), 4);
+	KUNIT_EXPECT_EQ(test, ahead_block(3), 4);
+	KUNIT_EXPECT_EQ(test, ahead_block(4), 8);
+	KUNIT_EXPECT_EQ(test, ahead_block(8), NEIGHBOURS);
+	KUNIT_EXPECT_EQ(test, ahead_block(64), NEIGHBOURS);
 }
 
 static void readahead_test_waste_lowers_and_use_raises(struct kunit *test)
 {
-	KUNIT_EXPECT_EQ(test, next_level(0, 512, 0), 0);
-	KUNIT_EXPECT_EQ(test, next_level(0, 384, 128), 0);
-	KUNIT_EXPECT_EQ(test, next_level(0, 383, 129), 1);
-	KUNIT_EXPECT_EQ(test, next_level(LEVELS, 0, 512), LEVELS);
-	KUNIT_EXPECT_EQ(test, next_level(2, 480, 32), 1);
-	KUNIT_EXPECT_EQ(test, next_level(2, 479, 33), 2);
+	KUNIT_EXPECT_EQ(test, ahead_next_level(0, 512, 0), 0);
+	KUNIT_EXPECT_EQ(test, ahead_next_level(0, 384, 128), 0);
+	KUNIT_EXPECT_EQ(test, ahead_next_level(0, 383, 129), 1);
+	KUNIT_EXPECT_EQ(test, ahead_next_level(LEVELS, 0, 512), LEVELS);
+	KUNIT_EXPECT_EQ(test, ahead_next_level(2, 480, 32), 1);
+	KUNIT_EXPECT_EQ(test, ahead_next_level(2, 479, 33), 2);
 }
 
 static void readahead_test_outcomes_are_judged_in_epochs(struct kunit *test)
@@ -62,18 +62,18 @@ static void readahead_test_outcomes_are_judged_in_epochs(struct kunit *test)
 
 	if (limelight_readahead_enabled())
 		kunit_skip(test, "readahead is switched on");
-	forget_balances();
-	outcome(LIMELIGHT_RA_STREAM, EPOCH - 1, false);
+	ahead_reset();
+	ahead_outcome(LIMELIGHT_RA_STREAM, EPOCH - 1, false);
 	KUNIT_EXPECT_EQ(test, balance->level, 0);
-	outcome(LIMELIGHT_RA_STREAM, 1, false);
+	ahead_outcome(LIMELIGHT_RA_STREAM, 1, false);
 	KUNIT_EXPECT_EQ(test, balance->level, 1);
 	KUNIT_EXPECT_EQ(test, balances[LIMELIGHT_RA_AROUND].level, 0);
 	/* A new epoch has begun. */
-	outcome(LIMELIGHT_RA_STREAM, EPOCH - 1, true);
+	ahead_outcome(LIMELIGHT_RA_STREAM, EPOCH - 1, true);
 	KUNIT_EXPECT_EQ(test, balance->level, 1);
-	outcome(LIMELIGHT_RA_STREAM, 1, true);
+	ahead_outcome(LIMELIGHT_RA_STREAM, 1, true);
 	KUNIT_EXPECT_EQ(test, balance->level, 0);
-	forget_balances();
+	ahead_reset();
 }
 
 static void readahead_test_a_kind_that_is_down_tries_again(struct kunit *test)
@@ -83,17 +83,21 @@ static void readahead_test_a_kind_that_is_down_tries_again(struct kunit *test)
 
 	if (limelight_readahead_enabled())
 		kunit_skip(test, "readahead is switched on");
-	forget_balances();
+	ahead_reset();
 	balance->level = 2;
 	KUNIT_EXPECT_EQ(test, limelight_readahead_factor(LIMELIGHT_RA_STREAM),
 			factor_at(full, LIMELIGHT_RA_STREAM, 2));
 	balance->judged = jiffies - RETRY - 1;
 	KUNIT_EXPECT_EQ(test, limelight_readahead_factor(LIMELIGHT_RA_STREAM),
 			factor_at(full, LIMELIGHT_RA_STREAM, 1));
-	/* One step at a time. */
-	KUNIT_EXPECT_EQ(test, limelight_readahead_factor(LIMELIGHT_RA_STREAM),
+	/* Reading stream_factor begins nothing; a request does, one step at a time. */
+	KUNIT_EXPECT_EQ(test, balance->level, 2);
+	KUNIT_EXPECT_EQ(test, request_factor(LIMELIGHT_RA_STREAM),
 			factor_at(full, LIMELIGHT_RA_STREAM, 1));
-	forget_balances();
+	KUNIT_EXPECT_EQ(test, balance->level, 1);
+	KUNIT_EXPECT_EQ(test, request_factor(LIMELIGHT_RA_STREAM),
+			factor_at(full, LIMELIGHT_RA_STREAM, 1));
+	ahead_reset();
 }
 
 /* On a large machine the holes may be larger than what is there. */
@@ -104,7 +108,7 @@ static void readahead_test_holes_have_no_marks(struct kunit *test)
 
 	if (limelight_readahead_enabled())
 		kunit_skip(test, "readahead is switched on");
-	KUNIT_ASSERT_EQ(test, marks_start(), 0);
+	KUNIT_ASSERT_EQ(test, ahead_start(), 0);
 	rcu_read_lock();
 	all = rcu_dereference(marks);
 	for (i = 0; i < all->nr; i++) {
@@ -119,10 +123,10 @@ static void readahead_test_holes_have_no_marks(struct kunit *test)
 		struct page *page = pfn_to_online_page(pfn);
 
 		if (page && !PageReserved(page))
-			KUNIT_EXPECT_NOT_NULL(test, mark_of(page_folio(page)));
+			KUNIT_EXPECT_NOT_NULL(test, ahead_mark(page_folio(page)));
 	}
 	rcu_read_unlock();
-	marks_stop();
+	ahead_stop();
 }
 
 static void readahead_test_a_mark_is_taken_once(struct kunit *test)
@@ -133,23 +137,23 @@ static void readahead_test_a_mark_is_taken_once(struct kunit *test)
 		kunit_skip(test, "readahead is switched on");
 	one = folio_alloc(GFP_KERNEL, 0);
 	other = folio_alloc(GFP_KERNEL, 0);
-	if (!one || !other || marks_start()) {
+	if (!one || !other || ahead_start()) {
 		kunit_err(test, "no memory");
 		goto out;
 	}
 
-	KUNIT_EXPECT_EQ(test, take_mark(one), LIMELIGHT_RA_NONE);
-	set_mark(one, LIMELIGHT_RA_AROUND);
-	KUNIT_EXPECT_EQ(test, take_mark(other), LIMELIGHT_RA_NONE);
+	KUNIT_EXPECT_EQ(test, ahead_take_mark(one), LIMELIGHT_RA_NONE);
+	ahead_set_mark(one, LIMELIGHT_RA_AROUND);
+	KUNIT_EXPECT_EQ(test, ahead_take_mark(other), LIMELIGHT_RA_NONE);
 	__limelight_ra_move(other, one);
-	KUNIT_EXPECT_EQ(test, take_mark(one), LIMELIGHT_RA_NONE);
-	KUNIT_EXPECT_EQ(test, take_mark(other), LIMELIGHT_RA_AROUND);
-	KUNIT_EXPECT_EQ(test, take_mark(other), LIMELIGHT_RA_NONE);
-	marks_stop();
+	KUNIT_EXPECT_EQ(test, ahead_take_mark(one), LIMELIGHT_RA_NONE);
+	KUNIT_EXPECT_EQ(test, ahead_take_mark(other), LIMELIGHT_RA_AROUND);
+	KUNIT_EXPECT_EQ(test, ahead_take_mark(other), LIMELIGHT_RA_NONE);
+	ahead_stop();
 
 	/* Without a table nothing is marked. */
-	set_mark(one, LIMELIGHT_RA_STREAM);
-	KUNIT_EXPECT_EQ(test, take_mark(one), LIMELIGHT_RA_NONE);
+	ahead_set_mark(one, LIMELIGHT_RA_STREAM);
+	KUNIT_EXPECT_EQ(test, ahead_take_mark(one), LIMELIGHT_RA_NONE);
 out:
 	if (one)
 		folio_put(one);

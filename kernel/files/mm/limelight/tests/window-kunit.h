@@ -25,16 +25,6 @@ static void window_test_exit(struct kunit *test)
 	static_branch_disable(&limelight_key);
 }
 
-static unsigned long events(struct kunit *test, enum vm_event_item item)
-{
-	unsigned long *all = kunit_kcalloc(test, NR_VM_EVENT_ITEMS, sizeof(*all),
-					   GFP_KERNEL);
-
-	KUNIT_ASSERT_NOT_NULL(test, all);
-	all_vm_events(all);
-	return all[item];
-}
-
 static void window_test_lasts_until_its_deadline(struct kunit *test)
 {
 	KUNIT_EXPECT_FALSE(test, window_is_open(0, 5 * SECOND));
@@ -59,8 +49,8 @@ static void window_test_no_wrap_makes_one_last(struct kunit *test)
 
 static void window_test_opens_and_closes(struct kunit *test)
 {
-	unsigned long opened = events(test, LIMELIGHT_WINDOWS_OPENED);
-	unsigned long expired = events(test, LIMELIGHT_WINDOWS_EXPIRED);
+	long opened = atomic_long_read(&limelight_windows_opened);
+	long expired = atomic_long_read(&limelight_windows_expired);
 
 	KUNIT_EXPECT_FALSE(test, limelight_in_window());
 	KUNIT_EXPECT_EQ(test, limelight_window_request(LIMELIGHT_WINDOW_OPEN,
@@ -71,13 +61,13 @@ static void window_test_opens_and_closes(struct kunit *test)
 	/* Once more is no error. */
 	KUNIT_EXPECT_EQ(test, limelight_window_request(LIMELIGHT_WINDOW_CLOSE, 0), 0);
 	KUNIT_EXPECT_FALSE(test, hrtimer_active(&window_timer));
-	KUNIT_EXPECT_EQ(test, events(test, LIMELIGHT_WINDOWS_OPENED), opened + 1);
-	KUNIT_EXPECT_EQ(test, events(test, LIMELIGHT_WINDOWS_EXPIRED), expired);
+	KUNIT_EXPECT_EQ(test, atomic_long_read(&limelight_windows_opened), opened + 1);
+	KUNIT_EXPECT_EQ(test, atomic_long_read(&limelight_windows_expired), expired);
 }
 
 static void window_test_ends_by_itself(struct kunit *test)
 {
-	unsigned long expired = events(test, LIMELIGHT_WINDOWS_EXPIRED);
+	long expired = atomic_long_read(&limelight_windows_expired);
 	int i;
 
 	limelight_window_request(LIMELIGHT_WINDOW_OPEN, 1);
@@ -86,13 +76,13 @@ static void window_test_ends_by_itself(struct kunit *test)
 	for (i = 0; i < 1000 && READ_ONCE(limelight_window_until); i++)
 		msleep(20);
 	KUNIT_EXPECT_EQ(test, limelight_window_until, 0);
-	KUNIT_EXPECT_EQ(test, events(test, LIMELIGHT_WINDOWS_EXPIRED), expired + 1);
+	KUNIT_EXPECT_EQ(test, atomic_long_read(&limelight_windows_expired), expired + 1);
 }
 
 static void window_test_deadlines_move(struct kunit *test)
 {
-	unsigned long opened = events(test, LIMELIGHT_WINDOWS_OPENED);
-	unsigned long expired = events(test, LIMELIGHT_WINDOWS_EXPIRED);
+	long opened = atomic_long_read(&limelight_windows_opened);
+	long expired = atomic_long_read(&limelight_windows_expired);
 	u64 until;
 
 	limelight_window_request(LIMELIGHT_WINDOW_OPEN, 9 * SECOND);
@@ -102,12 +92,12 @@ static void window_test_deadlines_move(struct kunit *test)
 	KUNIT_EXPECT_GT(test, limelight_window_until, until);
 	limelight_window_request(LIMELIGHT_WINDOW_OPEN, 1);
 	KUNIT_EXPECT_LT(test, limelight_window_until, until);
-	KUNIT_EXPECT_EQ(test, events(test, LIMELIGHT_WINDOWS_OPENED), opened + 1);
+	KUNIT_EXPECT_EQ(test, atomic_long_read(&limelight_windows_opened), opened + 1);
 	/* That one is over, whether its timer has run or not. */
 	limelight_window_request(LIMELIGHT_WINDOW_OPEN, 10 * SECOND);
 	KUNIT_EXPECT_TRUE(test, limelight_in_window());
-	KUNIT_EXPECT_EQ(test, events(test, LIMELIGHT_WINDOWS_OPENED), opened + 2);
-	KUNIT_EXPECT_EQ(test, events(test, LIMELIGHT_WINDOWS_EXPIRED), expired + 1);
+	KUNIT_EXPECT_EQ(test, atomic_long_read(&limelight_windows_opened), opened + 2);
+	KUNIT_EXPECT_EQ(test, atomic_long_read(&limelight_windows_expired), expired + 1);
 }
 
 static void window_test_refuses_nonsense(struct kunit *test)
