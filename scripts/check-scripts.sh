@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Has shellcheck and the shells look at the project's scripts and at the recipes of packages. namcap and
-# apkbuild-lint are not in Debian.
+# Checks the project's scripts and package recipes with shellcheck and the shells' own parsers.
+# namcap and apkbuild-lint are not in Debian.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -10,7 +10,7 @@ if ! command -v shellcheck >/dev/null; then
     exit 0
 fi
 shellcheck --severity=warning scripts/*.sh packaging/debian/limelight.p* packaging/alpine/limelight.p*
-# What makepkg, abuild and OpenRC set and use is not in these files.
+# Variables set or used by makepkg, abuild and OpenRC are not defined in these files.
 shellcheck --severity=warning --shell=bash --exclude=SC2034,SC2148,SC2154,SC2164 \
     packaging/arch/PKGBUILD.in packaging/arch/limelight.install
 shellcheck --severity=warning --shell=sh --exclude=SC2034,SC2148,SC2154 \

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-or-later
-# deb.sh PROGRAMS [OUT]: makes OUT/limelight_VERSION_ARCH.deb (target/deb) of the programs and the library in
-# the directory PROGRAMS, from the source tarball, and has lintian look at it where it is installed.
+# deb.sh PROGRAMS [OUT]: builds OUT/limelight_VERSION_ARCH.deb (default: target/deb) from the
+# programs and the library in the directory PROGRAMS and from the source tarball, and checks it with
+# lintian if that is installed.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -28,7 +29,7 @@ tar -xf "$out/limelight_$version.orig.tar.xz" -C "$out"
 tree=$out/limelight-$version
 cp -a packaging/debian "$tree/debian"
 
-# -d: the compiler may be rustup's, of which dpkg knows nothing.
+# -d: the compiler may be rustup's, which is no Debian package.
 (cd "$tree" && PROGRAMS="$programs" dpkg-buildpackage --build=binary --no-sign -d >"$out/build.log" 2>&1) || {
     tail -n 40 "$out/build.log" >&2
     echo "dpkg-buildpackage failed; all of it: $out/build.log" >&2

@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Makes sure that everything the build and the lab need is there. As root on Debian 12 it installs
-# what is missing, otherwise it prints what to install and exits with 1.
+# Checks that everything the build and the lab need is installed. As root on Debian 12 it installs
+# missing packages, otherwise it prints them and exits with 1.
 set -eu
 
-# The whole list: compilers; the kernel's build; guests and their images; a real X server,
-# window managers and compositors for the agent's tests; the Debian package and what looks at scripts; the rest.
+# All packages: compilers; the kernel's build; guests and their images; a real X server, window
+# managers and compositors for the agent's tests; the Debian package and script checkers; the rest.
 packages="
 gcc g++ libc6-dev binutils
 flex bison bc libelf-dev libssl-dev patch xz-utils ccache
@@ -14,8 +14,8 @@ xvfb openbox i3-wm sway phoc kwin-wayland mutter dbus systemd
 debhelper lintian shellcheck
 make git ca-certificates python3
 "
-# A bare Debian 12 has no Rust that is new enough under its ordinary name; these are Debian's own
-# newer ones. They are taken only when no cargo of at least this version is found.
+# Debian 12's default Rust packages are too old; these are Debian's own newer ones. They are
+# installed only if no cargo of at least this version is found.
 rust_packages="cargo-web rustc-web rustfmt-web rust-web-clippy"
 rust_minimum=88
 
@@ -28,7 +28,7 @@ installed() {
     [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }
 
-# cargo that rustup installed for this user is used even where the shell's PATH lacks it.
+# Uses this user's rustup cargo even if it is not in the shell's PATH.
 if ! recent_cargo && [ -x "${CARGO_HOME:-${HOME:-/root}/.cargo}/bin/cargo" ]; then
     PATH="${CARGO_HOME:-${HOME:-/root}/.cargo}/bin:$PATH"
 fi

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-or-later
-# `make dist`: the source tarball of the files that git knows, as they are in the work tree, and recipes for
-# it. The same tree gives the same bytes.
+# `make dist`: the source tarball of all files known to git, as they are in the work tree, and
+# package recipes for it. The tarball is reproducible: the same tree gives the same bytes.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -17,7 +17,7 @@ fi
 rm -rf "$out"
 mkdir -p "$out"
 time=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
-# A file that was removed, but not committed yet, is still listed.
+# A file that is removed but not committed yet is still listed.
 git ls-files -z --cached --others --exclude-standard |
     perl -0 -lne 'print if -e || -l' |
     LC_ALL=C sort -z -u |

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# `make fuzz`: libFuzzer looks for texts that break what crates/fuzz promises, SECONDS_EACH (3) for
-# each target, or for each one that is named; SEED (0: another one each time) is that of its random
-# choices. Needs a C++ compiler and a stable Rust.
-#   scripts/fuzz.sh --merge [TARGET...]   takes what was found into the corpora, the smallest
-#                                         set that reaches as much
-# A text that breaks something is left in target/fuzz/failures: move it into the target's corpus as
-# fault-WHAT, and `cargo test -p limelight-fuzz` fails on it until it is mended. It stays for ever.
+# `make fuzz`: libFuzzer searches for inputs that violate the assertions in testing/fuzz, for
+# SECONDS_EACH (3) seconds per target, or for the named targets only. SEED (0: a new one each time)
+# seeds its random choices. Needs a C++ compiler and a stable Rust.
+#   scripts/fuzz.sh --merge [TARGET...]   reduces the inputs found to the smallest set with the same
+#                                         coverage
+# Each target starts from the named seeds in testing/fuzz/corpus and from the inputs found by
+# earlier runs, which are stored in ~/.cache/limelight/fuzz. A failing input is left in
+# target/fuzz/failures: move it into the target's corpus as fault-WHAT, and
+# `cargo test -p limelight-fuzz` fails until the fault is fixed. It stays there.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -17,18 +19,18 @@ if [ "${1:-}" = --merge ]; then
 fi
 seconds=${SECONDS_EACH:-3}
 seed=${SEED:-0}
-corpora=crates/fuzz/corpus
+corpora=testing/fuzz/corpus
 targets=("$@")
 [ $# -gt 0 ] || targets=("$corpora"/*/)
 built=${CARGO_TARGET_DIR:-target}
 work=$built/fuzz
-found=$work/found
+found=${XDG_CACHE_HOME:-$HOME/.cache}/limelight/fuzz
 failures=$work/failures
 triple=$(rustc -vV | sed -n 's/^host: //p')
 
-# What cargo-fuzz passes, but for the sanitizers, which a stable compiler does not have. --target
-# keeps build scripts and macros, which are not linked with the engine, out of it: they are those
-# that the tests were built with.
+# cargo-fuzz's flags, without the sanitizers, which a stable compiler lacks. With --target they do
+# not apply to build scripts and macros, which are not linked with the engine: those of the tests'
+# build are reused.
 flags="-Cpasses=sancov-module"
 for flag in level=4 inline-8bit-counters pc-table trace-compares; do
     flags+=" -Cllvm-args=-sanitizer-coverage-$flag"
@@ -38,7 +40,7 @@ RUSTFLAGS=$flags CARGO_PROFILE_DEV_OPT_LEVEL=1 CARGO_PROFILE_DEV_DEBUG=0 \
     --package limelight-fuzz --features engine --bin limelight-fuzz
 program=$built/$triple/debug/limelight-fuzz
 
-# Looks for texts from the corpus and what earlier runs found.
+# Fuzzes from the seeds and from the inputs found by earlier runs.
 look() {
     local name=$1 log=$work/$1.log
     mkdir -p "$found/$name" "$failures"
@@ -55,17 +57,16 @@ look() {
     fi
 }
 
-# Keeps of the corpus and of what was found the smallest set that reaches as much.
+# Reduces the inputs found to the smallest set that, together with the seeds, has the same coverage.
 keep() {
     local name=$1 kept=$work/kept/$1
     rm -rf "$kept"
-    mkdir -p "$kept"
-    LIMELIGHT_FUZZ=$name RUST_LOG=off "$program" -set_cover_merge=1 -use_counters=0 -max_len=4096 "$kept" "$corpora/$name" "$found/$name" \
-        >"$work/$name.log" 2>&1
-    find "$corpora/$name" -name 'fault-*' -exec cp -t "$kept" {} +
-    rm -rf "${corpora:?}/$name"
-    mv "$kept" "$corpora/$name"
-    echo "$name: $(find "$corpora/$name" -type f | wc -l) texts, $(du -sk "$corpora/$name" | cut -f1) KiB"
+    mkdir -p "$kept" "$found/$name"
+    LIMELIGHT_FUZZ=$name RUST_LOG=off "$program" -set_cover_merge=1 -use_counters=0 -max_len=4096 \
+        "$kept" "$corpora/$name" "$found/$name" >"$work/$name.log" 2>&1
+    rm -rf "${found:?}/$name"
+    mv "$kept" "$found/$name"
+    echo "$name: $(find "$found/$name" -type f | wc -l) inputs, $(du -sk "$found/$name" | cut -f1) KiB"
 }
 
 failed=0
@@ -75,7 +76,7 @@ for target in "${targets[@]}"; do
         keep "$name"
     else
         look "$name" &
-        # One for each processor.
+        # One per CPU.
         if [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; then
             wait -n || failed=1
         fi

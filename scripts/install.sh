@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-or-later
-# install.sh PROGRAMS DESTDIR PREFIX SBINDIR SYSTEM_LIB: what `make install` does with the programs and the
-# library in the directory PROGRAMS. The programs write their own manual pages and completions.
+# install.sh PROGRAMS DESTDIR PREFIX SBINDIR SYSTEM_LIB: implements `make install` for the programs
+# and the library in the directory PROGRAMS. The programs generate their own manual pages and
+# completions.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -9,7 +10,7 @@ built=$1 dest=$2 prefix=$3 sbin=$4 system_lib=$5
 to=$dest$prefix
 share=$to/share
 
-# The configuration in place is its owner's.
+# Never overwrites an existing configuration file.
 keep() {
     [ -e "$3" ] || install -D -m "$1" "$2" "$3"
 }

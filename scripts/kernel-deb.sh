@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# `make kernel-deb`: Debian packages of a kernel with the Limelight series, in target/kernel-deb. Environment:
-#   LIMELIGHT_KERNEL_SRC  a kernel source, which is copied; otherwise Debian's package linux-source-6.12
-#   KERNEL_CONFIG         the configuration to begin with; otherwise Debian's own for FLAVOUR
+# `make kernel-deb`: Debian packages of a kernel with the Limelight series, in target/kernel-deb.
+# Environment:
+#   LIMELIGHT_KERNEL_SRC  a kernel source, which is copied; default: Debian's linux-source-6.12
+#   KERNEL_CONFIG         the base configuration; default: Debian's own for FLAVOUR
 #   FLAVOUR               amd64 (default), cloud-amd64, arm64, ...: which of Debian's configurations
-#   STEP                  config: stop when the source is patched and configured; package (default)
-# A build with Debian's configuration takes hours on two processors, and about 25 GB.
+#   STEP                  config: stop after patching and configuring; package (default)
+# A build with Debian's configuration takes hours on two CPUs, and about 25 GB.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -33,7 +34,7 @@ for tool in bc bison flex openssl patch rsync cpio dpkg-buildpackage dh; do
         "    apt-get install --no-install-recommends build-essential bc bison flex openssl patch rsync cpio kmod debhelper libelf-dev libssl-dev"
 done
 
-# Debian's configuration, from the small package of headers: the image's has it as well, beside 80 MB.
+# Debian's configuration, from the small headers package: the image's package has it too, at 80 MB.
 debian_config() {
     local headers version
     headers=$(apt-cache search --names-only "^linux-headers-6\.12\.[0-9]*\+deb[0-9]*-$flavour\$" |
@@ -70,16 +71,16 @@ done
 echo "source: $(make -s kernelversion) with the series"
 
 cp "$out/base.config" .config
-# An option of a choice is only taken when none of its neighbours is set.
+# An option of a choice only takes effect if none of the others is set.
 scripts/config --disable DEBUG_INFO_DWARF_TOOLCHAIN_DEFAULT --disable DEBUG_INFO_DWARF4 --disable DEBUG_INFO_DWARF5
 scripts/kconfig/merge_config.sh -m .config "$wanted" >/dev/null
 make -s "${compiler[@]}" olddefconfig
 
-# Each of our options is what was asked for, and nothing else has been lost for it.
+# Checks that all of our options have the requested values.
 lost=()
 while IFS= read -r line; do
     case $line in
-    # What is nothing may be absent as well.
+    # An empty string may be absent as well.
     CONFIG_*='""') grep -q "^${line%\"}[^\"]" .config && lost+=("$line") ;;
     CONFIG_*=*) grep -qxF -- "$line" .config || lost+=("$line") ;;
     "# CONFIG_"*" is not set")
@@ -93,7 +94,8 @@ scripts/diffconfig "$out/base.config" .config >"$out/config.diff" || true
 echo "configured: all of packaging/kernel.config is in force; what differs from the configuration that it began with: target/kernel-deb/config.diff"
 [ "$step" = package ] || exit 0
 
-# Stripped modules, and no package of debug symbols. -d: dpkg knows nothing of a compiler behind ccache.
+# Stripped modules, and no debug symbol package. -d: dpkg does not recognise a compiler behind
+# ccache.
 make -s "-j$(nproc)" "${compiler[@]}" INSTALL_MOD_STRIP=1 DPKG_FLAGS=-d KDEB_COMPRESS=xz \
     KDEB_SOURCENAME=linux-limelight KDEB_PKGVERSION="$(make -s kernelversion)-1" bindeb-pkg
 cd "$out"

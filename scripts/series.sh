@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# `make series`: whether the kernel series can be read and bisected. Every patch passes checkpatch
-# and compiles without a warning on top of those before it, and so does the whole with each of its
-# options switched off. Takes a kernel source in LIMELIGHT_KERNEL_SRC, which is copied, or Debian's
-# package linux-source-6.12. What the series does not touch is not compiled.
+# `make series`: checks that the kernel series is readable and bisectable. Every patch passes
+# checkpatch and compiles without warnings on top of the previous ones, and so does the whole series
+# with each of its options disabled. Uses a copy of the kernel source in LIMELIGHT_KERNEL_SRC, or
+# Debian's package linux-source-6.12. Code that the series does not touch is not compiled.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -29,7 +29,7 @@ if command -v ccache >/dev/null; then
     compiler=("CC=ccache gcc" "HOSTCC=ccache gcc")
 fi
 
-# Compiles what the series touches; a warning is an error.
+# Compiles the code that the series touches; a warning is an error.
 compile() {
     make --silent olddefconfig
     make --silent "-j$(nproc)" "${compiler[@]}" "${touched[@]}" 2>"$work/messages" || true
@@ -42,7 +42,7 @@ compile() {
 }
 
 cp -a "$ours/files/." .
-# Tracepoints are written in a macro language of their own, which checkpatch takes for bad C.
+# Tracepoints use a macro language of their own, which checkpatch reports as bad C.
 find "$ours/files" -name '*.[ch]' ! -path '*/include/trace/*' -printf '%P\n' |
     xargs scripts/checkpatch.pl --strict --quiet --no-tree --file
 for patch in "$ours"/patches/*.patch; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# `make test`: every step with the time that it took; the first one that fails ends it.
+# `make test`: runs every step and prints its duration; the first failing step ends it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -15,7 +15,7 @@ step() {
     times+=("$(printf '%5d s  %s' $((SECONDS - started)) "$name")")
 }
 
-# Tools that come apart from cargo are used where they are installed; scripts/deps.sh installs them.
+# Tools that are not part of cargo are used if installed; scripts/deps.sh installs them.
 if "$cargo" fmt --version >/dev/null 2>&1; then
     step "format" "$cargo" fmt --all --check
 else
@@ -28,8 +28,8 @@ else
 fi
 step "scripts" scripts/check-scripts.sh
 step "unit and integration tests" "$cargo" test --locked --workspace
-# The same random choices each time (but for what programs hash): whether a change is good must not
-# depend on the day. `make fuzz` makes others.
+# A fixed seed, so that the result does not vary from run to run (except for hash seeds).
+# `make fuzz` uses other seeds.
 step "fuzzing" env SEED=1 scripts/fuzz.sh
 step "static programs" make --no-print-directory static
 step "package" make --no-print-directory lab-deb

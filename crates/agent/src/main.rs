@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! limelight-agent: tells limelightd which app of this session is in front, when the user waits for
-//! it, and which others are seen or heard.
+//! limelight-agent: reports to limelightd the session's foreground app, the times when the user
+//! waits for it, and which other apps are visible or audible.
 //!
-//! One thread, one `poll()`. A [`sources::Source`] knows what has the focus; [`sources::pick`] finds
-//! one that works here; [`link::Link`] keeps a connection to the daemon and says it there. The claim
-//! lives as long as that connection, so that a session that ends, however that happens, claims
-//! nothing any more. The agent needs no privilege: the daemon takes a claim only for the caller's own
+//! It has one thread and one `poll()`. A [`sources::Source`] knows what has the focus;
+//! [`sources::pick`] selects one that works here; [`daemon_client::Link`] keeps a connection to the
+//! daemon and sends reports. The claim ends with that connection, so an ended session claims
+//! nothing. The agent needs no privilege: the daemon accepts claims only for the caller's own
 //! processes.
 
-mod link;
+mod daemon_client;
 mod notify;
 mod scopes;
 mod session;
@@ -26,7 +26,7 @@ use tracing::level_filters::LevelFilter;
 use sources::environment::{self, Environment};
 use sources::pick::{self, Pick};
 
-/// Nobody tells of the focus, or not any more.
+/// Exit code if no source reports the focus, or no longer.
 const NO_DISPLAY: u8 = 3;
 
 /// Tell limelightd which app of this session is in front, when the user waits for it, and which
@@ -112,7 +112,7 @@ fn main() -> ExitCode {
     if let Some(directory) = &args.man {
         return manual(directory);
     }
-    // Who names a display means the X server there.
+    // A display given on the command line selects the X server there.
     let wanted = match (&args.source, &args.display) {
         (None, Some(_)) => Some("x11".to_owned()),
         (source, _) => source.clone(),
@@ -164,7 +164,7 @@ fn main() -> ExitCode {
         watch_uses: !args.focus_only,
         notifier: (!args.no_notifications).then(notify::Notifier::default),
         scopes: (!args.no_own_scopes).then(scopes::Scopes::default),
-        link: link::Link::new(args.socket),
+        link: daemon_client::Link::new(args.socket),
     };
     match session::run(session, environment, pick) {
         session::End::SourceGone => {
@@ -191,8 +191,8 @@ fn manual(directory: &Path) -> ExitCode {
     }
 }
 
-/// When the user's systemd has learnt of a display, this program starts anew with what it knows. There
-/// is nothing that would be lost.
+/// Restarts this program with the variables that the user's systemd has learnt of a display
+/// meanwhile. There is no state to lose.
 fn start_anew_with_news() {
     let news = environment::news_of_manager();
     if news.is_empty() {

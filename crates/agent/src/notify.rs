@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Desktop notifications of what a shortage of memory leads to: who kills must say so.
+//! Desktop notifications about memory shortages: kills must be reported to the user.
 //!
-//! They are shown by `notify-send`, run as a child, so that the agent speaks no D-Bus.
+//! They are shown by `notify-send` as a child process, so that the agent needs no D-Bus for them.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use limelight_core::control::{Deed, HistoryEntry, Notice};
+use limelight_core::control::{HistoryEntry, MemoryAction, Notice};
 use limelight_core::model::shortage::Level;
 use limelight_core::text::escaped;
 
 const PROGRAM: &str = "notify-send";
 
-/// A warning is repeated at most this often.
+/// Shortest time between two warnings.
 const WARN_EVERY: Duration = Duration::from_secs(30);
 
-/// Most children at a time: a notification daemon that hangs must not collect them.
+/// Most children at a time, so that they do not pile up if the notification daemon hangs.
 const CHILDREN_MAX: usize = 4;
 
-/// What a person reads.
+/// Text of a notification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Text {
     title: String,
@@ -35,7 +35,7 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// Shows what is worth it.
+    /// Shows a notification if the notice is of interest to the user.
     pub fn tell(&mut self, notice: &Notice, now: Instant) {
         self.children
             .retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_)) | Err(_)));
@@ -77,7 +77,7 @@ impl Notifier {
         match shown {
             Ok(child) => self.children.push(child),
             Err(error) => {
-                // Once is enough.
+                // Warn only once.
                 self.missing = true;
                 tracing::info!("{PROGRAM} cannot be run, nothing is shown on the desktop: {error}");
             }
@@ -85,7 +85,7 @@ impl Notifier {
     }
 }
 
-/// What a notice comes to; `None`: nothing that a person has to be told.
+/// The text for a notice; `None` if it is not shown.
 fn text(notice: &Notice) -> Option<Text> {
     match notice {
         Notice::Memory {
@@ -112,8 +112,8 @@ fn text(notice: &Notice) -> Option<Text> {
 
 fn done(entry: &HistoryEntry) -> Option<Text> {
     let name = entry.app.as_ref().map(|app| plain(&app.name));
-    match (entry.deed, name) {
-        (Deed::Kill, name) => Some(Text {
+    match (entry.action, name) {
+        (MemoryAction::Kill, name) => Some(Text {
             title: format!("{} was closed", name.unwrap_or("An app".to_owned())),
             body: format!(
                 "Memory ran short: {} MiB were freed. limelight explain --last=kill tells more.",
@@ -121,7 +121,7 @@ fn done(entry: &HistoryEntry) -> Option<Text> {
             ),
             urgent: false,
         }),
-        (Deed::ForeignKill, _) => Some(Text {
+        (MemoryAction::ForeignKill, _) => Some(Text {
             title: "Memory ran out".to_owned(),
             body: plain(&entry.reason),
             urgent: true,
@@ -130,7 +130,7 @@ fn done(entry: &HistoryEntry) -> Option<Text> {
     }
 }
 
-/// Text that came from an app, without what a notification would take for markup.
+/// Text from an app, with markup characters escaped.
 fn plain(text: &str) -> String {
     let mut plain = String::new();
     for c in escaped(text).chars().take(200) {
@@ -158,12 +158,12 @@ mod tests {
         }
     }
 
-    fn entry(deed: Deed) -> Notice {
+    fn entry(action: MemoryAction) -> Notice {
         Notice::Done(HistoryEntry {
             unix_ms: 0,
             at_ms: 0,
             boot: String::new(),
-            deed,
+            action,
             app: Some(app("<b>news</b>\n")),
             uid: Some(1000),
             class: None,
@@ -185,19 +185,19 @@ mod tests {
     }
 
     #[test]
-    fn kills_are_told_and_housekeeping_is_not() {
-        let killed = text(&entry(Deed::Kill)).unwrap();
+    fn kills_are_shown_and_routine_actions_are_not() {
+        let killed = text(&entry(MemoryAction::Kill)).unwrap();
         assert_eq!(killed.title, "&lt;b&gt;news&lt;/b&gt;\\n was closed");
         assert!(killed.body.contains("34 MiB"), "{}", killed.body);
-        assert!(text(&entry(Deed::ForeignKill)).unwrap().urgent);
-        for deed in [
-            Deed::Squeeze,
-            Deed::Freeze,
-            Deed::Thaw,
-            Deed::Return,
-            Deed::Ask,
+        assert!(text(&entry(MemoryAction::ForeignKill)).unwrap().urgent);
+        for action in [
+            MemoryAction::Squeeze,
+            MemoryAction::Freeze,
+            MemoryAction::Thaw,
+            MemoryAction::Return,
+            MemoryAction::Ask,
         ] {
-            assert_eq!(text(&entry(deed)), None, "{deed}");
+            assert_eq!(text(&entry(action)), None, "{action}");
         }
         assert_eq!(text(&memory(Level::Swap, Some(app("x")))), None);
         assert_eq!(text(&memory(Level::Kill, None)), None);
@@ -210,8 +210,8 @@ mod tests {
     }
 
     #[test]
-    fn warnings_do_not_come_without_end() {
-        // Nothing is run.
+    fn warnings_are_rate_limited() {
+        // With `missing` set no program is run.
         let mut notifier = Notifier {
             missing: true,
             ..Notifier::default()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Scopes of their own for apps that share a cgroup: what sway, i3 or startx start sits in the scope of
-//! its session, where no knob reaches one app alone. The user's systemd moves such an app when it
-//! first comes to the front, and gives the scope the controllers that Limelight's knobs need.
+//! Scopes for apps that share a cgroup: apps started by sway, i3 or startx are in the scope of the
+//! session, where no knob applies to one app alone. When such an app first has the focus, the
+//! user's systemd moves it and enables the controllers that Limelight's knobs need for its scope.
 //!
 //! Memory that was charged before stays charged to the old cgroup.
 
@@ -16,39 +16,39 @@ use zbus::zvariant::Value;
 /// Scopes are called `app-limelight-ID-PID.scope`.
 const PREFIX: &str = "app-limelight-";
 
-/// The weight that everything has; naming it makes systemd enable the controller.
+/// The default weight; setting it makes systemd enable the controller.
 const WEIGHT: u64 = 100;
 
 const SYSTEMD: &str = "org.freedesktop.systemd1";
 const SYSTEMD_PATH: &str = "/org/freedesktop/systemd1";
 const SYSTEMD_MANAGER: &str = "org.freedesktop.systemd1.Manager";
 
-/// systemd answers within milliseconds, and has moved the processes some milliseconds later.
+/// systemd answers within milliseconds and moves the processes a few milliseconds later.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 const MOVE_PATIENCE: Duration = Duration::from_millis(200);
 const MOVE_LOOK: Duration = Duration::from_millis(2);
 
-/// A way to the user's systemd.
+/// Connection to the user's systemd.
 #[derive(Debug, Default)]
 pub struct Scopes {
     bus: Option<Connection>,
-    /// The last process that was looked at.
+    /// The last process that was handled.
     settled: Option<ProcessId>,
-    /// systemd cannot be asked; it was said.
+    /// systemd cannot be reached; the warning has been logged.
     is_broken: bool,
 }
 
-/// A process, as far as the decision needs it.
+/// Properties of a process on which the decision depends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Member {
     pid: i32,
     parent: i32,
-    /// Its session (setsid(2)), which a terminal's shell has anew.
+    /// Its session (setsid(2)); a terminal's shell has a new one.
     session: i32,
     cgroup: String,
 }
 
-/// What is to be moved, and where to.
+/// The processes to move, and their new unit.
 #[derive(Debug, PartialEq, Eq)]
 struct Plan {
     unit: String,
@@ -56,7 +56,7 @@ struct Plan {
 }
 
 impl Scopes {
-    /// Moves the app of a process, if it shares its cgroup. Whether it was moved.
+    /// Moves the app of a process if it shares its cgroup. Returns whether it was moved.
     pub fn settle(&mut self, pid: i32) -> bool {
         if self.is_broken {
             return false;
@@ -95,7 +95,7 @@ impl Scopes {
                     "{} (pid {pid}) stays in a cgroup that it shares: {error}",
                     stat.comm
                 );
-                // A process that ended meanwhile says nothing of the next one.
+                // If only this process has ended, later ones can still be moved.
                 self.is_broken = self.bus.is_none();
                 false
             }
@@ -135,7 +135,7 @@ impl Scopes {
     }
 }
 
-/// The process, and its cgroup.
+/// Reads the process and its cgroup.
 fn look(pid: i32) -> limelight_sys::Result<(Proc, Stat, String)> {
     let proc = Proc::open("/proc")?;
     let process = proc.process(pid)?;
@@ -143,8 +143,8 @@ fn look(pid: i32) -> limelight_sys::Result<(Proc, Stat, String)> {
     Ok((proc, stat, cgroup.unwrap_or_default()))
 }
 
-/// Whether the name of its cgroup alone says that the app has it for itself: nobody else has to be
-/// looked at then, and the daemon hears of the focus sooner.
+/// Whether the name of its cgroup alone shows that the app does not share it. Then no other process
+/// is read, and the daemon receives the focus sooner.
 fn is_own(pid: i32, cgroup: &str) -> bool {
     let name = cgroup.rsplit('/').next().unwrap_or_default();
     match leader(name) {
@@ -167,7 +167,7 @@ fn everybody(proc: &Proc) -> limelight_sys::Result<Vec<Member>> {
     Ok(proc.pids()?.into_iter().filter_map(member).collect())
 }
 
-/// Whether an app is to be moved, with what, and where to.
+/// Decides whether an app is moved, with which processes, and where to.
 fn plan(pid: i32, comm: &str, own: i32, all: &[Member]) -> Option<Plan> {
     fn find(all: &[Member], pid: i32) -> Option<&Member> {
         all.iter().find(|member| member.pid == pid)
@@ -176,7 +176,7 @@ fn plan(pid: i32, comm: &str, own: i32, all: &[Member]) -> Option<Plan> {
     let app = of(pid)?;
     let is_below = |member: &Member, above: i32| {
         let mut member = member;
-        // A tree that changed while it was read has no end otherwise.
+        // Bounds the walk: a tree that changed while it was read may contain a loop.
         for _ in 0..all.len() {
             if member.pid == above {
                 return true;
@@ -188,7 +188,7 @@ fn plan(pid: i32, comm: &str, own: i32, all: &[Member]) -> Option<Plan> {
         }
         false
     };
-    // The app that the agent itself belongs to, such as its compositor, stays.
+    // The app that contains the agent, such as its compositor, is not moved.
     if of(own).is_some_and(|agent| is_below(agent, pid)) {
         return None;
     }
@@ -199,8 +199,8 @@ fn plan(pid: i32, comm: &str, own: i32, all: &[Member]) -> Option<Plan> {
     let beside = all.iter().filter(|other| other.cgroup == app.cgroup);
     let mut beside = beside.filter(|other| !is_below(other, pid));
     let shares = match leader(name) {
-        // One of ours: a window of the same session is the same app's, one that was started from
-        // its terminal is another one.
+        // A scope made by the agent: a window of the same session belongs to the same app; one that
+        // was started from its terminal does not.
         Some(leader) => beside.any(|other| other.pid == leader && other.session != app.session),
         None => beside.next().is_some(),
     };
@@ -215,13 +215,13 @@ fn plan(pid: i32, comm: &str, own: i32, all: &[Member]) -> Option<Plan> {
     })
 }
 
-/// The process after which a scope of ours was named.
+/// The process that named a scope made by the agent.
 fn leader(unit: &str) -> Option<i32> {
     let name = unit.strip_prefix(PREFIX)?.strip_suffix(".scope")?;
     name.rsplit_once('-')?.1.parse().ok()
 }
 
-/// As systemd-escape does, for what may be in a unit's name.
+/// Escapes text for a unit's name, like systemd-escape.
 fn escape(text: &str) -> String {
     let mut escaped = String::new();
     for (at, byte) in text.bytes().enumerate() {
@@ -264,8 +264,8 @@ mod tests {
         }
     }
 
-    /// A login shell (10), sway (11), the agent (12), foot (20) with a shell (21) and an editor that
-    /// was started there (22), which has a helper (23).
+    /// A login shell (10), sway (11), the agent (12), foot (20) with a shell (21) and an editor
+    /// that was started there (22), which has a helper (23).
     fn session() -> Vec<Member> {
         vec![
             member(10, 1, 10, SESSION),
@@ -279,36 +279,36 @@ mod tests {
     }
 
     #[test]
-    fn an_app_in_a_session_s_scope_is_moved_with_all_that_it_started() {
+    fn app_in_a_session_scope_is_moved_with_its_descendants() {
         let plan = |pid: i32| plan(pid, "fo-ot", 12, &session());
         let foot = plan(20).unwrap();
         assert_eq!(foot.unit, "app-limelight-fo\\x2dot-20.scope");
         assert_eq!(foot.pids, [20, 21, 22, 23]);
         assert_eq!(plan(22).unwrap().pids, [22, 23]);
-        // What the agent belongs to stays, and so does what is not there.
+        // The app that contains the agent is not moved, nor is a missing process.
         assert_eq!(plan(11), None);
         assert_eq!(plan(12), None);
         assert_eq!(plan(99), None);
     }
 
     #[test]
-    fn an_editor_that_was_started_in_a_terminal_is_another_app() {
+    fn editor_started_in_a_terminal_is_another_app() {
         let mut all = session();
         for member in all.iter_mut().filter(|member| member.pid >= 20) {
             member.cgroup = FOOT.to_owned();
         }
         assert_eq!(plan(20, "foot", 12, &all), None);
         assert_eq!(plan(22, "vi", 12, &all).unwrap().pids, [22, 23]);
-        // A second process of the same app, such as a plug-in with a window, is not.
+        // A second process of the same app, such as a plug-in with a window, is not another app.
         all.push(member(24, 20, 20, FOOT));
         assert_eq!(plan(24, "plug-in", 12, &all), None);
-        // With the terminal gone there is nobody to be parted from.
+        // Without the terminal, no other process shares the scope.
         all.retain(|member| ![20, 24].contains(&member.pid));
         assert_eq!(plan(22, "vi", 12, &all), None);
     }
 
     #[test]
-    fn an_app_s_own_unit_is_left_alone() {
+    fn app_with_its_own_unit_is_not_moved() {
         let unit = "/user.slice/u/app.slice/app-gnome-firefox-77.scope";
         let all = [member(77, 1, 77, unit), member(78, 1, 78, unit)];
         assert_eq!(plan(77, "firefox", 12, &all), None);
@@ -317,9 +317,9 @@ mod tests {
     }
 
     proptest! {
-        /// The daemon reads the name back.
+        /// The daemon parses this name.
         #[test]
-        fn the_unit_s_name_says_what_the_app_is(comm in "[!-~]{1,15}", pid in 1..4_194_304i32) {
+        fn unit_name_contains_the_leader_and_is_an_apps(comm in "[!-~]{1,15}", pid in 1..4_194_304i32) {
             let unit = format!("{PREFIX}{}-{pid}.scope", escape(&comm));
             prop_assert_eq!(leader(&unit), Some(pid));
             prop_assert!(unit::is_app(&unit));
@@ -327,7 +327,7 @@ mod tests {
         }
 
         #[test]
-        fn no_tree_makes_it_fall_over(
+        fn any_process_tree_is_handled(
             all in prop::collection::vec((1..9i32, 0..9i32, 1..4i32), 0..12),
             pid in 1..9i32,
         ) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The loop: waits for the source and for the daemon, and passes on what the one says to the other.
-//! Input and frames go first: what is told of the focus may take a question or two to the source.
+//! The event loop: waits for the source and the daemon, and passes messages between them. Input and
+//! frames have priority, because a report of the focus may require queries to the source.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use limelight_sys::clock;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-use crate::link::{Link, Report};
+use crate::daemon_client::{Link, Report};
 use crate::notify::Notifier;
 use crate::scopes::Scopes;
 use crate::sources::arrivals::Arrivals;
@@ -19,53 +19,53 @@ use crate::sources::pick::Pick;
 use crate::sources::{Gone, Seen, Source};
 use crate::uses::Uses;
 
-/// How long a source that went away may take to come back, for an agent that does not stay.
+/// How long a lost source may take to return, for an agent that does not stay.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The name under which it is told that nothing has the focus while there is no source.
+/// Source name of the claim that nothing has the focus while there is no source.
 const NO_SOURCE: &str = "agent";
 
-/// Why the loop ended.
+/// Reason for the end of the loop.
 #[derive(Debug)]
 pub enum End {
-    /// The source went away, and no other came in time.
+    /// The source went away, and no other appeared in time.
     SourceGone,
-    /// The kernel would not let us wait.
+    /// Waiting for events failed.
     Failed(Errno),
 }
 
-/// What an agent does besides telling the focus, and for how long.
+/// Configuration of the agent.
 pub struct Session {
     /// Finds a source.
     pub find: Box<dyn FnMut() -> (Environment, Pick)>,
-    /// Waits for a source as long as it takes.
+    /// Waits for a source without a time limit.
     pub stay: bool,
-    /// Tells which other apps are seen and heard.
+    /// Reports other apps that are visible or audible.
     pub watch_uses: bool,
-    /// Shows shortages of memory.
+    /// Shows notifications about memory shortages.
     pub notifier: Option<Notifier>,
-    /// Gives apps scopes of their own.
+    /// Moves apps into their own scopes.
     pub scopes: Option<Scopes>,
-    /// To the daemon.
+    /// The connection to the daemon.
     pub link: Link,
 }
 
-/// What there is of a source.
+/// State of the focus source.
 enum Focus {
-    /// It.
+    /// A source that works.
     Known {
         source: Box<dyn Source>,
         uses: Box<Uses>,
         last: Option<Seen>,
     },
-    /// None, until one comes or the time is up.
+    /// No source yet: waits until one appears or the time is up.
     Awaited {
         arrivals: Arrivals,
         until: Option<Instant>,
     },
 }
 
-/// Runs until there is no source any more.
+/// Runs until there is no source.
 pub fn run(mut session: Session, environment: Environment, first: Pick) -> End {
     if session.notifier.is_some() {
         session.link.listen();
@@ -101,7 +101,7 @@ pub fn run(mut session: Session, environment: Environment, first: Pick) -> End {
 }
 
 impl Session {
-    /// A source was looked for.
+    /// Starts with the result of a search for sources.
     fn begin(&mut self, environment: Environment, pick: Pick) -> Focus {
         let Pick {
             source,
@@ -117,7 +117,7 @@ impl Session {
         }
         tracing::info!(
             "the focus is told by {}: {detail}",
-            name.unwrap_or("nobody")
+            name.unwrap_or("no source")
         );
         self.link.report(Report {
             source: name,
@@ -127,7 +127,7 @@ impl Session {
         let Some(source) = source else {
             return self.await_one(&environment);
         };
-        // Of a display that is only Xwayland's the windows beside it are not known.
+        // If the display belongs to Xwayland, the Wayland windows beside it are unknown.
         let display = environment
             .display
             .filter(|_| environment.wayland.is_none());
@@ -158,7 +158,7 @@ impl Session {
         }
     }
 
-    /// Passes on what the source knows.
+    /// Passes on what the source reports.
     fn tell(
         &mut self,
         source: &mut dyn Source,
@@ -178,14 +178,14 @@ impl Session {
         self.link.turn(Instant::now());
         uses.turn(clock::monotonic());
         self.link.in_use(uses.processes());
-        // The daemon may have said only now that it wants it.
+        // The daemon may have requested scopes only now.
         if last.as_ref().is_some_and(|seen| self.give_own_scope(seen)) {
             self.link.claim_again();
         }
         Ok(())
     }
 
-    /// Whether the app was moved just now.
+    /// Returns whether the app was moved just now.
     fn give_own_scope(&mut self, seen: &Seen) -> bool {
         match (&mut self.scopes, seen.pid) {
             (Some(scopes), Some(pid)) if self.link.wants_own_scopes() => scopes.settle(pid),
@@ -193,7 +193,7 @@ impl Session {
         }
     }
 
-    /// Says and hears what there is to the daemon.
+    /// Exchanges messages with the daemon.
     fn talk(&mut self) {
         self.link.turn(Instant::now());
         for notice in self.link.take_heard() {
@@ -203,7 +203,7 @@ impl Session {
         }
     }
 
-    /// Waits for the source and whatever else is watched, the daemon, or what is due.
+    /// Waits for the source, the other watched descriptors, the daemon, or a deadline.
     fn wait(&self, focus: &Focus) -> Result<(), Errno> {
         let (sources, due): (Vec<BorrowedFd<'_>>, _) = match focus {
             Focus::Known { source, uses, .. } => {
@@ -232,7 +232,7 @@ fn wait(sources: &[BorrowedFd<'_>], link: &Link, deadline: Option<Instant>) -> R
     let daemon = link.interest();
     fds.extend(daemon.as_ref().map(|(fd, events)| PollFd::new(fd, *events)));
     let timeout = deadline.map(|deadline| {
-        // Rounded up, so that the deadline has really passed afterwards.
+        // Rounded up, so that the deadline has passed when the wait ends.
         let left = deadline.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
         Timespec {
             tv_sec: left.as_secs() as i64,

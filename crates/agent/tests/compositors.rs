@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! limelight-agent against real Wayland compositors without a screen: sway, phoc, KWin and mutter.
-//! What it tells a daemon is what counts; nothing here depends on how long anything takes.
+//! Tests check the agent's messages to a daemon; no test depends on timing.
 
 use std::process::{Command, ExitCode};
 
@@ -11,7 +11,7 @@ use compositor::{
 };
 use limelight_core::control::FocusTarget;
 
-/// Its name, the programs that it needs, and it.
+/// A test: name, required programs, function.
 type Test = (&'static str, &'static [&'static str], fn());
 
 fn main() -> ExitCode {
@@ -116,7 +116,7 @@ fn sway_tells_the_focus() {
     let daemon = Daemon::serve(&place);
     let sway = start_sway(&place);
     let wayland = place.wayland();
-    // It is found without a variable that would name it.
+    // It is found without a variable that names it.
     let agent = place.start_agent(&[]);
     daemon.expect(&source("sway"), &place);
     let first = place.open("one", &wayland);
@@ -134,7 +134,7 @@ fn sway_tells_the_focus() {
     daemon.expect(&focus("sway", second.pid()), &place);
     drop(second);
     daemon.expect(&nothing("sway"), &place);
-    // It ends, and another one comes.
+    // sway ends, and another one starts.
     drop(sway);
     daemon.expect(&Said::Source(None), &place);
     wait_until_quiet(&agent);
@@ -157,7 +157,7 @@ fn sway_may_be_asked_as_any_wlroots_compositor() {
     daemon.expect(&focus(name, first.pid()), &place);
     let second = place.open("two", &wayland);
     daemon.expect(&focus(name, second.pid()), &place);
-    // Of two with one name each has its own window.
+    // Of two windows with the same app id, each is matched to its own process.
     let third = place.open("two", &wayland);
     daemon.expect(&focus(name, third.pid()), &place);
     for one in [&second, &first, &third] {
@@ -175,8 +175,8 @@ fn phoc_tells_which_window_is_active() {
     let configuration = place.write("phoc.ini", "[core]\nxwayland=false\n");
     let mut command = place.command("phoc");
     command.arg("-C").arg(configuration);
-    // Without a keyboard it has no seat, and without a seat no window is active: those of an X server
-    // will do.
+    // Without a keyboard it has no seat, and without a seat no window is active, so it uses those
+    // of an X server.
     let (_xvfb, display) = place.start_xvfb();
     command
         .env("DISPLAY", display)
@@ -215,7 +215,7 @@ fn kwin_calls_from_a_script() {
     daemon.expect(&focus("kwin", first.pid()), &place);
     let second = place.open("two", &wayland);
     daemon.expect(&focus("kwin", second.pid()), &place);
-    // The session bus has been spoken to, and stays open.
+    // The session bus has been used, and stays open.
     wait_until_quiet(&agent);
     drop(second);
     daemon.expect(&focus("kwin", first.pid()), &place);
@@ -237,8 +237,8 @@ fn an_app_gets_a_scope_of_its_own() {
     in_its_own_tree("systemd");
 }
 
-/// Runs a part of this program with mounts of its own, which nobody else sees: mutter and systemd want
-/// cgroup v2 at /sys/fs/cgroup.
+/// Runs a part of this program in a mount namespace of its own: mutter and systemd require cgroup
+/// v2 at /sys/fs/cgroup.
 fn in_its_own_tree(part: &str) {
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED: making cgroups takes root");
@@ -262,13 +262,13 @@ fn sh(command: &str) {
     assert!(status.success(), "{command}");
 }
 
-/// The user's systemd.
+/// The program of the user's systemd.
 const SYSTEMD: &str = "/lib/systemd/systemd";
 
-/// A desktop without scopes of its own, such as sway, and a systemd of its user beside it.
+/// A desktop without scopes for its apps, such as sway, and a systemd of its user.
 fn systemd_in_its_own_tree() {
     mount_cgroups();
-    // A user's systemd runs only where this tells that the machine's is one.
+    // A user's systemd runs only if this directory shows that the machine's init is systemd.
     sh("mkdir -p /run/systemd && mount -t tmpfs none /run/systemd && mkdir /run/systemd/system");
     let place = Place::new();
     let cgroups = Cgroups::make(&place);
@@ -300,7 +300,7 @@ fn systemd_in_its_own_tree() {
     let agent = place.start_in(&agent, "agent", &desk);
     daemon.expect(&source("sway"), &place);
     let window = place.open_in("one", &wayland, &desk);
-    // It is claimed when it is there.
+    // It is claimed once it has been moved.
     daemon.expect(&focus("sway", window.pid()), &place);
     let own = format!("/app.slice/app-limelight-one-{}.scope", window.pid());
     let home = |pid: i32| {
@@ -310,7 +310,7 @@ fn systemd_in_its_own_tree() {
     };
     let cgroup = home(window.pid()).unwrap();
     assert!(cgroup.ends_with(&own), "{cgroup}\n{}", place.logs());
-    // Whoever shows it stays, and so does the agent.
+    // The compositor stays in its cgroup, and so does the agent.
     for pid in [sway.pid(), agent.pid()] {
         let cgroup = home(pid).unwrap();
         assert!(cgroup.ends_with("/desk.service"), "{cgroup}");
@@ -319,7 +319,7 @@ fn systemd_in_its_own_tree() {
     drop((window, agent, sway, systemd, bus));
 }
 
-/// Apps of the user's systemd, as far as mutter looks.
+/// Apps of the user's systemd, with what mutter needs of it.
 struct Cgroups {
     manager: String,
 }
@@ -342,7 +342,7 @@ impl Cgroups {
                 path.truncate(path.rfind('/').unwrap());
             }
         }
-        // Delegated, as systemd does it.
+        // Delegated, as by systemd.
         for file in ["cgroup.procs", "cgroup.subtree_control", "cgroup.threads"] {
             place.give(format!("{}/{file}", cgroups.manager).into());
         }
@@ -353,7 +353,7 @@ impl Cgroups {
         format!("{}/app.slice/app-{app}-1.scope", self.manager)
     }
 
-    /// What is claimed when this app has the focus.
+    /// The expected claim when this app has the focus.
     fn focus(&self, app: &str) -> Said {
         let path = self.path(app).replacen("/sys/fs/cgroup", "", 1);
         Said::Focus("mutter".to_owned(), FocusTarget::Cgroup(path))
@@ -362,7 +362,7 @@ impl Cgroups {
 
 impl Drop for Cgroups {
     fn drop(&mut self) {
-        // What a systemd started outlives it.
+        // Processes started by a systemd survive it.
         let slice = self.manager.rsplit_once('/').unwrap().0;
         let _ = std::fs::write(format!("{}/cgroup.kill", self.manager), "1");
         wait_for("the cgroups to be empty", || {
@@ -393,8 +393,8 @@ fn mutter_in_its_own_tree() {
     let wayland = place.wayland();
     let _agent = place.start_agent(&[]);
     daemon.expect(&source("mutter"), &place);
-    // A window that opens does not take the focus from another one unless its user asked for it; one
-    // that closes gives it back.
+    // A new window takes the focus from another one only if the user asked for it; a closed one
+    // returns it.
     let first = place.open_in("one", &wayland, &cgroups.path("one"));
     daemon.expect(&cgroups.focus("one"), &place);
     let second = place.open_in("two", &wayland, &cgroups.path("two"));

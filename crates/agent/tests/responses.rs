@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Input and frames as the agent tells them, against a real X server: keys come through XTEST, frames
-//! are drawn by further processes of this program, and the test plays the daemon.
+//! Input and frames reported by the agent, against a real X server: keys come through XTEST, frames
+//! are drawn by child processes of this program, and the test simulates the daemon.
 //!
-//! What counts is the order of what is told, never how long anything took.
+//! Tests check the order of messages, never their timing.
 //!
-//! Without Xvfb everything is skipped, and says so.
+//! Without Xvfb everything is skipped with a message.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
@@ -29,7 +29,7 @@ use x11rb::protocol::xtest::ConnectionExt as _;
 use x11rb::protocol::Event;
 use x11rb::rust_connection::RustConnection;
 
-/// The client's keys, by the codes of a usual keyboard's letters.
+/// The client's keys, by the key codes of letters on a common keyboard.
 const NOTHING: u8 = 24;
 const DRAW: u8 = 25;
 const DRAW_THREE_TIMES: u8 = 26;
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A daemon that agrees to everything and passes on what it was told.
+/// A daemon that accepts everything and passes on what it receives.
 fn serve(socket: &Path) -> Receiver<Request> {
     let listener = UnixListener::bind(socket).unwrap();
     let (send, requests) = channel();
@@ -86,7 +86,7 @@ fn serve(socket: &Path) -> Receiver<Request> {
         for line in BufReader::new(stream).lines() {
             let Ok(line) = line else { return };
             let request = serde_json::from_str(&line).unwrap();
-            // What can be seen besides, and what is heard of memory, is another test's.
+            // Visible apps and notices are covered by another test.
             let sent = match request {
                 Request::InUse { .. } | Request::Listen | Request::Agent { .. } => Ok(()),
                 request => send.send(request),
@@ -101,7 +101,7 @@ fn serve(socket: &Path) -> Receiver<Request> {
 
 /// A server with an agent and a client that has the focus.
 struct Stage {
-    // Ended in this order.
+    // Dropped in this order.
     _agent: Running,
     client: Client,
     server: Server,
@@ -155,7 +155,7 @@ impl Stage {
         self.fake(KEY_RELEASE_EVENT, key);
     }
 
-    /// The next thing that is told, which must be of this program.
+    /// The next event, which must belong to this program.
     fn next(&self, client: &Client) -> (WindowEvent, u64) {
         let told = self.requests.recv_timeout(PATIENCE);
         match told.expect("nothing is told") {
@@ -172,7 +172,7 @@ impl Stage {
         }
     }
 
-    /// Exactly these are told next, and the times of input and its frame are in order.
+    /// Expects exactly these events next, with the times of input and frame in order.
     fn expect(&self, client: &Client, wanted: &[WindowEvent]) {
         let told: Vec<_> = wanted.iter().map(|_| self.next(client)).collect();
         let events: Vec<_> = told.iter().map(|(event, _)| *event).collect();
@@ -180,7 +180,7 @@ impl Stage {
         assert!(told.windows(2).all(|two| two[0].1 <= two[1].1), "{told:?}");
     }
 
-    /// After this long the agent would have told what it had to tell.
+    /// Waits until the agent has had enough time for all pending messages.
     fn settle(&self) {
         std::thread::sleep(Duration::from_millis(300));
     }
@@ -193,7 +193,7 @@ fn input_and_the_frame_after_it() {
     for key in [DRAW, DRAW_THREE_TIMES, PRESENT, MENU, MENU, DRAW] {
         stage.press(key);
         stage.expect(&stage.client, ANSWERED);
-        // A frame told twice would come before the next key's input.
+        // A duplicate frame would arrive before the next key's input.
         stage.settle();
     }
 }
@@ -211,13 +211,13 @@ fn what_asks_for_nothing_is_not_told() {
     stage.settle();
     stage.press(DRAW);
     stage.expect(&stage.client, ANSWERED);
-    // A key that the program ignores is input without a frame.
+    // For a key that the program ignores there is input but no frame.
     stage.press(NOTHING);
     stage.expect(&stage.client, &[WindowEvent::Open]);
     stage.settle();
     stage.press(DRAW);
     stage.expect(&stage.client, ANSWERED);
-    // Both ends of a click are input; the pointer is over the client.
+    // Press and release of a button both count as input; the pointer is over the client.
     stage.fake(BUTTON_PRESS_EVENT, 1);
     stage.fake(BUTTON_RELEASE_EVENT, 1);
     stage.expect(&stage.client, &[WindowEvent::Open, WindowEvent::Open]);
@@ -239,10 +239,10 @@ fn the_focused_program_s_frames_count() {
     let other = stage.server.open_client();
     stage.server.set_focus(other.window);
     stage.expect_focus(&other);
-    // The one that draws has the focus no longer.
+    // The drawing client no longer has the focus.
     stage.press(ANIMATION);
     stage.expect(&other, ANSWERED);
-    // What is drawn in a window that is covered shows nothing.
+    // Drawing in a covered window is not visible.
     let above = ConfigureWindowAux::new().stack_mode(StackMode::ABOVE);
     let raised = stage
         .server
@@ -257,7 +257,7 @@ fn the_focused_program_s_frames_count() {
     stage.settle();
     stage.press(DRAW);
     stage.expect(&stage.client, ANSWERED);
-    // With the focus on nothing, input is nobody's.
+    // With the focus on nothing, input belongs to no app.
     stage.server.set_focus(x11rb::NONE);
     stage.expect_claim(FocusTarget::None);
     stage.press(DRAW);
@@ -272,7 +272,7 @@ fn the_focus_alone_on_request() {
     assert!(stage.requests.try_recv().is_err());
 }
 
-/// A program with a window, which does what the keys say.
+/// A program with a window that acts on keys.
 struct Program {
     conn: RustConnection,
     root: Window,
@@ -296,7 +296,7 @@ impl Program {
         self.conn.flush().unwrap();
     }
 
-    /// Presents a pixmap of which nothing has changed: a frame without damage.
+    /// Presents an unchanged pixmap: a frame without damage.
     fn present(&mut self) {
         let pixmap = self.conn.generate_id().unwrap();
         let depth = self.conn.get_geometry(self.window).unwrap();
@@ -332,13 +332,13 @@ impl Program {
         self.conn.flush().unwrap();
     }
 
-    /// Opens a menu, or closes it; what was below is then drawn anew.
+    /// Opens a menu, or closes it and redraws the window.
     fn menu(&mut self) {
         if let Some(menu) = self.menu.take() {
             self.conn.destroy_window(menu).unwrap();
             return self.draw();
         }
-        // Beside the window, so that it is not the window that is damaged.
+        // Next to the window, so that the window itself is not damaged.
         let menu = open_window(&self.conn, self.root, 200, true);
         self.conn.map_window(menu).unwrap();
         self.conn.flush().unwrap();

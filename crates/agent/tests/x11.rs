@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The agent against a real X server and a real window manager: Xvfb and openbox. The daemon is
-//! played by the test; the X clients are further processes of this program.
+//! The agent against a real X server and a real window manager: Xvfb and openbox. The test
+//! simulates the daemon; the X clients are child processes of this program.
 //!
-//! Without Xvfb or openbox everything is skipped, and says so.
+//! Without Xvfb or openbox everything is skipped with a message.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -82,7 +82,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What the further processes do: show a window, print its number, and wait to be killed.
+/// The child processes show a window, print its id, and wait to be killed.
 fn client() -> ! {
     let (conn, screen) = RustConnection::connect(None).unwrap();
     let screen = &conn.setup().roots[screen];
@@ -104,7 +104,7 @@ fn client() -> ! {
         &events,
     )
     .unwrap();
-    // A lie, which must not be believed: the server knows better.
+    // A wrong value, which must be ignored in favour of the server's.
     let lie = conn
         .intern_atom(false, b"_NET_WM_PID")
         .unwrap()
@@ -119,7 +119,7 @@ fn client() -> ! {
         &[1],
     )
     .unwrap();
-    // A window manager that is just starting may let the wish to be mapped fall: repeat it.
+    // A starting window manager may drop the map request: repeat it.
     let mut is_mapped = false;
     wait_for("the window to be mapped", || {
         conn.map_window(window).unwrap();
@@ -136,20 +136,20 @@ fn client() -> ! {
     std::process::exit(0)
 }
 
-/// A daemon that agrees to everything and passes on what it was told.
+/// A daemon that accepts everything and passes on what it receives.
 struct Daemon {
     claims: Receiver<FocusTarget>,
-    /// Processes that it was told can be seen.
+    /// Processes reported as visible.
     visible: Arc<Mutex<BTreeSet<i32>>>,
 }
 
 impl Daemon {
-    /// Serves one connection. When that closes, the channel does.
+    /// Serves one connection. The channel closes with it.
     fn serve(socket: &Path) -> Self {
         Daemon::serve_source(socket, "x11")
     }
 
-    /// The same for an agent that has it from another source than X11.
+    /// The same for an agent with another source than X11.
     fn serve_source(socket: &Path, expected: &'static str) -> Self {
         let _ = std::fs::remove_file(socket);
         let listener = UnixListener::bind(socket).unwrap();
@@ -169,11 +169,12 @@ impl Daemon {
                         source,
                         hold,
                     } => {
-                        // A source that has gone away is named by nobody.
+                        // After a source has gone away, the claim of nothing names the agent
+                        // itself.
                         let by_none = target == FocusTarget::None && source == "agent";
                         assert!(hold && (source == expected || by_none), "{source}");
                         if send.send(target).is_err() {
-                            // The test wants this daemon dead.
+                            // The test has dropped this daemon.
                             return;
                         }
                     }
@@ -204,7 +205,7 @@ impl Daemon {
         Daemon { claims, visible }
     }
 
-    /// Waits until it knows that the windows of these can be seen, and of nobody else.
+    /// Waits until exactly the windows of these clients are reported as visible.
     fn expect_visible(&self, mut action: impl FnMut(), wanted: &[&Client]) {
         let wanted: BTreeSet<i32> = wanted.iter().map(|client| client.pid()).collect();
         wait_for("the right windows to be seen", || {
@@ -213,14 +214,12 @@ impl Daemon {
         });
     }
 
-    /// Waits until it is told this. Other claims before it are passed over: windows that open take
-    /// the focus one after the other.
+    /// Waits for this claim and skips earlier ones: windows that open take the focus in turn.
     fn expect(&self, wanted: FocusTarget) {
         self.expect_of(|| {}, wanted);
     }
 
-    /// The same, repeating an action until it works: a window manager that is just starting lets
-    /// requests fall.
+    /// The same, repeating an action until it works: a starting window manager drops requests.
     fn expect_of(&self, mut action: impl FnMut(), wanted: FocusTarget) {
         let deadline = Instant::now() + PATIENCE;
         let mut told = Vec::new();
@@ -250,7 +249,7 @@ fn the_window_manager_tells_the_focus() {
             FocusTarget::Pid(client.pid()),
         );
     }
-    // With the app that is in front gone openbox goes back to the other one, then to none.
+    // When the active app ends, openbox activates the other one, then none.
     drop(second);
     daemon.expect(FocusTarget::Pid(first.pid()));
     drop(first);
@@ -266,7 +265,7 @@ fn i3_tells_the_focus() {
     let session = Session::new();
     let _i3 = server.start_i3(&session);
     let daemon = Daemon::serve_source(&session.socket(), "i3");
-    // Its socket is named by a property of the display.
+    // A property of the display names its socket.
     let _agent = session.start_agent_with(&server, &["--source", "i3"]);
     let (first, second) = (server.open_client(), server.open_client());
     for client in [&first, &second, &first] {
@@ -294,7 +293,7 @@ fn windows_that_can_be_seen_are_in_use() {
         server.conn.flush().unwrap();
     };
     let front = || server.activate(above.window);
-    // Apart, then one over the other, then half of it.
+    // Apart, then one above the other, then half covered.
     daemon.expect_visible(
         || {
             place(&below, 0, 60);
@@ -316,7 +315,7 @@ fn windows_that_can_be_seen_are_in_use() {
         },
         &[&below, &above],
     );
-    // Away without being covered.
+    // Hidden without being covered.
     let state = server.atom("WM_CHANGE_STATE");
     let iconify = ClientMessageEvent::new(32, below.window, state, [3u32, 0, 0, 0, 0]);
     let mask = EventMask::SUBSTRUCTURE_REDIRECT | EventMask::SUBSTRUCTURE_NOTIFY;
@@ -344,7 +343,7 @@ fn the_server_tells_the_focus_without_one() {
         daemon.expect(FocusTarget::Pid(client.pid()));
     }
     server.move_pointer(50, 50);
-    // The focus reverts to the pointer, which is over the window that is left.
+    // The focus reverts to the pointer, which is over the remaining window.
     drop(before);
     daemon.expect(FocusTarget::Pid(after.pid()));
     server.set_focus(x11rb::NONE);
@@ -381,7 +380,7 @@ fn a_window_manager_may_come_and_go() {
             FocusTarget::Pid(client.pid()),
         );
     }
-    // Killed, so its properties stay behind and must not be believed.
+    // It was killed, so its properties remain and must be ignored.
     drop(openbox);
     for client in [&second, &first] {
         server.set_focus(client.window);
@@ -394,7 +393,7 @@ fn a_restarted_daemon_is_told_again() {
     let session = Session::new();
     let client = server.open_client();
     server.set_focus(client.window);
-    // The agent is first, the daemon comes later, ends, and comes again.
+    // The agent starts first; the daemon starts later, ends, and starts again.
     let _agent = session.start_agent(&server);
     let daemon = Daemon::serve(&session.socket());
     daemon.expect(FocusTarget::Pid(client.pid()));

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use limelight_core::control::Deed;
+use limelight_core::control::MemoryAction;
 use limelight_core::model::class::Class;
 
-/// Talk to limelightd, which keeps the app in front fast when memory is short.
+/// Control limelightd, which keeps the foreground app fast when memory is short.
 #[derive(Debug, Parser)]
 #[command(
     name = "limelight",
@@ -28,8 +28,8 @@ pub struct Args {
     )]
     pub socket: PathBuf,
 
-    /// How long to wait for the daemon's answer, 1 to 600 seconds. It takes milliseconds but on a
-    /// machine that thrashes, or that is emulated.
+    /// How long to wait for the daemon's answer, 1 to 600 seconds. It takes milliseconds except on
+    /// a machine that thrashes or is emulated.
     #[arg(
         long,
         global = true,
@@ -43,42 +43,42 @@ pub struct Args {
     #[arg(long, global = true)]
     pub json: bool,
 
-    /// Print no colours. So says NO_COLOR in the environment.
+    /// Print no colours. NO_COLOR in the environment has the same effect.
     #[arg(long, global = true)]
     pub no_color: bool,
 
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
 impl Args {
-    /// How long to wait for the daemon's answer.
+    /// Timeout for the daemon's answer.
     pub fn patience(&self) -> Duration {
         Duration::from_secs(self.timeout)
     }
 }
 
-/// One command each.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show which app is in front, since when, who said so, and what protects it.
+    /// Show the foreground app, since when, its source, and what protects it.
     ///
     /// Exits with 0 once the daemon is ready.
     Status,
 
-    /// Watch who is in front, what is done for it, and what becomes of the others.
+    /// Watch the foreground app, what is done for it, and the state of the other apps.
     ///
-    /// Shows the app in front, how long it takes to answer input, whether it is waited for now, how
-    /// much of its memory is protected, each mechanism with what it counted, what programs wait for,
-    /// all apps with class, last use, memory and swap, and what was done lately and why. Keys: ? shows
-    /// them. With --json, or where standard output is no terminal, everything once.
+    /// Shows the foreground app, its response times, whether it owes a frame now, how much of its
+    /// memory is protected, each mechanism with its counters, what programs wait for, all apps with
+    /// class, last use, memory and swap, and recent actions with their reasons. Press ? for the
+    /// keys. With --json, or if standard output is not a terminal, prints everything once.
     Top {
-        /// Print everything once, as text, and end.
+        /// Print everything once, as text, and exit.
         #[arg(long)]
         once: bool,
 
-        /// Seconds between two looks, 1 to 60.
+        /// Seconds between two refreshes, 1 to 60.
         #[arg(
             long,
             value_name = "SECONDS",
@@ -87,14 +87,14 @@ pub enum Command {
         )]
         interval: u64,
 
-        /// Leave the mouse to the terminal, to mark and copy text.
+        /// Leave the mouse to the terminal, to select and copy text.
         #[arg(long)]
         no_mouse: bool,
     },
 
-    /// Tell what was done to one process: each knob, from what to what, by which rule, and what
-    /// would change it back. Or tell a decision about memory: what was seen, who was chosen, and why
-    /// nobody else was.
+    /// Explain the changes for one process: each knob with its old and new value, the rule, and
+    /// what would undo it. Or explain a decision about memory: the measurements, the chosen app,
+    /// and why no other app was chosen.
     #[command(group = ArgGroup::new("what").required(true))]
     Explain {
         /// The process.
@@ -113,10 +113,10 @@ pub enum Command {
         last: Option<DecisionWord>,
     },
 
-    /// Say which app is in front.
+    /// Set the foreground app.
     ///
-    /// The claim holds until the app ends or the next claim, and ranks above what the session
-    /// reports. Root may name any app, everybody else their own.
+    /// The claim holds until the app ends or the next claim, and ranks above the session's reports.
+    /// Root may name any app, other users their own.
     #[command(group = ArgGroup::new("target").required(true))]
     Focus {
         /// Any process of the app.
@@ -127,39 +127,40 @@ pub enum Command {
         #[arg(long, group = "target", value_name = "PATH")]
         cgroup: Option<String>,
 
-        /// No app at all: the claim ends, and everything is put back.
+        /// No app at all: the claim ends, and all changes are undone.
         #[arg(long, group = "target")]
         none: bool,
     },
 
-    /// Show how long apps take from input to the frame that answers it.
+    /// Show the apps' response times, from input to the frame that answers it.
     ///
-    /// Figures are of real input and frames since the daemon started, and right to 1 %.
+    /// The times are of real input and frames since the daemon started, and accurate to 1 %.
     Latency {
-        /// This app alone: its name, or any process of it.
+        /// Only this app: its name, or any process of it.
         app: Option<String>,
     },
 
-    /// Look at the classes of apps, which say what becomes of them when memory runs short.
+    /// Show or set the classes of apps, which decide what is done to them when memory is short.
     ///
     /// keep: never killed. normal: may be swapped, and killed when nothing disposable is left.
-    /// disposable: killed first, the one that was in front longest ago before the others, and never
-    /// swapped.
+    /// disposable: killed first, the least recently used one before the others, and never swapped.
     #[command(subcommand)]
     Class(ClassCommand),
 
-    /// Print a line for everything that a shortage of memory leads to, as it happens.
+    /// Print a line for every action on a shortage of memory, as it happens.
     ///
-    /// How short memory is (plenty, swap, low, crowded, kill, exhausted) whenever that changes, who was squeezed,
-    /// frozen, killed or brought back, and when the app in front itself takes memory without end.
+    /// The level of shortage (plenty, swap, low, crowded, kill, exhausted) whenever it changes, the
+    /// apps that were squeezed, frozen, killed or read back, and a warning when the foreground app
+    /// itself grows without bound.
     Listen,
 
-    /// Show what was done when memory ran short: who was swapped, frozen or killed, when and why.
+    /// Show past actions on shortages of memory: which apps were swapped, frozen or killed, when
+    /// and why.
     ///
-    /// Kills by the kernel's OOM killer are shown too. The daemon keeps the last 256 entries, over
-    /// restarts in history.jsonl in its state directory.
+    /// Kills by the kernel's OOM killer are shown too. The daemon keeps the last 256 entries,
+    /// across restarts in history.jsonl in its state directory.
     History {
-        /// Show so many entries at the most.
+        /// Maximum number of entries.
         #[arg(
             long,
             value_name = "N",
@@ -171,66 +172,67 @@ pub enum Command {
 
     /// Open, close or show the response window: from input for the topmost app to its frame.
     ///
-    /// open says that input arrived, close that a frame was shown, and show changes nothing.
-    /// For scripts, and for compositors that would rather run a program than write a line to the
-    /// control socket, as docs/windows.md describes it. Taken from root and from the app's owner.
+    /// open reports input, close reports a shown frame, and show changes nothing. For scripts, and
+    /// for compositors that run a program instead of writing a line to the control socket, as
+    /// described in docs/windows.md. Accepted from root and from the app's owner.
     Window {
-        /// What happened.
+        /// The event.
         event: WindowWord,
 
-        /// Any process of the app; without it the topmost app is meant.
+        /// Any process of the app; without it: the topmost app.
         #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
         pid: Option<i32>,
     },
 
-    /// Examine this machine: for each mechanism whether it acts, through what, and if not why and
-    /// what to do.
+    /// Examine this machine: whether each mechanism acts, by which means, and if not, why and what
+    /// to do.
     ///
-    /// Works without the daemon. The exit code is for scripts: 0 when every mechanism acts that is
-    /// switched on and that this kernel can have; 1 when one does not; 3 when limelightd does not
-    /// answer (what the machine could do is told all the same). What only the Limelight kernel has
-    /// is no trouble on another one, and neither is a knob that is inert beside others that act,
-    /// unless --strict is given. With --json, an array: first `mechanism NAME`, then each check,
-    /// with `part`, `check`, `state` (acts, ready, off, note, inert, missing), `detail` and `cure`.
+    /// Works without the daemon. The exit code is for scripts: 0 if every mechanism acts that is
+    /// switched on and that this kernel supports; 1 if one does not; 3 if limelightd does not
+    /// answer (the output then shows what the machine supports). A feature that only the Limelight
+    /// kernel has is no trouble on another one, and neither is a knob that is inert beside others
+    /// that act, unless --strict is given. With --json, an array: first `mechanism NAME`, then each
+    /// check, with `part`, `check`, `state` (acts, ready, off, note, inert, missing), `detail` and
+    /// `cure`.
     Doctor {
-        /// Show every check, and not only those that want to be read.
+        /// Show every check, and not only those that need attention.
         #[arg(long)]
         all: bool,
 
-        /// Exit with 1 when anything at all is inert or missing.
+        /// Exit with 1 if any check is inert or missing.
         #[arg(long)]
         strict: bool,
 
-        /// Examine the cgroups above this process, instead of the app in front.
+        /// Examine the cgroups above this process, instead of the foreground app's.
         #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
         pid: Option<i32>,
     },
 
     /// Run a program as an app of its own.
     ///
-    /// It gets a scope of systemd's (app-limelight-NAME-PID.scope), so that memory, processor and disk
-    /// can be given to it and to nobody else. Where no systemd manages the session it stays in the
-    /// cgroup in which it was started, and limelightd gives it one when it comes to the front, if its
-    /// configuration allows ([protect] adopt).
+    /// It gets a systemd scope (app-limelight-NAME-PID.scope), so that memory, processor and disk
+    /// can be given to it and to no other process. If no systemd manages the session, it stays in
+    /// the caller's cgroup, and limelightd moves it into one of its own when it comes to the
+    /// foreground, if the configuration allows that ([protect] adopt).
     Run {
-        /// Map its heap ahead of its page faults, by a library that is preloaded
+        /// Map its heap ahead of its page faults, with a preloaded library
         /// (liblimelight-premap.so). For programs that use glibc's malloc, or get memory by mmap,
-        /// mprotect and sbrk. LIMELIGHT_PREMAP_MAX_KIB in the environment bounds what is mapped at
-        /// once (1024 KiB); LIMELIGHT_PREMAP_LOG names a file for one line at the program's end.
-        /// Needs neither the daemon nor a kernel of ours.
+        /// mprotect and sbrk. LIMELIGHT_PREMAP_MAX_KIB in the environment limits what is mapped at
+        /// once (default: 1024 KiB); LIMELIGHT_PREMAP_LOG names a file for one line at the
+        /// program's exit. Needs neither the daemon nor the Limelight kernel.
         #[arg(long)]
         premap: bool,
 
-        /// Its class while it lives: keep, normal or disposable. As with limelight class set, only
+        /// Its class until it ends: keep, normal or disposable. As with limelight class set, only
         /// root may raise it. Needs the daemon, and a scope.
         #[arg(long, value_name = "CLASS", conflicts_with = "no_scope")]
         class: Option<Class>,
 
-        /// Leave it in the cgroup of whoever runs this.
+        /// Leave it in the caller's cgroup.
         #[arg(long)]
         no_scope: bool,
 
-        /// The scope is there already.
+        /// The scope exists already.
         #[arg(long, hide = true)]
         inside: bool,
 
@@ -239,17 +241,17 @@ pub enum Command {
         program: Vec<OsString>,
     },
 
-    /// Print everything that counts, for Prometheus.
+    /// Print all metrics, for Prometheus.
     ///
-    /// In its text format, for node_exporter's textfile collector: --output writes the file as a
-    /// whole, so that it is never read half written. With --json, an object of samples.
+    /// In its text format, for node_exporter's textfile collector: --output replaces the file
+    /// atomically. With --json, an object of samples.
     Metrics {
-        /// Write them into this file.
+        /// Write the metrics to this file.
         #[arg(long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
 
-    /// Look at the daemon's configuration.
+    /// Check or show the daemon's configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
 
@@ -272,72 +274,73 @@ pub enum Command {
 /// A kind of decision about memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DecisionWord {
-    /// Whichever was taken last.
+    /// The last decision of any kind.
     Any,
-    /// An app was to give up memory.
+    /// Make an app give up memory.
     Squeeze,
-    /// An app was to be stopped.
+    /// Freeze an app.
     Freeze,
-    /// An app was to be killed.
+    /// Kill an app.
     Kill,
 }
 
 impl DecisionWord {
-    /// What was decided; `None`: anything.
-    pub fn deed(self) -> Option<Deed> {
+    /// The action; `None`: any.
+    pub fn action(self) -> Option<MemoryAction> {
         match self {
             DecisionWord::Any => None,
-            DecisionWord::Squeeze => Some(Deed::Squeeze),
-            DecisionWord::Freeze => Some(Deed::Freeze),
-            DecisionWord::Kill => Some(Deed::Kill),
+            DecisionWord::Squeeze => Some(MemoryAction::Squeeze),
+            DecisionWord::Freeze => Some(MemoryAction::Freeze),
+            DecisionWord::Kill => Some(MemoryAction::Kill),
         }
     }
 }
 
-/// What happened to a response window.
+/// An event of a response window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum WindowWord {
     /// Input for the app arrived.
     Open,
-    /// The app has shown a frame.
+    /// The app showed a frame.
     Close,
-    /// Nothing: show the window that is open, how they went, and who tells of them.
+    /// No event: show the open window, the counts, and the sources.
     Show,
 }
 
-/// What to do with classes.
+/// Commands for classes.
 #[derive(Debug, Subcommand)]
 pub enum ClassCommand {
-    /// List all apps with their class, when they were in front last, and their memory.
+    /// List all apps with their class, their last time in the foreground, and their memory.
     ///
-    /// Apps are those for which a desktop, a sandbox or a terminal made a unit, and whatever was in
-    /// front and still lives.
+    /// Apps are those with a unit made by a desktop, a sandbox or a terminal, and all that were in
+    /// the foreground and still run.
     List,
-    /// Set the class of an app for as long as it lives.
+    /// Set the class of an app until it ends.
     ///
-    /// Root may set any class; everybody else, for their own apps, none that is higher than the one
-    /// that the app has by itself. For good, it belongs into [class] in limelight.toml.
+    /// Root may set any class; other users, for their own apps, only classes up to the app's
+    /// default. For a permanent setting, use [class] in limelight.toml.
     Set {
         /// Any process of the app.
         #[arg(value_parser = clap::value_parser!(i32).range(1..))]
         pid: i32,
-        /// keep, normal or disposable; auto takes back what was set.
+        /// keep, normal or disposable; auto restores the default.
         #[arg(value_parser = class_word)]
         class: ClassWord,
     },
-    /// Tell where an app's class comes from, and what else is known of it.
+    /// Explain an app's class, and show its other properties.
     Why {
-        /// Any process of the app, its name, its desktop id, or the name of its program or its unit.
+        /// Any process of the app, its name, its desktop id, or the name of its program or its
+        /// unit.
         app: String,
     },
 }
 
-/// What an app's class is set to.
+/// Argument for an app's class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClassWord {
-    /// This.
+    /// This class.
     Is(Class),
-    /// Nothing: it is again what it is by itself.
+    /// The app's default.
     Unset,
 }
 
@@ -348,17 +351,17 @@ fn class_word(text: &str) -> Result<ClassWord, String> {
     }
 }
 
-/// What to do with the configuration.
+/// Commands for the configuration.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// List every mistake with file and line; exit with 1 when there is one.
+    /// List every error with file and line; exit with 1 if there is one.
     Check {
-        /// This file alone, instead of /etc/limelight/limelight.toml and its drop-ins.
+        /// Only this file, instead of /etc/limelight/limelight.toml and its drop-ins.
         file: Option<PathBuf>,
     },
     /// Print every key with its value, and the file and line that set it.
     Show {
-        /// This file alone, instead of /etc/limelight/limelight.toml and its drop-ins.
+        /// Only this file, instead of /etc/limelight/limelight.toml and its drop-ins.
         file: Option<PathBuf>,
     },
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `limelight class`: which apps there are, of which class, and why.
+//! `limelight class`: lists apps, their classes, and the reasons.
 
 use std::io::Write;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::args::{ClassCommand, ClassWord};
 use crate::exit::Failure;
 use crate::format::{self, printable, Table};
 
-/// Runs a command; `ask` asks the daemon.
+/// Runs a command; `ask` sends a request to the daemon.
 pub fn run(
     command: &ClassCommand,
     ask: impl Fn(Request) -> Result<Response, Failure>,
@@ -46,7 +46,7 @@ pub fn run(
     }
 }
 
-/// The apps that go by a name.
+/// The apps with this name.
 fn named(apps: Vec<AppReport>, name: &str) -> Result<Vec<AppReport>, Failure> {
     let last = |path: &Option<String>| Some(path.as_ref()?.rsplit('/').next()?.to_owned());
     let goes_by = |app: &AppReport| {
@@ -69,7 +69,7 @@ fn named(apps: Vec<AppReport>, name: &str) -> Result<Vec<AppReport>, Failure> {
     }
 }
 
-/// When an app was used last.
+/// When an app was last used.
 pub fn used(app: &AppReport) -> String {
     let ago = |at_ms: u64| {
         let past = clock::boottime().saturating_sub(Duration::from_millis(at_ms));
@@ -93,7 +93,7 @@ fn word(what: Use) -> &'static str {
     }
 }
 
-/// What else there is to say, in few words.
+/// Further properties in a few words.
 pub fn marks(app: &AppReport) -> String {
     let mut marks: Vec<&str> = app.uses.iter().map(|what| word(*what)).collect();
     for (is, mark) in [
@@ -161,7 +161,7 @@ fn list(
     Ok(())
 }
 
-/// Prints where the classes of these apps come from, and what else is known of them.
+/// Prints the reasons for the classes of these apps, and their other properties.
 pub fn why(apps: &[AppReport], json: bool, out: &mut Vec<u8>) -> Result<(), Failure> {
     if json {
         return format::json(&apps, out);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn an_app_goes_by_each_of_its_names() {
+    fn app_is_found_by_each_of_its_names() {
         let all = || vec![report("Notes", 7), report("chat", 8)];
         for name in ["notes", "org.x.Notes", "notes-bin", "app-Notes-7.scope"] {
             let found = named(all(), name).unwrap();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_a_line_for_each_app() {
+    fn list_has_one_line_per_app() {
         let text = text(|out| list(&[report("no\ntes", 7)], None, false, out));
         assert_eq!(text.lines().count(), 2, "{text}");
         assert!(text.contains("no\\ntes (pid 7)"), "{text}");
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn why_says_what_the_class_comes_from() {
+    fn why_names_the_source_of_the_class() {
         let text = text(|out| why(&[report("Notes", 7)], false, out));
         for part in [
             "keep: it is of the category Office",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Questions to the daemon, and its answers.
+//! Client of the daemon's control socket.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -10,7 +10,7 @@ use limelight_core::control::{Request, Response};
 
 use crate::exit::Failure;
 
-/// No answer is larger: some hundred changes of some hundred bytes each.
+/// Maximum size of an answer: some hundred changes of some hundred bytes each.
 const ANSWER_MAX_BYTES: u64 = 8 << 20;
 
 /// A connection to the daemon.
@@ -22,7 +22,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the control socket. A daemon that is silent for longer than `patience` is stuck.
+    /// Connects to the control socket. `patience` is the timeout for each answer.
     pub fn connect(socket: &Path, patience: Duration) -> Result<Self, Failure> {
         let failed = |cause| Failure::NoDaemon {
             socket: socket.to_owned(),
@@ -38,8 +38,8 @@ impl Client {
         })
     }
 
-    /// Asks, and waits for the answer. A daemon that was asked too often is asked once more when it
-    /// says so, unless that is later than the caller waits.
+    /// Sends a request and waits for the answer. If the daemon is busy, retries once at the time
+    /// that it names, unless that is after the timeout.
     pub fn ask(&mut self, request: &Request) -> Result<Response, Failure> {
         let answer = self.ask_once(request)?;
         match answer {
@@ -56,7 +56,8 @@ impl Client {
     fn ask_once(&mut self, request: &Request) -> Result<Response, Failure> {
         let mut line = serde_json::to_string(request)?;
         line.push('\n');
-        // A daemon that turns us away answers and closes before it reads: its answer says why.
+        // A daemon that rejects the connection answers and closes before it reads: the answer says
+        // why.
         let sent = self.reader.get_mut().write_all(line.as_bytes());
         match (sent, self.next()) {
             (Err(cause), Err(_)) => Err(self.no_daemon(cause)),
@@ -64,13 +65,13 @@ impl Client {
         }
     }
 
-    /// From now on the daemon may be silent for as long as it likes.
+    /// Removes the timeout: from now on the daemon may be silent.
     pub fn wait_without_end(&mut self) -> Result<(), Failure> {
         let unlimited = self.reader.get_ref().set_read_timeout(None);
         unlimited.map_err(|cause| self.no_daemon(cause))
     }
 
-    /// The next line that the daemon says.
+    /// The next line from the daemon.
     pub fn next(&mut self) -> Result<Response, Failure> {
         let mut answer = String::new();
         let read = (&mut self.reader)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What mechanisms did: the kernel's counters, and limelightd's own.
+//! Counters of mechanisms: the kernel's and limelightd's.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub fn kernel() -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// What a mechanism counted, the kernel's counters first and without its name.
+/// Counters of a mechanism, the kernel's first and without its name.
 pub fn of(status: &Status, kernel: &BTreeMap<String, u64>, mechanism: &str) -> Vec<(String, u64)> {
     let prefix = format!("{PREFIX}{mechanism}_");
     let in_kernel = kernel

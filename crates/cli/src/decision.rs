@@ -9,7 +9,7 @@ use limelight_core::control::{Decision, Weighed};
 use crate::exit::Failure;
 use crate::format::{self, printable, Table};
 
-/// Prints a decision with all that was weighed; `hidden`: why other users' apps are not among it.
+/// Prints a decision with all candidates; `hidden`: why other users' apps are missing.
 pub fn print(
     decision: Option<&Decision>,
     hidden: Option<&str>,
@@ -36,7 +36,7 @@ pub fn print(
         },
         |one| format::app(&one.app),
     );
-    table.line("decision", format!("{chosen} {}", decision.deed));
+    table.line("decision", format!("{chosen} {}", decision.action));
     table.line("when", format::ago(decision.at_ms));
     table.line(
         "level",
@@ -92,12 +92,12 @@ fn weighed(one: &Weighed, at_ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use limelight_core::control::{AppStatus, Deed, MemoryThen};
+    use limelight_core::control::{AppStatus, MemoryAction, MemoryThen};
     use limelight_core::model::class::Class;
     use limelight_core::model::shortage::Level;
 
     #[test]
-    fn a_decision_names_everybody() {
+    fn decision_names_all_apps() {
         let app = |name: &str, chosen: bool| Weighed {
             app: AppStatus {
                 name: name.to_owned(),
@@ -115,7 +115,7 @@ mod tests {
         };
         let decision = Decision {
             at_ms: 5000,
-            deed: Deed::Kill,
+            action: MemoryAction::Kill,
             level: Level::Kill,
             memory: MemoryThen::default(),
             kill_threshold: 1 << 20,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! How the program fails: one message with its cure, and one exit code for each kind of failure.
+//! Failures: one message with its cure, and one exit code for each kind.
 
 use std::fmt;
 use std::io;
@@ -10,43 +10,43 @@ use limelight_core::control::{ErrorCode, Response};
 
 use crate::format::printable;
 
-/// `doctor` found a mechanism that does not act, or anything that has no code of its own.
+/// `doctor` found a mechanism that does not act, or another failure without a code of its own.
 pub const TROUBLE: u8 = 1;
-/// Nobody answers on the control socket.
+/// No daemon answers on the control socket.
 pub const NO_DAEMON: u8 = 3;
 const REFUSED: u8 = 4;
 const NO_SUCH_PROCESS: u8 = 5;
 
-/// Why the command did not do its work.
+/// Why the command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// Nobody listens on the control socket.
+    /// No daemon listens on the control socket.
     NoDaemon {
         /// The socket.
         socket: PathBuf,
-        /// What `connect()` said.
+        /// The error of `connect()`.
         cause: io::Error,
     },
-    /// The daemon answers, but not to us.
+    /// The daemon refused the request.
     Refused {
-        /// What was wrong.
+        /// The failure.
         message: String,
-        /// What helps.
+        /// How to solve it.
         cure: String,
     },
-    /// The process or cgroup that was named does not exist.
+    /// The named process or cgroup does not exist.
     NotFound {
-        /// What was wrong.
+        /// The failure.
         message: String,
-        /// What helps.
+        /// How to solve it.
         cure: String,
     },
-    /// Anything else.
+    /// Any other failure.
     Other(String),
 }
 
 impl Failure {
-    /// The exit code that stands for it.
+    /// Its exit code.
     pub fn code(&self) -> ExitCode {
         ExitCode::from(self.number())
     }
@@ -60,8 +60,7 @@ impl Failure {
         }
     }
 
-    /// An answer that is not what was asked for: the daemon's refusal, or a daemon of another
-    /// version.
+    /// Failure for an unexpected answer: the daemon's refusal, or an answer of another version.
     pub fn unexpected(response: &Response) -> Self {
         match response {
             Response::Error {
@@ -86,7 +85,7 @@ impl Failure {
         }
     }
 
-    /// The daemon answered something that was not asked.
+    /// The daemon's answer does not belong to the request.
     pub fn another_version() -> Self {
         Failure::Other(
             "the daemon answered another question: are limelight and limelightd of the same version?"
@@ -94,7 +93,7 @@ impl Failure {
         )
     }
 
-    /// What is printed with `--json`: the error, its cure, and the exit code.
+    /// Output with `--json`: the error, its cure, and the exit code.
     pub fn as_json(&self) -> serde_json::Value {
         let text = self.to_string();
         let (error, cure) = match text.split_once("\n  ") {
@@ -120,7 +119,7 @@ impl fmt::Display for Failure {
                 match cause.kind() {
                     io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => write!(
                         f,
-                        "limelightd does not run: nobody listens on {socket}\n  start it \
+                        "limelightd does not run: no process listens on {socket}\n  start it \
                          with `systemctl start limelightd`, or `limelightd` as root"
                     ),
                     io::ErrorKind::PermissionDenied => write!(
@@ -134,7 +133,7 @@ impl fmt::Display for Failure {
             Failure::Refused { message, cure } | Failure::NotFound { message, cure } => {
                 f.write_str(&with_cure(printable(message), &printable(cure)))
             }
-            // Of several lines, of which the others say what helps.
+            // Of several lines, the ones after the first contain the cure.
             Failure::Other(message) => {
                 let lines: Vec<String> = message.lines().map(printable).collect();
                 f.write_str(&lines.join("\n"))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! How values are written for people.
+//! Formats values for display.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub fn bytes(bytes: u64) -> String {
     }
     let mut value = bytes as f64 / 1024.0;
     let mut unit = 0;
-    // 999.5 and above would print four digits.
+    // Values from 999.5 would print four digits.
     while value >= 999.5 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;
@@ -67,13 +67,13 @@ pub fn micros(us: u64) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
-/// How long ago a point in milliseconds since boot was.
+/// Time since a point in milliseconds since boot.
 pub fn ago(at_ms: u64) -> String {
     let past = clock::boottime().saturating_sub(Duration::from_millis(at_ms));
     format!("{} ago", span(past))
 }
 
-/// A knob's value; large numbers of bytes also with their unit.
+/// A knob's value; large numbers of bytes also get a unit.
 pub fn value(knob: &str, value: &str) -> String {
     let in_bytes = knob
         .rsplit('/')
@@ -85,7 +85,7 @@ pub fn value(knob: &str, value: &str) -> String {
     }
 }
 
-/// An app in a few words: `gimp (pid 4242)`.
+/// An app as `gimp (pid 4242)`.
 pub fn app(app: &AppStatus) -> String {
     let name = printable(&app.name);
     match app.pid {
@@ -94,7 +94,7 @@ pub fn app(app: &AppStatus) -> String {
     }
 }
 
-/// Text that came from a process or its cgroup, in one line and without what could drive the terminal.
+/// Text from a process or its cgroup, in one line and without characters that control the terminal.
 pub fn printable(text: &str) -> String {
     escaped(text).into_owned()
 }
@@ -107,7 +107,7 @@ pub fn count(number: u64, one: &str, many: &str) -> String {
     }
 }
 
-/// Lines of a name, a blank and a text; the texts are aligned, and their further lines too.
+/// Lines of a name, a blank and a text; the texts and their continuation lines are aligned.
 #[derive(Debug, Default)]
 pub struct Table(Vec<(String, String)>);
 
@@ -122,7 +122,7 @@ impl Table {
         self.print_within(None, out)
     }
 
-    /// Writes all lines, and goes on below where one would be longer than `columns`.
+    /// Writes all lines, wrapped at `columns`.
     pub fn print_within(&self, columns: Option<usize>, out: &mut Vec<u8>) -> Result<(), Failure> {
         let width = self
             .0
@@ -143,8 +143,8 @@ impl Table {
     }
 }
 
-/// A line in pieces of at most `room` characters, broken between words where there are some. Less
-/// than 20 is no room to write in, and breaks nothing.
+/// Splits a line into pieces of at most `room` characters, between words if there are several. With
+/// less than 20 characters, nothing is split.
 pub fn wrap(line: &str, room: Option<usize>) -> Vec<String> {
     let fits = |room: &usize| line.chars().count() <= *room;
     let Some(room) = room.filter(|room| *room >= 20 && !fits(room)) else {
@@ -177,17 +177,17 @@ pub fn wrap(line: &str, room: Option<usize>) -> Vec<String> {
     lines
 }
 
-/// What is written on.
+/// The output device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Paper {
-    /// Columns of the terminal; `None`: no terminal, and lines are as long as they are.
+    /// Columns of the terminal; `None`: no terminal, so lines are not wrapped.
     pub width: Option<usize>,
-    /// Whether there may be colours.
+    /// Whether colours are allowed.
     pub colour: bool,
 }
 
 impl Paper {
-    /// Standard output. `plain`: no colours are wanted (`--no-color`); so says `NO_COLOR`, too.
+    /// Standard output. `plain`: without colours (`--no-color`); `NO_COLOR` has the same effect.
     pub fn stdout(plain: bool) -> Paper {
         let stdout = std::io::stdout();
         let terminal = stdout.is_terminal();
@@ -262,12 +262,12 @@ mod tests {
     }
 
     #[test]
-    fn names_cannot_drive_the_terminal() {
+    fn names_cannot_control_the_terminal() {
         assert_eq!(printable("a\x1b[2Jb\u{9b}\nc"), "a\\u{1b}[2Jb\\u{9b}\\nc");
     }
 
     #[test]
-    fn lines_are_broken_between_words() {
+    fn lines_are_split_between_words() {
         let broken = |line: &str, room| wrap(line, Some(room)).join("|");
         assert_eq!(wrap("a b", None), ["a b"]);
         assert_eq!(wrap("a b", Some(3)), ["a b"]);

@@ -9,7 +9,7 @@ use limelight_core::control::HistoryEntry;
 use crate::exit::Failure;
 use crate::format::{self, printable};
 
-/// Prints what was done, oldest first; `hidden`: why other users' entries are not among them.
+/// Prints past actions, oldest first; `hidden`: why other users' entries are missing.
 pub fn print(
     entries: &[HistoryEntry],
     hidden: Option<&str>,
@@ -33,18 +33,18 @@ pub fn print(
     for entry in entries {
         let then = Duration::from_millis(entry.unix_ms);
         let ago = format::span(now.clone().unwrap_or_default().saturating_sub(then));
-        writeln!(out, "{ago} ago: {}", deed(entry))?;
+        writeln!(out, "{ago} ago: {}", action(entry))?;
         writeln!(out, "    because  {}", printable(&entry.reason))?;
         writeln!(out, "    memory   {}", memory(entry))?;
     }
     Ok(())
 }
 
-/// What was done to whom.
-pub fn deed(entry: &HistoryEntry) -> String {
+/// The action and its app.
+pub fn action(entry: &HistoryEntry) -> String {
     let mut text = match &entry.app {
-        Some(app) => format!("{} {}", format::app(app), entry.deed),
-        None => entry.deed.to_string(),
+        Some(app) => format!("{} {}", format::app(app), entry.action),
+        None => entry.action.to_string(),
     };
     if let Some(class) = entry.class {
         text.push_str(&format!(", {class}"));
@@ -82,16 +82,16 @@ fn memory(entry: &HistoryEntry) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use limelight_core::control::{AppStatus, Deed, MemoryThen};
+    use limelight_core::control::{AppStatus, MemoryAction, MemoryThen};
     use limelight_core::model::class::Class;
 
     #[test]
-    fn an_entry_takes_three_lines_whatever_the_app_is_called() {
+    fn entry_takes_three_lines_for_any_app_name() {
         let entry = || HistoryEntry {
             unix_ms: 0,
             at_ms: 0,
             boot: String::new(),
-            deed: Deed::Kill,
+            action: MemoryAction::Kill,
             app: Some(AppStatus {
                 name: "ne\nws".to_owned(),
                 pid: Some(7),
@@ -121,6 +121,6 @@ mod tests {
             for_ms: 59_100,
             ..entry()
         };
-        assert!(deed(&repeated).ends_with("(40 times in 60 s)"));
+        assert!(action(&repeated).ends_with("(40 times in 60 s)"));
     }
 }

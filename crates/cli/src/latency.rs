@@ -12,7 +12,7 @@ const HEAD: [&str; 8] = [
     "app", "answers", "p50", "p95", "p99", "max", "late", "no frame",
 ];
 
-/// Prints how long apps took.
+/// Prints the response times of apps.
 pub fn print(report: &LatencyReport, json: bool, out: &mut Vec<u8>) -> Result<(), Failure> {
     if json {
         return format::json(report, out);

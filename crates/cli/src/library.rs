@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Where the premap library is.
+//! Finds the premap library.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
 /// The library's file name.
 pub const NAME: &str = "liblimelight-premap.so";
-/// Says where the library is, before every other place.
+/// Environment variable with the library's path; it has priority over all other places.
 pub const VARIABLE: &str = "LIMELIGHT_PREMAP_LIBRARY";
 
-/// Finds it: at the place that the environment names, else beside this program or below its prefix,
-/// else where packages put it. `Err`: all places that were looked at.
+/// Finds the library: at the path of the environment variable, else next to this program or below
+/// its prefix, else where packages install it. `Err`: all places that were searched.
 pub fn find() -> Result<PathBuf, Vec<PathBuf>> {
     let named = env::var_os(VARIABLE).map(PathBuf::from);
     first(places(named, env::current_exe().ok().as_deref()))
@@ -29,8 +29,8 @@ fn places(named: Option<PathBuf>, program: Option<&Path>) -> Vec<PathBuf> {
     places
 }
 
-/// The dynamic linker passes over what it cannot load without a word of ours, so it is looked for
-/// before.
+/// The first place where the library exists. Checked here, because the dynamic linker only ignores
+/// a library that it cannot load.
 fn first(places: Vec<PathBuf>) -> Result<PathBuf, Vec<PathBuf>> {
     let found = places.iter().find(|place| place.is_file());
     match found.and_then(|place| place.canonicalize().ok()) {
@@ -39,7 +39,7 @@ fn first(places: Vec<PathBuf>) -> Result<PathBuf, Vec<PathBuf>> {
     }
 }
 
-/// The places, for people.
+/// The places, for display.
 pub fn list(places: &[PathBuf]) -> String {
     let places = places.iter().map(|place| place.display().to_string());
     places.collect::<Vec<_>>().join(", ")
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_found_below_the_program_s_prefix() {
+    fn library_is_found_below_the_program_s_prefix() {
         let prefix = tempfile::tempdir().unwrap();
         let program = prefix.path().join("bin/limelight");
         let library = prefix.path().join("lib/limelight").join(NAME);
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_place_is_the_only_one() {
+    fn named_path_is_the_only_one() {
         let named = PathBuf::from("/nowhere/x.so");
         let all = places(Some(named.clone()), Some(Path::new("/usr/bin/limelight")));
         assert_eq!(first(all), Err(vec![named]));

@@ -10,7 +10,7 @@ use crate::exit::Failure;
 use crate::format::{self, printable};
 use crate::history;
 
-/// Prints what the daemon tells, until it ends or nobody reads.
+/// Prints notices of the daemon until it exits or the output is closed.
 pub fn run(mut client: Client, json: bool, out: &mut impl Write) -> Result<(), Failure> {
     match client.ask(&Request::Listen)? {
         Response::Ok { .. } => {}
@@ -26,7 +26,7 @@ pub fn run(mut client: Client, json: bool, out: &mut impl Write) -> Result<(), F
             true => serde_json::to_string(&notice)?,
             false => text(&notice),
         };
-        // A reader that has seen enough is no failure.
+        // A closed output is no failure.
         if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
             return Ok(());
         }
@@ -56,7 +56,7 @@ fn text(notice: &Notice) -> String {
             format::bytes(*grown)
         ),
         Notice::Done(entry) => {
-            format!("{}: {}", history::deed(entry), printable(&entry.reason))
+            format!("{}: {}", history::action(entry), printable(&entry.reason))
         }
     };
     line
@@ -69,7 +69,7 @@ mod tests {
     use limelight_core::model::shortage::Level;
 
     #[test]
-    fn a_notice_is_one_line() {
+    fn notice_is_one_line() {
         let notice = Notice::Memory {
             level: Level::Kill,
             memory: MemoryThen {

@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let mut out = Vec::new();
     let result = run(&args, &mut out);
-    // A reader that has seen enough (`limelight status | head -1`) is no failure.
+    // A closed output (`limelight status | head -1`) is no failure.
     let written = io::stdout()
         .write_all(&out)
         .and_then(|()| io::stdout().flush());
@@ -53,10 +53,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// Who we are to the daemon.
+/// The source name of this program in requests.
 const SOURCE: &str = "cli";
 
-/// Prints what the daemon says to something it was told.
+/// Prints the daemon's confirmation of a request.
 fn acknowledged(answer: Response, json: bool, out: &mut Vec<u8>) -> Result<(), Failure> {
     match answer {
         Response::Ok { message } if json => {
@@ -67,7 +67,7 @@ fn acknowledged(answer: Response, json: bool, out: &mut Vec<u8>) -> Result<(), F
     }
 }
 
-/// An answer, or the daemon's refusal.
+/// The answer, or the daemon's refusal as a failure.
 fn expected(answer: Response) -> Result<Response, Failure> {
     match answer {
         Response::Error { .. } => Err(Failure::unexpected(&answer)),
@@ -88,8 +88,8 @@ fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
                 other => return Err(Failure::unexpected(&other)),
             },
             (None, last) => {
-                let deed = last.and_then(DecisionWord::deed);
-                match ask(Request::Decision { deed })? {
+                let action = last.and_then(DecisionWord::action);
+                match ask(Request::Decision { action })? {
                     Response::Decision { decision, hidden } => {
                         let hidden = hidden.as_deref();
                         decision::print(decision.as_deref(), hidden, args.json, out)?;

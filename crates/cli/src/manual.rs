@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Completion scripts and manual pages, made from the command line's own definition.
+//! Completion scripts and manual pages, generated from the definition of the command line.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `limelight metrics`: everything that counts, as Prometheus reads it.
+//! `limelight metrics`: all counters and gauges in Prometheus format.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,19 +21,19 @@ use serde_json::json;
 use crate::exit::Failure;
 use crate::format;
 
-/// What is written down.
+/// Source data of the metrics.
 pub struct Seen<'a> {
     /// The daemon's state.
     pub status: &'a Status,
     /// Its apps.
     pub apps: &'a [AppReport],
-    /// How long they take.
+    /// Response times of apps.
     pub latency: &'a LatencyReport,
     /// The kernel's counters.
     pub kernel: &'a BTreeMap<String, u64>,
 }
 
-/// Prints all metrics, or writes them into a file that is never seen half written.
+/// Prints all metrics, or replaces a file with them atomically.
 pub fn print(
     seen: &Seen,
     file: Option<&Path>,
@@ -60,10 +60,10 @@ pub fn print(
     }
 }
 
-/// node_exporter may look at any time, so the file is replaced as a whole.
+/// node_exporter may read at any time, so the file is replaced atomically.
 fn replace(file: &Path, text: &str) -> std::io::Result<()> {
     let mut name = file.file_name().unwrap_or_default().to_owned();
-    // The collector reads names that end in .prom alone.
+    // The collector reads only names that end in .prom.
     name.push(format!(".{}", std::process::id()));
     let new = file.with_file_name(name);
     fs::write(&new, text)
@@ -412,15 +412,16 @@ fn mechanisms(seen: &Seen, registry: &mut Registry) {
     }
 }
 
-/// The encoder writes OpenMetrics, in which a counter's name and that of its samples differ by
-/// `_total`. In the older text format, which node_exporter reads, they are the same.
+/// Converts from OpenMetrics, which the encoder writes: there the names of a counter and of its
+/// samples differ by `_total`. In the older text format, which node_exporter reads, they are the
+/// same.
 fn prometheus(open_metrics: &str) -> String {
     let counters: Vec<&str> = open_metrics
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter"))
         .collect();
     let mut lines: Vec<String> = Vec::new();
-    // From here on the samples of one metric, which the encoder leaves in any order.
+    // Start of the current metric's samples, which the encoder writes in any order.
     let mut begin = 0;
     for line in open_metrics.lines() {
         let words: Vec<&str> = line.splitn(4, ' ').collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `limelight run`: starts a program as an app of its own, with what Limelight can do for it from
+//! `limelight run`: starts a program as an app with a cgroup of its own, and prepares it from
 //! inside.
 
 use std::env;
@@ -19,16 +19,16 @@ use crate::library;
 
 const PRELOAD: &str = "LD_PRELOAD";
 
-/// What a program is to be run with.
+/// Options for the program.
 #[derive(Debug)]
 pub struct Wish<'a> {
-    /// The premap library in it.
+    /// Whether to preload the premap library.
     pub premap: bool,
     /// Its class, set once it is in its scope.
     pub class: Option<Class>,
-    /// A scope of its own.
+    /// Whether it gets a scope of its own.
     pub scope: bool,
-    /// The daemon's socket, for its class.
+    /// The daemon's socket, to set the class.
     pub socket: &'a Path,
 }
 
@@ -64,7 +64,7 @@ pub fn become_program(wish: &Wish, program: &[OsString]) -> Result<(), Failure> 
 fn no_program(name: &OsStr) -> Failure {
     Failure::NotFound {
         message: format!("there is no program {}", name.to_string_lossy()),
-        cure: "give its path, or look at $PATH".to_owned(),
+        cure: "give its path, or check $PATH".to_owned(),
     }
 }
 
@@ -96,18 +96,18 @@ fn preload_into(command: &mut Command, name: &OsStr) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whose scope it becomes.
+/// The systemd instance that creates the scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Manager {
-    /// The user's own systemd.
+    /// The user's own instance.
     User,
-    /// The system's.
+    /// The system instance.
     System,
 }
 
 const SYSTEMD_RUN: &str = "systemd-run";
 
-/// The systemd that would make a scope for the caller, or why there is none.
+/// The systemd instance that can create a scope for the caller, or why there is none.
 fn manager() -> Result<Manager, String> {
     if find_program(OsStr::new(SYSTEMD_RUN)).is_none() {
         return Err(format!("there is no {SYSTEMD_RUN} here"));
@@ -126,7 +126,7 @@ fn manager_of(run: &Path, runtime: Option<&Path>, root: bool) -> Result<Manager,
     }
 }
 
-/// Goes on inside a scope: systemd-run becomes this program again, in the same process.
+/// Continues inside a scope: systemd-run executes this program again, in the same process.
 fn enter(manager: Manager, wish: &Wish, program: &[OsString]) -> Result<(), Failure> {
     let ourselves = env::current_exe()?;
     let unit = unit_name(&program[0], std::process::id());
@@ -146,11 +146,11 @@ fn scope_arguments(
     if manager == Manager::User {
         arguments.push("--user".into());
     }
-    // Apps are looked for outside the system's own slice.
+    // The daemon searches for apps outside the system's own slice.
     for word in ["--scope", "--quiet", "--collect", "--slice=app.slice"] {
         arguments.push(word.into());
     }
-    // Ordinary weights, but without them systemd hands neither controller down to the scope.
+    // Default weights, but without them systemd enables neither controller for the scope.
     for word in ["--property=CPUWeight=100", "--property=IOWeight=100"] {
         arguments.push(word.into());
     }
@@ -192,8 +192,8 @@ fn warn(message: &str) {
     eprintln!("limelight: {message}");
 }
 
-/// What is preloaded already comes after ours: whoever replaces malloc as a whole goes on doing so
-/// for the calls that we pass on.
+/// Libraries that are preloaded already come after this one: a library that replaces malloc as a
+/// whole still gets the calls that this one passes on.
 fn preload(library: &Path, before: Option<OsString>) -> OsString {
     let mut all = library.as_os_str().to_owned();
     if let Some(before) = before.filter(|before| !before.is_empty()) {
@@ -203,7 +203,7 @@ fn preload(library: &Path, before: Option<OsString>) -> OsString {
     all
 }
 
-/// Where the program that `exec` would run is.
+/// Path of the program that `exec` would run.
 fn find_program(name: &OsStr) -> Option<PathBuf> {
     let path = Path::new(name);
     if path.components().count() > 1 {
@@ -215,7 +215,7 @@ fn find_program(name: &OsStr) -> Option<PathBuf> {
         .find(|place| place.is_file())
 }
 
-/// Whether it is a 64-bit ELF file that names no dynamic linker.
+/// Whether it is a 64-bit ELF file without a dynamic linker.
 fn is_static(path: &Path) -> io::Result<bool> {
     const INTERPRETER: [u8; 4] = 3u32.to_le_bytes();
     let mut file = File::open(path)?;
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scope_s_name_tells_the_program() {
+    fn scope_name_contains_the_program() {
         use limelight_core::model::unit;
         assert_eq!(
             unit_name(OsStr::new("/usr/bin/firefox-esr"), 7),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_is_made_by_whoever_manages_the_session() {
+    fn scope_is_created_by_the_session_s_manager() {
         let temp = tempfile::tempdir().unwrap();
         let (run, user) = (temp.path().join("run"), temp.path().join("user"));
         assert!(manager_of(&run, None, true).is_err());
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn inside_the_scope_the_wishes_go_on() {
+    fn options_are_passed_on_inside_the_scope() {
         let wish = Wish {
             premap: true,
             class: Some(Class::Disposable),
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_preloaded_stays() {
+    fn existing_preloads_are_kept() {
         let ours = Path::new("/l.so");
         assert_eq!(preload(ours, None), "/l.so");
         assert_eq!(preload(ours, Some("".into())), "/l.so");
@@ -310,8 +310,8 @@ mod tests {
     }
 
     #[test]
-    fn a_dynamic_program_is_not_static() {
-        // A test is linked dynamically, and a text is no program at all.
+    fn dynamic_program_is_not_static() {
+        // A test is linked dynamically, and a text file is no program at all.
         assert!(!is_static(&env::current_exe().unwrap()).unwrap());
         assert!(!is_static(Path::new(concat!(
             env!("CARGO_MANIFEST_DIR"),
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_without_interpreter_is_static() {
+    fn program_without_interpreter_is_static() {
         let mut image = vec![0u8; 64 + 56];
         image[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', 2, 1]);
         image[32] = 64;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `limelight config`: what is in force when the daemon reads its configuration, where it comes from,
-//! and what is wrong with it.
+//! `limelight config`: the values that are in force when the daemon reads its configuration, their
+//! origins, and errors.
 
 use std::io::Write;
 
@@ -28,14 +28,14 @@ pub fn print(values: &[Value], json: bool, out: &mut Vec<u8>) -> Result<(), Fail
             None => "default".to_owned(),
         };
         let text = value.value.as_deref().unwrap_or("not set");
-        // A list may have been written over several lines.
+        // A list may span several lines.
         let text: Vec<&str> = text.split_whitespace().collect();
         table.line(value.key, format!("{}  ({origin})", text.join(" ")));
     }
     table.print(out)
 }
 
-/// Prints all mistakes of a configuration, and fails when there are some.
+/// Prints all errors of a configuration, and fails if there are any.
 pub fn mistakes(found: &[ConfigError], json: bool, out: &mut Vec<u8>) -> Result<(), Failure> {
     if json {
         let each = found.iter().map(|mistake| {

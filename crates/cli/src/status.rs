@@ -15,7 +15,7 @@ use crate::counters;
 use crate::exit::Failure;
 use crate::format::{self, printable, Table};
 
-/// The daemon's state, and the kernel's counters beside it.
+/// The daemon's state and the kernel's counters.
 #[derive(Serialize)]
 struct Report<'a> {
     #[serde(flatten)]
@@ -103,7 +103,7 @@ fn print_text(report: &Report, out: &mut Vec<u8>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What tells of something, one line each.
+/// Prints sources, one line each.
 fn sources(what: &str, sources: &[SourceStatus], table: &mut Table) {
     let names = sources.iter().map(|source| source.name.chars().count());
     let width = names.max().unwrap_or(0);
@@ -281,7 +281,7 @@ fn device(device: &DeviceStatus, counters: &BTreeMap<String, u64>) -> String {
     text
 }
 
-/// Prints knobs that were turned, the newest last.
+/// Prints changed knobs, newest last.
 pub fn changes(changes: &[Change], out: &mut Vec<u8>) -> Result<(), Failure> {
     for change in changes {
         let knob = &change.knob;

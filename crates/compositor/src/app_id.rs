@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The name that a window gives itself (app id, WM class), which is all that some compositors know.
+//! The name that a window gives itself (app id, WM class): the only identity that some compositors
+//! know.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// What an app of that id may be called: the id, and its last part (`org.gnome.Nautilus`).
+/// Possible names of an app with this id: the id, and its last part (`org.gnome.Nautilus`).
 pub fn names_of(app_id: &str) -> BTreeSet<String> {
     let last = app_id.rsplit('.').next().unwrap_or(app_id);
     [app_id, last]
@@ -40,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_and_its_last_part_are_names() {
+    fn id_and_its_last_part_are_names() {
         let names = |id| names_of(id).into_iter().collect::<Vec<_>>();
         assert_eq!(
             names("org.gnome.Nautilus"),

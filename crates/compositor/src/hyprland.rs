@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::{FocusBy, Seen};
 
-/// Events after which another window may be active. The address alone would not do: a window can
+/// Events after which another window may be active. The first one alone is not enough: a window can
 /// close without another one becoming active.
 const EVENTS: [&str; 2] = ["activewindowv2", "closewindow"];
 
@@ -16,8 +16,8 @@ pub fn concerns_focus(line: &str) -> bool {
     event.is_some_and(|event| EVENTS.contains(&event))
 }
 
-/// The answer to `j/activewindow`: an object without fields when no window is active. An error says
-/// why it is none.
+/// Parses the answer to `j/activewindow`: an object without fields if no window is active. An error
+/// says why the answer is invalid.
 pub fn active(answer: &[u8]) -> Result<Seen, String> {
     #[derive(Deserialize)]
     struct Window {
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn titles_say_nothing_of_the_focus() {
+    fn title_events_do_not_concern_the_focus() {
         assert!(concerns_focus("activewindowv2>>55d3b5c3c0a0"));
         assert!(concerns_focus("closewindow>>55d3b5c3c0a0"));
         assert!(!concerns_focus("activewindow>>kitty,activewindowv2>>x"));
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn an_active_window_has_a_process() {
+    fn active_window_has_a_process() {
         let kitty = active(br#"{"address": "0x55d3", "class": "kitty", "pid": 4242}"#).unwrap();
         assert_eq!(
             (kitty.pid, kitty.window.as_deref()),

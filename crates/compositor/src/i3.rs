@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The protocol of i3, which sway speaks, too (i3's `ipc.html`, sway-ipc(7)).
+//! The protocol of i3, which sway also speaks (i3's `ipc.html`, sway-ipc(7)).
 //!
-//! The crates for it block on their sockets and refuse trees with fields that they do not know; of
-//! either little would be left here, and what is needed are four fields of a window.
+//! The crates for it block on their sockets and refuse trees with unknown fields. Little of them
+//! would be used here: all that is needed are four fields of a window.
 
 use serde::Deserialize;
 
 const MAGIC: &[u8] = b"i3-ipc";
 const HEADER: usize = MAGIC.len() + 8;
 
-/// No message is longer.
+/// Maximum length of a message.
 const PAYLOAD_MAX: usize = 16 << 20;
 
-/// Events have the highest bit.
+/// Events have the highest bit set.
 pub const EVENT: u32 = 1 << 31;
 const WORKSPACE_EVENT: u32 = EVENT;
 const WINDOW_EVENT: u32 = EVENT | 3;
@@ -20,23 +20,23 @@ const WINDOW_EVENT: u32 = EVENT | 3;
 /// Changes of a window after which another one may have the focus.
 const CHANGES: [&str; 4] = ["focus", "close", "move", "floating"];
 
-/// A window, or anything else in the tree.
+/// A window or another node of the tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Node {
-    /// Its number in the tree.
+    /// Its id in the tree.
     pub id: i64,
     focused: bool,
-    /// Its process; i3 does not know it.
+    /// Its process; i3 does not report it.
     pub pid: Option<i32>,
-    /// Its X11 window; of sway's, those of Xwayland alone have one.
+    /// Its X11 window; on sway only Xwayland windows have one.
     pub window: Option<u32>,
     nodes: Vec<Node>,
     floating_nodes: Vec<Node>,
 }
 
 impl Node {
-    /// The window in it that has the focus; a workspace may have it, too, and is none.
+    /// The focused window in it; a focused workspace is not a window.
     fn focused(&self) -> Option<&Node> {
         let is_window = self.pid.is_some() || self.window.is_some();
         if self.focused {
@@ -47,20 +47,20 @@ impl Node {
     }
 }
 
-/// What is known of the focus.
+/// The known state of the focus.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Focus {
-    /// What the last answer or event said has it; `None`: it has to be asked for.
+    /// The focused window of the last answer or event; `None`: the tree must be requested.
     window: Option<Option<Node>>,
 }
 
 impl Focus {
-    /// The window that has it, if any; `None`: the tree has to be asked for.
+    /// The focused window, if any; `None`: the tree must be requested.
     pub fn known(&self) -> Option<&Option<Node>> {
         self.window.as_ref()
     }
 
-    /// Takes in an event. One that cannot be understood may have been about the focus.
+    /// Handles an event. One that cannot be parsed may have been about the focus.
     pub fn note(&mut self, kind: u32, payload: &[u8]) {
         match word(kind, payload) {
             Word::Focus(node) => self.window = Some(Some(node)),
@@ -69,7 +69,7 @@ impl Focus {
         }
     }
 
-    /// Takes in the tree. Events that came before it are in it.
+    /// Handles the tree. It includes all events that came before it.
     pub fn look(&mut self, tree: &[u8]) -> Result<(), String> {
         let tree: Node = serde_json::from_slice(tree).map_err(|e| format!("its tree: {e}"))?;
         self.window = Some(tree.focused().cloned());
@@ -77,18 +77,18 @@ impl Focus {
     }
 }
 
-/// What was said of the focus.
+/// What an event says about the focus.
 #[derive(Debug, PartialEq, Eq)]
 enum Word {
-    /// This window has it.
+    /// This window has the focus.
     Focus(Node),
-    /// It has to be asked for.
+    /// The tree must be requested.
     Unknown,
-    /// It stays where it is.
+    /// The focus is unchanged.
     Nothing,
 }
 
-/// A message.
+/// Encodes a message.
 pub fn encode(kind: u32, payload: &[u8]) -> Vec<u8> {
     let mut message = MAGIC.to_vec();
     message.extend((payload.len() as u32).to_ne_bytes());
@@ -97,7 +97,8 @@ pub fn encode(kind: u32, payload: &[u8]) -> Vec<u8> {
     message
 }
 
-/// Takes a whole message from the front: its kind and its payload. An error: this is another protocol.
+/// Takes a complete message from the front: its kind and its payload. An error means another
+/// protocol.
 pub fn decode(unread: &mut Vec<u8>) -> Result<Option<(u32, Vec<u8>)>, String> {
     let Some(header) = unread.get(..HEADER) else {
         return Ok(None);
@@ -144,7 +145,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn titles_say_nothing_of_the_focus() {
+    fn title_events_do_not_concern_the_focus() {
         let title = br#"{"change":"title","container":{"id":5,"pid":7,"focused":true}}"#;
         assert_eq!(word(WINDOW_EVENT, title), Word::Nothing);
         let closed = br#"{"change":"close","container":{"id":5,"pid":7,"focused":false}}"#;
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workspace_that_has_the_focus_is_no_window() {
+    fn focused_workspace_is_not_a_window() {
         let tree = |window: bool| {
             let text = format!(
                 r#"{{"id":1,"focused":false,"nodes":[{{"id":2,"type":"workspace","focused":{},
@@ -187,7 +188,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(
+        fn encoded_messages_decode_to_the_same(
             messages in prop::collection::vec((any::<u32>(), prop::collection::vec(any::<u8>(), 0..40)), 0..5),
             cut in 0usize..200,
         ) {
@@ -205,7 +206,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_fall_over(mut bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+        fn no_bytes_make_it_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             let _ = decode(&mut bytes);
             let _ = word(WINDOW_EVENT, &bytes);
         }

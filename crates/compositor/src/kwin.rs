@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! KWin: the agent's script in it tells of the active window, everything as text.
+//! KWin: the agent's script in KWin reports the active window, with all values as text.
 
 use crate::{FocusBy, Seen};
 
-/// The window that is active and its process, as the script says them; both empty: none is.
+/// Parses the active window and its process as the script reports them; both are empty without one.
 pub fn seen(window: &str, pid: &str) -> Seen {
     match window {
         "" => Seen::nothing(FocusBy::Compositor),
@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_active_window_has_a_process() {
+    fn active_window_has_a_process() {
         assert_eq!(seen("{5f1}", "4242").pid, Some(4242));
         assert_eq!(seen("{5f1}", "-1").pid, None);
         assert_eq!(seen("{5f1}", "undefined").pid, None);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What compositors say of the focus: from the bytes on their sockets to what is meant, one module
-//! for each protocol. Whoever runs in the session can make them say anything (a window's title, the
-//! name of an app), so each of these parsers is fuzzed (`crates/fuzz`). The connections are the agent's.
+//! Parsers for what compositors report about the focus, one module for each protocol. Any program
+//! in the session controls parts of the input (a window's title, an app's name), so each of these
+//! parsers is fuzzed (`testing/fuzz`). The agent makes the connections.
 #![forbid(unsafe_code)]
 
 pub mod app_id;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Text in lines that arrives in pieces.
+//! Splits text that arrives in pieces into lines.
 
-/// Takes all whole lines from the front.
+/// Takes all complete lines from the front.
 pub fn take(unread: &mut Vec<u8>) -> Vec<String> {
     let end = unread.iter().rposition(|&byte| byte == b'\n');
     let whole: Vec<u8> = unread.drain(..end.map_or(0, |end| end + 1)).collect();
@@ -14,7 +14,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_a_line_waits() {
+    fn incomplete_line_stays_in_the_buffer() {
         let mut unread = b"one\r\ntwo\nthr".to_vec();
         assert_eq!(take(&mut unread), ["one", "two"]);
         assert_eq!(take(&mut unread), [""; 0]);

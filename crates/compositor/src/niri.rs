@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! niri: a line for its whole state, and one for every change after.
+//! niri: one line with its whole state, then one for every change.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{FocusBy, Seen};
 
-/// What is known of its windows.
+/// The known windows.
 #[derive(Debug, Default)]
 pub struct Windows {
     pids: BTreeMap<u64, Option<i32>>,
@@ -25,8 +25,8 @@ struct Window {
 }
 
 impl Windows {
-    /// Takes in one line: an answer, or an event. Events that are not known here are passed over.
-    /// An error says what cannot be understood.
+    /// Handles one line: an answer or an event. Unknown events are ignored. An error says what
+    /// could not be parsed.
     pub fn take(&mut self, line: &str) -> Result<(), String> {
         let said: Value = serde_json::from_str(line).map_err(|e| format!("it said: {e}"))?;
         if let Some(why) = said.get("Err") {
@@ -58,7 +58,7 @@ impl Windows {
         }
     }
 
-    /// What has the focus after that.
+    /// The current focus.
     pub fn seen(&self) -> Seen {
         match self.focused {
             Some(id) => Seen::of_compositor(id.to_string(), self.pids.get(&id).copied().flatten()),
@@ -74,7 +74,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_words_make_it_fall_over(words in ".{0,80}") {
+        fn no_text_makes_it_panic(words in ".{0,80}") {
             let _ = Windows::default().take(&words);
         }
     }

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What is said of the focus, whoever says it.
+//! The focus as reported by any source.
 
 use limelight_core::control::FocusTarget;
 use serde::Serialize;
 
-/// What has the focus.
+/// The focused app.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Seen {
-    /// Its process, as this process's pid namespace counts; `None` when nothing has the focus, when
-    /// it is a program on another machine, or when nobody knows.
+    /// Its process, in this process's pid namespace; `None` if nothing has the focus, if it is a
+    /// program on another machine, or if the process is unknown.
     pub pid: Option<i32>,
-    /// Its cgroup, below the mount point, where that is known and its process is not.
+    /// Its cgroup, below the mount point, if that is known and its process is not.
     pub cgroup: Option<String>,
     /// The window, in the compositor's or display server's own notation.
     pub window: Option<String>,
-    /// How the focus was learnt.
+    /// Source of the focus.
     pub focus_by: FocusBy,
-    /// How the process was learnt.
+    /// Source of the process id.
     pub pid_by: Option<PidBy>,
 }
 
@@ -32,7 +32,7 @@ impl Seen {
         }
     }
 
-    /// A compositor named a window, and the process behind it where it knows that.
+    /// A window named by a compositor, with its process if the compositor knows it.
     pub fn of_compositor(window: String, pid: Option<i32>) -> Seen {
         let pid = pid.filter(|pid| *pid > 0);
         Seen {
@@ -43,7 +43,7 @@ impl Seen {
         }
     }
 
-    /// What is to be claimed.
+    /// The target of the focus claim.
     pub fn target(&self) -> FocusTarget {
         match (&self.pid, &self.cgroup) {
             (Some(pid), _) => FocusTarget::Pid(*pid),
@@ -53,30 +53,30 @@ impl Seen {
     }
 }
 
-/// How the focus was learnt.
+/// Source of the focus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FocusBy {
-    /// The window manager said so (`_NET_ACTIVE_WINDOW`, i3's IPC).
+    /// The window manager (`_NET_ACTIVE_WINDOW`, i3's IPC).
     WindowManager,
-    /// The X server said so (the input focus), because no window manager does.
+    /// The X server's input focus, without a window manager that reports it.
     InputFocus,
-    /// The compositor said so.
+    /// The compositor.
     Compositor,
 }
 
-/// How the process behind a window was learnt.
+/// Source of the process id of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PidBy {
-    /// The X server asked the kernel (XRes): cannot be forged.
+    /// The X server, which asked the kernel (XRes): cannot be forged.
     Server,
-    /// The window says so itself (`_NET_WM_PID`), and that it is of this machine.
+    /// The window itself (`_NET_WM_PID`), which claims to be of this machine.
     Window,
-    /// The compositor said so, which has it from the kernel but for X11 windows.
+    /// The compositor, which has it from the kernel, except for X11 windows.
     Compositor,
     /// The cgroup that the compositor marked.
     Mark,
-    /// An app of the name that the window gave itself: its unit, or its program.
+    /// An app, found by its unit or its program, with the name that the window gives itself.
     AppId,
 }

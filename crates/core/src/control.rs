@@ -42,7 +42,7 @@ use crate::model::shortage::{Level, Thresholds};
 pub use agent::{AgentStatus, PassedOver, AGENT_TEXT_MAX, PASSED_OVER_MAX};
 pub use apps::{AppReport, Notice};
 pub use decision::{Decision, Weighed};
-pub use history::{fold, Deed, HistoryEntry, MemoryThen, HISTORY_MAX};
+pub use history::{fold, HistoryEntry, MemoryAction, MemoryThen, HISTORY_MAX};
 pub use stalls::{Stall, Stalls};
 pub use window::{
     AppLatency, KernelWindows, LatencyReport, OpenWindow, WindowEvent, WindowStatus, WindowTallies,
@@ -55,7 +55,7 @@ pub const PROTOCOL: u32 = 1;
 /// Longest line in bytes, newline included, that the daemon reads.
 pub const LINE_MAX: usize = 64 * 1024;
 
-/// How long ago an event of a response window may have happened when it is told, in microseconds.
+/// Maximum age of a reported response-window event, in microseconds.
 pub const WINDOW_AGE_MAX_US: u64 = 10_000_000;
 
 /// The socket's name inside the daemon's runtime directory.
@@ -64,91 +64,90 @@ pub const SOCKET_NAME: &str = "control.sock";
 /// The daemon's runtime directory.
 pub const RUNTIME_DIR: &str = "/run/limelight";
 
-/// What a client asks.
+/// A client's request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// The user now looks at this app, or at none. The daemon accepts it from the owner of the
+    /// The user switched to this app, or to none. The daemon accepts it from the owner of the
     /// process in the active session, and from root. Answered by [`Response::Ok`].
     Focus {
         /// The app.
         target: FocusTarget,
-        /// Who says so, for `status` and `explain`: `cli`, `x11`, a compositor's name. At most
-        /// 64 bytes, printable.
+        /// Name of the source, for `status` and `explain`: `cli`, `x11`, a compositor's name. At
+        /// most 64 bytes, printable.
         source: String,
         /// `false`, the default: an explicit claim. It outlives the connection, ranks above every
         /// other one, and ends with its app or with an explicit claim of `none`, which demotes
         /// the app at once.
         ///
-        /// `true`: the running report of a session agent. It ends when this connection closes,
-        /// ranks below an explicit claim and above `oom_score_adj`, and its `none` demotes the
-        /// app only after the configured gap, because overviews and lock screens come and go. Where
-        /// logind tells that the caller's session is not the active one it is refused, and counts
-        /// all the same as soon as it is.
+        /// `true`: the running report of a session agent. It ends when this connection closes. It
+        /// ranks below an explicit claim and above `oom_score_adj`. Its `none` demotes the app only
+        /// after the configured gap, because overviews and lock screens come and go. If logind
+        /// reports that the caller's session is not active, it is refused, but counts as soon as
+        /// the session becomes active.
         #[serde(default)]
         hold: bool,
     },
     /// Input for an app arrived, or a frame of it was shown: a response window opens or closes. The
-    /// daemon accepts it from the owner of the topmost app in the active session, and from root; what
-    /// is told of another app changes nothing. Answered by [`Response::Ok`].
+    /// daemon accepts it from the owner of the topmost app in the active session, and from root; a
+    /// report about another app changes nothing. Answered by [`Response::Ok`].
     Window {
-        /// Which of both.
+        /// Input or frame.
         event: WindowEvent,
         /// When it happened, in microseconds of `CLOCK_MONOTONIC`, the clock of input events and
         /// frames; at most [`WINDOW_AGE_MAX_US`] ago. Without it: now.
         #[serde(default)]
         at_us: Option<u64>,
-        /// Any process of the app; without it the topmost app is meant.
+        /// Any process of the app; without it: the topmost app.
         #[serde(default)]
         pid: Option<i32>,
-        /// Who says so, for `status`. At most 64 bytes, printable.
+        /// Name of the source, for `status`. At most 64 bytes, printable.
         source: String,
     },
     /// How long apps take from input to frame: answered by [`Response::Latency`].
     Latency {
-        /// This app alone, by its name.
+        /// Only the app with this name.
         #[serde(default)]
         app: Option<String>,
     },
     /// The daemon's state: answered by [`Response::Status`].
     Status,
-    /// What was done to one process: answered by [`Response::Explain`].
+    /// What was done for or to one process: answered by [`Response::Explain`].
     Explain {
         /// Process id.
         pid: i32,
     },
-    /// Every app that the daemon knows: answered by [`Response::Apps`].
+    /// All known apps: answered by [`Response::Apps`].
     Apps {
-        /// The app of this process alone.
+        /// Only the app of this process.
         #[serde(default)]
         pid: Option<i32>,
     },
-    /// Sets the class of an app for as long as it lives. Root may set any; the app's owner, in the
-    /// active session, none that is higher than the one that it has by itself. Answered by
+    /// Sets the class of an app until it ends. Root may set any class; the app's owner, in the
+    /// active session, only classes up to the one that the daemon would choose. Answered by
     /// [`Response::Ok`].
     Class {
         /// Any process of the app.
         pid: i32,
-        /// The class; `None` takes back what was set.
+        /// The class; `None` undoes an earlier request.
         #[serde(default)]
         class: Option<Class>,
     },
-    /// Says that an app is in use although it is not in front, so that it is squeezed and killed
-    /// after those that are not. Taken from the owner of the process in the active session, and from
-    /// root. It holds until it is taken back or this connection closes. Answered by
-    /// [`Response::Ok`].
+    /// Reports that a background app is in use, so that it is squeezed and killed after apps that
+    /// are not. Accepted from the owner of the process in the active session, and from root. It
+    /// holds until it is withdrawn or this connection closes. Answered by [`Response::Ok`].
     InUse {
         /// A process of the app.
         pid: i32,
         /// Why it is in use.
         #[serde(rename = "use")]
         what: Use,
-        /// Whether it is, from now on.
+        /// Whether it is in use from now on.
         on: bool,
     },
-    /// A session agent says how it learns of the focus, for `status` and `doctor`. It stands until
-    /// another one or until this connection closes. Answered by [`Response::Agent`], and again
-    /// whenever that changes.
+    /// A session agent reports how it learns of the focus, for `status` and `doctor`. It stands
+    /// until the next such report or until this connection closes. Answered by [`Response::Agent`],
+    /// and again whenever that changes.
     Agent {
         /// Its source: `sway`, `x11`, ...; `None`: none works.
         source: Option<String>,
@@ -158,19 +157,18 @@ pub enum Request {
         #[serde(default)]
         passed_over: Vec<PassedOver>,
     },
-    /// The last decision about memory, with all that was weighed: answered by
-    /// [`Response::Decision`].
+    /// The last decision about memory, with all candidates: answered by [`Response::Decision`].
     Decision {
-        /// The last one to do this; without it the last one of all.
+        /// The last decision with this action; without it: the last one of all.
         #[serde(default)]
-        deed: Option<Deed>,
+        action: Option<MemoryAction>,
     },
-    /// From now on this connection gets a [`Response::Notice`] for everything that a shortage of
-    /// memory leads to. Answered by [`Response::Ok`].
+    /// From now on this connection gets a [`Response::Notice`] for everything that the daemon does
+    /// about a shortage of memory. Answered by [`Response::Ok`].
     Listen,
     /// What was done about shortages of memory: answered by [`Response::History`].
     History {
-        /// So many entries at the most, the last ones.
+        /// Maximum number of entries, counted from the last one.
         #[serde(default = "all_of_history")]
         last: u16,
     },
@@ -198,19 +196,19 @@ pub enum FocusTarget {
 pub enum Response {
     /// Done.
     Ok {
-        /// What is now in force, as a sentence for a person.
+        /// The state now in force, as a sentence for display.
         message: String,
     },
     /// Refused, and nothing was changed.
     Error {
-        /// For programs.
+        /// Machine-readable code.
         code: ErrorCode,
-        /// What was wrong, naming the pid, path or field.
+        /// The failure, naming the pid, path or field.
         message: String,
         /// What the caller can do about it.
         cure: String,
-        /// With [`ErrorCode::Busy`], where that is known: in how many milliseconds the same request
-        /// will be answered.
+        /// With [`ErrorCode::Busy`], if known: milliseconds until the same request will be
+        /// answered.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_ms: Option<u64>,
     },
@@ -222,7 +220,7 @@ pub enum Response {
     Latency(LatencyReport),
     /// Answer to [`Request::Apps`].
     Apps {
-        /// They, the one that was used last first.
+        /// The apps, last used first.
         apps: Vec<AppReport>,
         /// Why other users' apps were left out, if any were.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -230,22 +228,22 @@ pub enum Response {
     },
     /// Answer to [`Request::Decision`].
     Decision {
-        /// It; `None`: none was taken since the daemon started.
+        /// The decision; `None`: none since the daemon started.
         decision: Option<Box<Decision>>,
         /// Why other users' apps were left out of it, if they may have been.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         hidden: Option<String>,
     },
-    /// Answer to [`Request::Agent`]: what the configuration wants of it.
+    /// Answer to [`Request::Agent`]: the configuration for the agent.
     Agent {
-        /// It may move an app that shares its cgroup with others into a scope of its own.
+        /// Whether it may move an app that shares its cgroup into a scope of its own.
         own_scopes: bool,
     },
-    /// To those who listen.
+    /// Sent to connections that sent [`Request::Listen`].
     Notice(Notice),
     /// Answer to [`Request::History`].
     History {
-        /// What was done, oldest first; at most [`HISTORY_MAX`].
+        /// Past actions, oldest first; at most [`HISTORY_MAX`].
         entries: Vec<HistoryEntry>,
         /// Why entries of other users' apps were left out, if they may have been.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -281,34 +279,35 @@ pub struct Status {
     pub protocol: u32,
     /// Its process id.
     pub pid: i32,
-    /// How long it runs, in milliseconds.
+    /// Time since it started, in milliseconds.
     pub uptime_ms: u64,
-    /// Plans and explains, but applies nothing.
+    /// It plans and explains, but applies nothing.
     pub dry_run: bool,
-    /// The app in front.
+    /// The foreground app.
     pub topmost: Option<TopmostStatus>,
-    /// The app that was in front before it.
+    /// The previous foreground app.
     pub previous: Option<AppStatus>,
-    /// Everything that may say which app is topmost.
+    /// All sources of the topmost app.
     pub sources: Vec<SourceStatus>,
-    /// Session agents that said how they work and whose claims are taken now.
+    /// Session agents that reported how they work and whose claims are accepted now.
     #[serde(default)]
     pub agents: Vec<AgentStatus>,
-    /// Everything that may be done for the topmost app.
+    /// All mechanisms for the topmost app.
     pub mechanisms: Vec<MechanismStatus>,
     /// Response windows.
     pub window: WindowStatus,
     /// The machine's memory.
     pub memory: MemoryStatus,
-    /// What programs wait for.
+    /// Stalls of programs.
     #[serde(default)]
     pub stalls: Stalls,
     /// `/dev/limelight`.
     pub device: DeviceStatus,
     /// Every change in force, or with `dry_run` every change that would be.
     pub changes: Vec<Change>,
-    /// Why the app in front is left out, and all that would tell when it changes or gets input:
-    /// another user's is shown to its owner, to root and to a group. Counts are 0 then.
+    /// Why the foreground app is left out, with everything that would show when it changes or gets
+    /// input: another user's app is shown only to its owner, to root and to a group. Counts are
+    /// then 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden: Option<String>,
 }
@@ -326,38 +325,37 @@ pub struct AppStatus {
     pub own_cgroup: bool,
 }
 
-/// The app in front.
+/// The foreground app.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopmostStatus {
     /// The app.
     #[serde(flatten)]
     pub app: AppStatus,
-    /// Who named it: `cli`, `x11`, `oom_score_adj`, ...
+    /// Source of the claim: `cli`, `x11`, `oom_score_adj`, ...
     pub source: String,
-    /// For how long it has been in front, in milliseconds.
+    /// Time in the foreground, in milliseconds.
     pub for_ms: u64,
     /// Processes that belong to it now.
     pub members: u32,
-    /// When it is on its way out (its source reports that nothing has the focus): milliseconds
-    /// until it is demoted.
+    /// While its source reports that no app has the focus: milliseconds until it is demoted.
     pub demoted_in_ms: Option<u64>,
 }
 
-/// Name of the source that guesses which app is topmost, by whom the display server wakes.
+/// Name of the source that guesses the topmost app from the clients that the display server wakes.
 pub const WAKE_GRAPH: &str = "wake-graph";
 
-/// Something that may say which app is topmost.
+/// A source of the topmost app.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceStatus {
     /// `explicit`, `session`, `top-app`, `oom_score_adj`, [`WAKE_GRAPH`], in falling rank.
     pub name: String,
-    /// Whether it can speak at all.
+    /// Whether it works.
     pub state: State,
     /// How it works here, or why it does not.
     pub detail: String,
 }
 
-/// Something that may be done for the topmost app.
+/// A mechanism for the topmost app.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MechanismStatus {
     /// `protect`.
@@ -366,8 +364,8 @@ pub struct MechanismStatus {
     pub state: State,
     /// How it works here, or why it does not.
     pub detail: String,
-    /// What it did since the daemon started, by name; a name that ends in `_bytes` counts bytes.
-    /// What the kernel does for it is in `/proc/vmstat` (`limelight_*`).
+    /// Its counters since the daemon started, by name; a name that ends in `_bytes` counts bytes.
+    /// The kernel's own counters are in `/proc/vmstat` (`limelight_*`).
     #[serde(default)]
     pub counters: BTreeMap<String, u64>,
 }
@@ -378,7 +376,7 @@ pub struct MechanismStatus {
 pub enum State {
     /// Acts now.
     Active,
-    /// Ready, and nothing to do now.
+    /// Ready, with nothing to do now.
     Idle,
     /// Switched off by the configuration.
     Off,
@@ -402,21 +400,21 @@ pub struct MemoryStatus {
     pub psi_full_avg10: Option<f64>,
     /// `mglru`, `two-list`, or `unknown`.
     pub lru: String,
-    /// Most that `protect` may reserve, in bytes.
+    /// Maximum that `protect` may reserve, in bytes.
     pub budget: u64,
-    /// What others reserved already, in bytes; it comes out of the budget.
+    /// Bytes that other software has reserved; they come out of the budget.
     pub protected_by_others: u64,
-    /// What `protect` reserves now through the cgroup, in bytes.
+    /// Bytes that `protect` reserves now through the cgroup.
     pub protected: u64,
-    /// Steps by which protection is lowered because the machine had nothing else left, 0 to 4.
+    /// Steps by which protection is lowered because the machine had no other memory left, 0 to 4.
     pub lowered_steps: u8,
-    /// What `protect` has locked of the files that the topmost app shares with others, in bytes.
+    /// Bytes that `protect` has locked of files that the topmost app shares with other processes.
     #[serde(default)]
     pub locked: u64,
-    /// How short memory is; `None` while nobody watches (`swap` is off).
+    /// The level of shortage; `None` if it is not tracked (`swap` is off).
     #[serde(default)]
     pub level: Option<Level>,
-    /// Available bytes below which apps are swapped, and killed.
+    /// Thresholds of available memory for swapping and killing apps.
     #[serde(default)]
     pub thresholds: Option<Thresholds>,
 }
@@ -425,7 +423,7 @@ pub struct MemoryStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum DeviceStatus {
-    /// Open, and ours.
+    /// Open by this daemon.
     Open {
         /// ABI version of the running kernel.
         abi_version: u32,
@@ -445,27 +443,27 @@ pub enum DeviceStatus {
     },
 }
 
-/// One knob that was turned.
+/// One changed kernel setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// The knob, as a path a person can look at: `/user.slice/.../memory.min`,
-    /// `/proc/4242/oom_score_adj`, `/dev/limelight`.
+    /// The setting, as a readable path: `/user.slice/.../memory.min`, `/proc/4242/oom_score_adj`,
+    /// `/dev/limelight`.
     pub knob: String,
     /// Its value before Limelight, as read.
     pub from: String,
-    /// Its value now, or what it would be (see `outcome`).
+    /// Its value now, or the planned one (see `outcome`).
     pub to: String,
-    /// The rule that asked for it, with the figures that went into it.
+    /// The rule that asked for it, with its input figures.
     pub rule: String,
-    /// When, in milliseconds since boot.
+    /// Time of the change, in milliseconds since boot.
     pub at_ms: u64,
-    /// What really happened.
+    /// The actual result.
     pub outcome: Outcome,
-    /// What would change it back.
+    /// The command or event that would undo it.
     pub undone_by: String,
 }
 
-/// What became of an action.
+/// Result of a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum Outcome {
@@ -473,7 +471,7 @@ pub enum Outcome {
     Applied,
     /// Not written because the daemon runs with `--dry-run`.
     Planned,
-    /// Written or not, it has no effect.
+    /// It has no effect, written or not.
     Inert {
         /// Why.
         why: String,
@@ -485,33 +483,33 @@ pub enum Outcome {
     },
 }
 
-/// What was done to one process.
+/// What was done for or to one process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Explain {
     /// Process id.
     pub pid: i32,
     /// Its name (`comm`).
     pub name: String,
-    /// Its place now.
+    /// Its role now.
     pub role: Role,
-    /// The app to which it belongs, as far as the daemon knows it.
+    /// The app to which it belongs, if known.
     pub app: Option<AppStatus>,
-    /// Who named that app topmost.
+    /// Source of the claim that made that app topmost.
     pub source: Option<String>,
-    /// Changes in force that reach this process.
+    /// Changes in force that affect this process.
     pub changes: Vec<Change>,
-    /// What else a person should know, one sentence each: why nothing was done, what protection
-    /// does not reach.
+    /// Further notes for the user, one sentence each: why nothing was done, what protection does
+    /// not reach.
     pub notes: Vec<String>,
 }
 
-/// Place of a process.
+/// Role of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// Belongs to the app in front.
+    /// Belongs to the foreground app.
     Topmost,
-    /// Belongs to the app that was in front before.
+    /// Belongs to the previous foreground app.
     Previous,
     /// Any other process.
     Background,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The control socket's words.
+//! Wire format of the control socket.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn request(line: &str) -> Result<Request, serde_json::Error> {
 }
 
 #[test]
-fn the_documented_lines_are_the_protocol() {
+fn documented_lines_are_parsed() {
     assert_eq!(
         request(r#"{"op":"focus","target":{"pid":4242},"source":"cli"}"#).unwrap(),
         Request::Focus {
@@ -83,9 +83,9 @@ fn the_documented_lines_are_the_protocol() {
         }
     );
     assert_eq!(
-        request(r#"{"op":"decision","deed":"kill"}"#).unwrap(),
+        request(r#"{"op":"decision","action":"kill"}"#).unwrap(),
         Request::Decision {
-            deed: Some(Deed::Kill)
+            action: Some(MemoryAction::Kill)
         }
     );
     assert_eq!(request(r#"{"op":"listen"}"#).unwrap(), Request::Listen);
@@ -104,7 +104,7 @@ fn unknown_operations_and_fields_are_refused() {
 }
 
 #[test]
-fn a_response_survives_the_wire() {
+fn response_survives_serialisation() {
     let error = Response::Error {
         code: ErrorCode::NotAllowed,
         message: "pid 1 belongs to uid 0".into(),

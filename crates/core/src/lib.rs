@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Limelight's model and policy: events and a snapshot in, actions out; no I/O.
 //!
-//! * [`model`]: what is true. Which app is topmost and who said so, how much memory it works with,
-//!   how short the machine's memory is. Fed by the daemon's sources.
-//! * [`policy`]: what to do about it. Pure functions; one file per mechanism.
-//! * [`settings`]: what the administrator decided.
+//! * [`model`]: the current state. The topmost app and its source, the memory it works with, the
+//!   machine's shortage of memory. Fed by the daemon's sources.
+//! * [`policy`]: the actions that follow. Pure functions; one file per mechanism.
+//! * [`settings`]: the administrator's configuration.
 //! * [`control`]: the control socket's protocol.
 //!
-//! Nothing here reads a clock: time comes in as a [`std::time::Duration`] since boot.
+//! Nothing here reads a clock: times are passed in as a [`std::time::Duration`] since boot.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(

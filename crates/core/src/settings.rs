@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What the administrator decided, after the configuration was read and checked.
+//! The administrator's settings, after the configuration was parsed and checked.
 
 use std::time::Duration;
 
 use crate::model::prezero::Extent;
 
-/// Everything that policy and model want to know from the configuration.
+/// All settings of the policy and the model.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Settings {
     /// How the topmost app is found.
     pub topmost: TopmostSettings,
-    /// How it is protected.
+    /// Its protection.
     pub protect: ProtectSettings,
-    /// How it gets processor and disk first.
+    /// Its priority for processor and disk.
     pub boost: BoostSettings,
-    /// How its heap is mapped ahead.
+    /// Mapping of its heap ahead of faults.
     pub premap: PremapSettings,
-    /// How its files are read ahead.
+    /// Read-ahead of its files.
     pub readahead: ReadaheadSettings,
-    /// How pages are zeroed for it ahead.
+    /// Zeroing of pages in advance.
     pub prezero: PrezeroSettings,
-    /// What becomes of the other apps when memory is short.
+    /// Treatment of background apps when memory is short.
     pub swap: SwapSettings,
-    /// How long its answers are waited for.
+    /// Response windows.
     pub window: WindowSettings,
 }
 
 /// How the topmost app is found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopmostSettings {
-    /// How long nothing may have the focus before the last app is demoted.
+    /// Time without any focus before the last app is demoted.
     pub gap: Duration,
 }
 
@@ -44,16 +44,18 @@ impl Default for TopmostSettings {
 /// The mechanism `protect`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProtectSettings {
-    /// Whether anything is done at all.
+    /// Whether the mechanism is on.
     pub enabled: bool,
-    /// Most that may be protected, with what others protect already, in percent of RAM, 1 to 90.
+    /// Maximum of protected memory, including what other software protects, in percent of RAM, 1 to
+    /// 90.
     pub budget_percent: u8,
-    /// Points of `oom_score_adj` (thousandths of memory) that the topmost app's processes are
-    /// lowered by, 0 (not at all) to 1000.
+    /// Points of `oom_score_adj` (thousandths of memory) by which the topmost app's processes are
+    /// lowered, 0 (not at all) to 1000.
     pub oom_points: u16,
-    /// Whether mapped pages that are charged to others are locked where the kernel cannot know them.
+    /// Whether mapped pages that are charged to other cgroups are locked, if the kernel cannot
+    /// recognise them.
     pub lock_shared: bool,
-    /// How often the topmost app is measured.
+    /// Interval between measurements of the topmost app.
     pub interval: Duration,
 }
 
@@ -72,22 +74,22 @@ impl Default for ProtectSettings {
 /// The mechanism `boost`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BoostSettings {
-    /// Whether anything is done at all.
+    /// Whether the mechanism is on.
     pub enabled: bool,
     /// `cpu.weight` of the topmost app's cgroup and its ancestors, 100 to 10,000.
     pub cpu_weight: u32,
-    /// Points by which nice values are lowered where no weight acts, 0 (not at all) to 39.
+    /// Points by which nice values are lowered if no weight acts, 0 (not at all) to 39.
     pub nice_points: u8,
-    /// Slice of the app's threads in microseconds, 100 to 100,000; 0 leaves it alone.
+    /// Slice of the app's threads in microseconds, 100 to 100,000; 0: unchanged.
     pub slice_us: u32,
     /// `io.weight` of the same cgroups, 100 to 10,000; BFQ takes at most 1000.
     pub io_weight: u32,
     /// Level of the best-effort I/O class for the app's threads, 0 (first) to 7.
     pub io_level: u8,
-    /// Whether a program whose start is recorded is boosted before it is in front.
+    /// Whether a program with a recorded start is boosted before it is in the foreground.
     pub starting: bool,
-    /// Names of programs that serve whichever app is topmost, at most 15 bytes each: the kernel
-    /// knows no longer ones.
+    /// Names of helper programs of any topmost app, at most 15 bytes each: the kernel truncates
+    /// longer ones.
     pub helpers: Vec<String>,
 }
 
@@ -133,9 +135,9 @@ impl Default for BoostSettings {
 /// The mechanism `premap`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PremapSettings {
-    /// Whether anything is done at all.
+    /// Whether the mechanism is on.
     pub enabled: bool,
-    /// Most pages that one fault of the topmost app maps, 1 to 512.
+    /// Maximum number of pages that one fault of the topmost app maps, 1 to 512.
     pub window_pages: u16,
 }
 
@@ -151,19 +153,19 @@ impl Default for PremapSettings {
 /// The mechanism `readahead`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadaheadSettings {
-    /// Whether anything is done at all.
+    /// Whether the mechanism is on.
     pub enabled: bool,
-    /// How many times as far as for everybody else the topmost app's reads reach ahead, 1 to 64.
+    /// Factor by which read-ahead is larger for the topmost app than for other processes, 1 to 64.
     pub factor: u8,
-    /// Most that the daemon reads ahead of streams, in bytes a second.
+    /// Rate limit for the daemon's read-ahead of streams, in bytes per second.
     pub rate: u64,
     /// Whether starts are recorded and replayed.
     pub cold_start: bool,
-    /// How much of a start is recorded.
+    /// Recorded time after the start.
     pub record: Duration,
-    /// Most that one record may have read, in bytes.
+    /// Maximum size of the reads of one record, in bytes.
     pub record_bytes: u64,
-    /// Most records that are kept; those unused for longest go.
+    /// Maximum number of records; the least recently used ones are deleted.
     pub records: u32,
 }
 
@@ -181,30 +183,30 @@ impl Default for ReadaheadSettings {
     }
 }
 
-/// Which engine zeroes pages.
+/// Choice of the engine that zeroes pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EngineChoice {
-    /// A DMA controller where there is one, else the processor.
+    /// The processor: see [`crate::policy::prezero::engine`].
     #[default]
     Auto,
     /// The processor.
     Cpu,
     /// A DMA controller.
     Dma,
-    /// [`PrezeroSettings::block`].
+    /// The disk range [`PrezeroSettings::block`].
     Block,
 }
 
 /// The mechanism `prezero`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrezeroSettings {
-    /// Whether anything is done at all.
+    /// Whether the mechanism is on.
     pub enabled: bool,
-    /// Which engine zeroes pages.
+    /// The engine that zeroes pages.
     pub engine: EngineChoice,
-    /// The largest pool in percent of RAM, 1 to 6: the kernel takes no more than a sixteenth.
+    /// The largest pool in percent of RAM, 1 to 8: the kernel takes at most a twelfth.
     pub most_percent: u8,
-    /// Zeroes on a disk, for the engine that reads them.
+    /// A range of zeroes on a disk, for the engine that reads it.
     pub block: Option<Extent>,
 }
 
@@ -222,23 +224,24 @@ impl Default for PrezeroSettings {
 /// The mechanism `swap`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SwapSettings {
-    /// Whether anything is done at all.
+    /// Whether the mechanism is on.
     pub enabled: bool,
-    /// Percent of memory that must be available lest an app be killed, 0 (as the machine needs) to 50.
+    /// Available memory, in percent, below which apps are killed: 0 (chosen for the machine) to 50.
     pub kill_percent: u8,
-    /// Percent of memory that must be available lest apps be swapped, 0 (as the machine needs) to 80.
+    /// Available memory, in percent, below which apps are swapped: 0 (chosen for the machine) to
+    /// 80.
     pub swap_percent: u8,
-    /// Bytes that may be written to flash a day; 0: as many as it takes.
+    /// Maximum of bytes written to flash per day; 0: no limit.
     pub write_budget: u64,
-    /// Whether apps that listen are asked for memory first.
+    /// Whether listening apps are asked for memory first.
     pub ask: bool,
-    /// Whether what is no app is squeezed before any app is frozen or closed.
+    /// Whether services are squeezed before any app is frozen or killed.
     pub services: bool,
-    /// Whether background apps may be frozen before any normal one is killed.
+    /// Whether background apps may be frozen before a normal app is killed.
     pub freeze: bool,
     /// Whether apps may be killed.
     pub kill: bool,
-    /// Most that is brought back for an app that comes to the front again, in bytes; 0: nothing.
+    /// Maximum of memory read back for an app that returns to the foreground, in bytes; 0: none.
     pub prefault: u64,
 }
 
@@ -261,14 +264,13 @@ impl Default for SwapSettings {
 /// Response windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowSettings {
-    /// Whether there are any.
+    /// Whether windows are used.
     pub enabled: bool,
-    /// When a window of an app that is not known yet ends without a frame.
+    /// Deadline of a window of an app without known answers.
     pub deadline: Duration,
-    /// The longest that the deadline of a slow app may become; a frame that comes later answers
-    /// nothing.
+    /// Upper bound of a slow app's deadline; a later frame answers nothing.
     pub deadline_max: Duration,
-    /// Most apps whose answers are remembered; those unused for longest go.
+    /// Maximum number of apps with recorded answers; the least recently used ones are dropped.
     pub apps: u32,
 }
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Text that came from a process: names, paths, what a client says.
+//! Text that came from a process: names, paths, a client's strings.
 //!
-//! A process chooses its name freely, newlines and terminal sequences included. Wherever such text
-//! is shown (terminal, log, notification) it goes through [`escaped`], so that it forges no line
-//! and moves no cursor.
+//! A process chooses its name freely, including newlines and terminal sequences. Wherever such text
+//! is shown (terminal, log, notification) it goes through [`escaped`], so that it cannot forge a
+//! line or move the cursor.
 
 use std::borrow::Cow;
 
-/// The text in one line: control characters, line and paragraph separators, and what changes the
-/// direction of writing become `\n`, `\t`, `\u{1b}`.
+/// Escapes the text into one line: control characters, line and paragraph separators, and
+/// characters that change the direction of writing become `\n`, `\t`, `\u{1b}`.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_unsafe) {
         return Cow::Borrowed(text);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What the plan promises, whatever happens.
+//! Invariants of the plan.
 
 use limelight_core::model::boost::View;
 use limelight_core::model::footprint::{Footprint, Usage};
@@ -15,7 +15,7 @@ use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
 
-/// Actuators that always succeed, and check what they are asked to do.
+/// Actuators that always succeed, and check every action.
 #[derive(Debug, Clone, Default)]
 struct Machine {
     in_force: InForce,
@@ -24,7 +24,8 @@ struct Machine {
 impl Machine {
     fn apply(&mut self, action: &Action, snapshot: &Snapshot) {
         let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.key);
-        // A program that starts while nobody is in front is boosted in advance, and nothing else.
+        // A program that starts while no app is in the foreground is boosted in advance, and
+        // nothing else.
         let next = snapshot.starting.as_ref().map(|starting| starting.app.key);
         let in_force = &mut self.in_force;
         match action {
@@ -116,7 +117,7 @@ impl Machine {
                 }
                 Step::Unlock { .. } => in_force.locked = None,
             },
-            // Its own tests follow it; in these situations no app is known but the topmost one.
+            // Covered by its own tests; in these situations the topmost app is the only known one.
             Action::Swap(step) => panic!("{step:?}"),
             Action::Window(_) => panic!("windows are told at once, not planned"),
         }
@@ -245,7 +246,7 @@ proptest! {
     /// Any sequence of situations: never over the budget, never two apps, never an inert knob;
     /// after a stop nothing is in force.
     #[test]
-    fn every_sequence_keeps_the_promises(
+    fn every_sequence_keeps_the_invariants(
         steps in prop::collection::vec((events(), situations()), 1..12),
     ) {
         let mut machine = Machine::default();
@@ -281,9 +282,9 @@ proptest! {
         }
     }
 
-    /// The same arguments give the same plan, and what was done is not planned again.
+    /// The same arguments give the same plan, and a completed plan is not repeated.
     #[test]
-    fn a_plan_is_deterministic_and_comes_to_rest(event in events(), snapshot in situations()) {
+    fn plan_is_deterministic_and_idempotent(event in events(), snapshot in situations()) {
         let actions = plan(&event, &snapshot);
         prop_assert_eq!(&actions, &plan(&event, &snapshot));
         let mut machine = Machine { in_force: snapshot.in_force.clone() };
@@ -295,11 +296,10 @@ proptest! {
         prop_assert!(rest.is_empty(), "{:?}", rest);
     }
 
-    /// With each step of pressure less is locked, with the last one nothing; never more than what
-    /// the app's own memory leaves of the budget; and what is locked takes nothing from the
-    /// reservation.
+    /// Each step of pressure reduces the locks, the last one to nothing. Locks take at most what
+    /// the app's own memory leaves of the budget, and nothing from the reservation.
     #[test]
-    fn locks_give_way_and_come_second(
+    fn locks_give_way_under_pressure_and_to_the_reservation(
         steps in 0..STEPS,
         held in 0..700 * MIB,
         locked in 0..150 * MIB,
@@ -320,10 +320,10 @@ proptest! {
         prop_assert_eq!(reserve_of(&plan(&Event::Topmost, &after)), before);
     }
 
-    /// Ancestors hold no more than the app's own reservation, enough for what it uses of it, and
-    /// what they hold stands as long as it fits.
+    /// The ancestors' part is no more than the app's own reservation, covers what the app uses of
+    /// it, and stays as long as it fits.
     #[test]
-    fn ancestors_hold_what_the_app_uses(
+    fn ancestors_reserve_what_the_app_uses(
         used in prop::collection::vec(0..900 * MIB, 1..8),
         short: bool,
     ) {
@@ -394,7 +394,7 @@ fn reserve_of(actions: &[Action]) -> u64 {
 }
 
 #[test]
-fn a_reservation_covers_the_app_and_its_growth() {
+fn reservation_covers_the_app_and_its_growth() {
     let usage = Usage {
         current: 64 * MIB,
         file: 40 * MIB,
@@ -421,7 +421,7 @@ fn a_reservation_covers_the_app_and_its_growth() {
 }
 
 #[test]
-fn memory_that_reclaim_cannot_reach_is_not_shared_out() {
+fn unreachable_memory_is_not_part_of_the_budget() {
     let usage = Usage {
         current: 500 * MIB,
         file: 400 * MIB,
@@ -435,7 +435,7 @@ fn memory_that_reclaim_cannot_reach_is_not_shared_out() {
 }
 
 #[test]
-fn a_stream_gets_half_of_the_budget_until_refaults_ask_for_more() {
+fn cached_reads_get_half_of_the_budget_until_refaults_prove_more() {
     let stream = Usage {
         current: 520 * MIB,
         file: 500 * MIB,
@@ -462,7 +462,7 @@ fn a_stream_gets_half_of_the_budget_until_refaults_ask_for_more() {
 }
 
 #[test]
-fn what_the_app_gave_back_follows_slowly_and_a_smaller_budget_at_once() {
+fn reservation_shrinks_slowly_and_follows_a_smaller_budget_at_once() {
     let large = viewer(
         Usage {
             current: 400 * MIB,
@@ -498,7 +498,8 @@ fn what_the_app_gave_back_follows_slowly_and_a_smaller_budget_at_once() {
     );
 }
 
-/// The app came back from swap, on a machine with `memory_recursiveprot` that is short of memory or not.
+/// An app that came back from swap, on a machine with `memory_recursiveprot`; `short`: short of
+/// memory.
 fn returned(current: u64, short: bool) -> Snapshot {
     let usage = Usage {
         current,
@@ -526,7 +527,7 @@ fn returned(current: u64, short: bool) -> Snapshot {
     }
 }
 
-/// What is planned for an app in front, and what is then in force.
+/// Plans and applies. Returns the new reservation and the ancestors' part in MiB, if they changed.
 fn reserved_of(event: Event, mut snapshot: Snapshot, in_force: &mut InForce) -> Option<(u64, u64)> {
     snapshot.in_force = in_force.clone();
     let mut machine = Machine {
@@ -543,7 +544,7 @@ fn reserved_of(event: Event, mut snapshot: Snapshot, in_force: &mut InForce) -> 
 }
 
 #[test]
-fn what_the_app_does_not_use_protects_nobody_else_while_memory_is_short() {
+fn unused_reservation_protects_no_sibling_while_memory_is_short() {
     let mut in_force = InForce::default();
     let mut at = |event, snapshot| reserved_of(event, snapshot, &mut in_force);
     let short = |current| returned(current * MIB, true);
@@ -558,7 +559,7 @@ fn what_the_app_does_not_use_protects_nobody_else_while_memory_is_short() {
     let all = at(Event::Tick, returned(30 * MIB, false));
     assert!(
         all.is_some_and(|(bytes, carried)| bytes == carried),
-        "nobody misses it"
+        "no app needs it"
     );
     let less = at(Event::Tick, short(30)).map(|(_, carried)| carried);
     assert_eq!(less, Some(30 + spare + 1));
@@ -570,7 +571,7 @@ fn what_the_app_does_not_use_protects_nobody_else_while_memory_is_short() {
 }
 
 #[test]
-fn taking_comes_before_giving() {
+fn withdrawals_come_before_grants() {
     let mut old = viewer(
         Usage {
             current: 64 * MIB,
@@ -594,7 +595,7 @@ fn taking_comes_before_giving() {
 }
 
 #[test]
-fn a_limit_around_the_app_leaves_reclaim_something_to_take() {
+fn limit_of_an_ancestor_leaves_reclaimable_memory() {
     let mut snapshot = viewer(
         Usage {
             current: 99 * MIB,
@@ -607,7 +608,7 @@ fn a_limit_around_the_app_leaves_reclaim_something_to_take() {
 }
 
 #[test]
-fn the_kernel_is_told_of_joiners_and_not_of_children() {
+fn kernel_is_told_of_joining_processes_but_not_of_children() {
     let mut snapshot = viewer(Usage::default(), 0);
     snapshot.device = true;
     let mut machine = Machine::default();

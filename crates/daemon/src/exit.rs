@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Why `limelightd` did not start, and the exit code that says so to scripts.
+//! Start failures of `limelightd`, and their exit codes for scripts.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,41 +22,41 @@ Exit codes:
 /// Why the daemon did not start. Each message names the cure.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// Mistakes in configuration files.
+    /// Mistakes in the configuration files.
     #[error("{0}")]
     Config(#[from] ConfigErrors),
-    /// The lock is taken.
+    /// Another daemon holds the lock.
     #[error("another limelightd runs{}: stop it first (systemctl stop limelightd), or give this one another --runtime-dir", pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default())]
     Running {
-        /// Its process id, as the lock file says.
+        /// Its process id, from the lock file.
         pid: Option<i32>,
     },
-    /// No cgroup v2.
+    /// No cgroup v2 hierarchy is mounted.
     #[error("no cgroup v2 hierarchy is mounted ({why}): boot with systemd.unified_cgroup_hierarchy=1, or mount -t cgroup2 none /sys/fs/cgroup")]
     NoCgroup2 {
-        /// What was looked at.
+        /// The path or mount that was checked.
         why: String,
     },
-    /// Something is forbidden.
+    /// A permission is missing.
     #[error("no permission: {what}: {cure}")]
     Permission {
-        /// What was refused.
+        /// The operation that was refused.
         what: String,
-        /// What helps.
+        /// The remedy.
         cure: &'static str,
     },
-    /// What must be there is not.
+    /// The kernel lacks a feature that the configuration requires.
     #[error("this kernel lacks what the configuration requires: {0}")]
     Powerless(String),
-    /// The runtime directory.
+    /// The runtime directory cannot be used.
     #[error("the runtime directory {} cannot be used: {why}: make it writable for this user, or choose another with --runtime-dir", path.display())]
     Runtime {
         /// The directory.
         path: PathBuf,
-        /// What failed.
+        /// The operation that failed.
         why: String,
     },
-    /// Anything that went wrong later.
+    /// Any later failure.
     #[error("{0}")]
     Broken(String),
 }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_manual_page_has_every_code_of_the_table() {
+    fn manual_page_lists_every_code_of_the_table() {
         let page = include_str!("../../../packaging/limelightd.8");
         let codes = TABLE.lines().skip(1).filter_map(|line| {
             let (code, _) = line.trim_start().split_once("  ")?;
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_daemon_is_named() {
+    fn error_names_the_other_daemon() {
         let text = Failure::Running { pid: Some(4242) }.to_string();
         assert!(text.contains("(pid 4242)"), "{text}");
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Where messages go: standard error, which is the journal when systemd started us. What processes
-//! call themselves is escaped here, for all messages.
+//! Logs to standard error, which is the journal if systemd started the daemon. Names chosen by
+//! processes are escaped here, for all messages.
 
 use std::fmt;
 
@@ -18,19 +18,19 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// The environment variable with the level.
 const LEVEL: &str = "LIMELIGHT_LOG";
 
-/// What is logged: the level or levels that `wanted` names, and what is wrong with it.
+/// Parses `wanted`, a level or levels. Returns the filter, and an error message if it is invalid.
 fn filter(wanted: &str) -> (Targets, Option<String>) {
     match wanted.parse() {
         Ok(targets) => (targets, None),
         Err(error) => (
             Targets::new().with_default(LevelFilter::INFO),
-            Some(format!("{LEVEL}={wanted:?} is ignored: {error}; write a level (debug) or target=level (limelight_daemon::undo=debug)")),
+            Some(format!("{LEVEL}={wanted:?} is ignored: {error}; write a level (debug) or target=level (limelight_daemon::restore::undo=debug)")),
         ),
     }
 }
 
 /// Starts logging to standard error. `LIMELIGHT_LOG` sets the level (`debug`, or
-/// `limelight_daemon::undo=debug`).
+/// `limelight_daemon::restore::undo=debug`).
 pub fn start() {
     let wanted = std::env::var(LEVEL).unwrap_or_else(|_| "info".to_owned());
     let (filter, wrong) = filter(&wanted);
@@ -49,21 +49,21 @@ pub fn start() {
     }
 }
 
-/// Whether standard error is this stream of the journal, which systemd names by device and inode:
-/// programs that a service starts inherit the variable, and may write elsewhere.
+/// Whether standard error is this journal stream, which systemd names by device and inode. Programs
+/// that a service starts inherit the variable and may write elsewhere.
 fn is_journal(stream: &str) -> bool {
     rustix::fs::fstat(std::io::stderr())
         .is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
-/// Logs a text of several lines, each by itself.
+/// Logs each line of a text separately.
 pub fn error_lines(text: &str) {
     text.lines().for_each(|line| error!("{line}"));
 }
 
-/// One line for each event, whatever the names in it are made of.
+/// Formats each event as one line, whatever bytes the names in it contain.
 struct Lines {
-    /// The level is written as sd-daemon(3) has it.
+    /// Prefix the level as in sd-daemon(3).
     journal: bool,
 }
 
@@ -96,13 +96,13 @@ where
     }
 }
 
-/// An event's message and what else it has.
+/// An event's message and its other fields.
 struct Fields(String);
 
 impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         use fmt::Write;
-        // A string takes whatever is written.
+        // Writing to a string cannot fail.
         let _ = match field.name() {
             "message" => write!(self.0, "{value:?}"),
             name => write!(self.0, " {name}={value:?}"),
@@ -117,7 +117,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use tracing::info;
 
-    /// Keeps what is written.
+    /// Keeps what is written to it.
     #[derive(Clone, Default)]
     struct Kept(Arc<Mutex<Vec<u8>>>);
 
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn name_of_a_process_forges_no_line() {
+    fn process_name_cannot_forge_a_log_line() {
         let name = "a\n<3>limelightd: killed sshd\u{1b}[2J";
         for (journal, begin) in [
             (true, "<6>topmost: a\\n<3>"),
@@ -154,13 +154,16 @@ mod tests {
     }
 
     #[test]
-    fn a_level_a_target_and_nonsense() {
+    fn filter_accepts_levels_and_targets_and_rejects_nonsense() {
         let (all, wrong) = filter("debug");
         assert!(all.would_enable("limelight_daemon", &Level::DEBUG) && wrong.is_none());
 
-        let (one, wrong) = filter("info,limelight_daemon::undo=trace");
-        assert!(one.would_enable("limelight_daemon::undo", &Level::TRACE));
-        assert!(!one.would_enable("limelight_daemon::boost", &Level::DEBUG) && wrong.is_none());
+        let (one, wrong) = filter("info,limelight_daemon::restore::undo=trace");
+        assert!(one.would_enable("limelight_daemon::restore::undo", &Level::TRACE));
+        assert!(
+            !one.would_enable("limelight_daemon::mechanisms::boost", &Level::DEBUG)
+                && wrong.is_none()
+        );
 
         let (ordinary, wrong) = filter("limelight_daemon=loud");
         assert!(ordinary.would_enable("limelight_daemon", &Level::INFO));

@@ -6,11 +6,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use limelight_daemon::config::{self, Origin};
-use limelight_daemon::daemon::{restore, Daemon, Options};
-use limelight_daemon::doors::Roots;
+use limelight_daemon::event_loop::{restore, Daemon, Options};
 use limelight_daemon::exit::{Failure, TABLE};
 use limelight_daemon::log;
-use limelight_daemon::watcher::{self, watch};
+use limelight_daemon::restore::watcher::{self, watch};
+use limelight_daemon::system::Roots;
 
 /// Keeps the app in front fast while memory runs short.
 ///
@@ -42,7 +42,8 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    // Before anything takes memory: the watcher waits for as long as the daemon lives.
+    // This comes first, while the process uses little memory: the watcher lives as long as the
+    // daemon.
     let ended = match watcher::runtime_of(std::env::args_os()) {
         Some(runtime) => watch(roots(runtime)),
         None => {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The program as scripts see it: options, messages, exit codes.
+//! The program's interface for scripts: options, messages, exit codes.
 
 use assert_cmd::Command;
-use limelight_daemon::lock;
+use limelight_daemon::event_loop::lock;
 
 fn limelightd() -> Command {
     let mut command = Command::cargo_bin("limelightd").unwrap();
@@ -13,7 +13,7 @@ fn limelightd() -> Command {
     command
 }
 
-/// Runs it with these arguments; returns the exit code and what it said on standard error.
+/// Runs it with these arguments; returns the exit code and its standard error.
 fn run(arguments: &[&str]) -> (i32, String) {
     let output = limelightd().args(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -42,7 +42,7 @@ fn wrong_usage_is_2() {
 }
 
 #[test]
-fn a_wrong_configuration_is_10_before_anything_is_touched() {
+fn wrong_configuration_is_10_before_any_change() {
     let temp = tempfile::tempdir().unwrap();
     let file = temp.path().join("limelight.toml");
     let runtime = temp.path().join("run");
@@ -67,7 +67,7 @@ fn a_wrong_configuration_is_10_before_anything_is_touched() {
 }
 
 #[test]
-fn a_second_one_is_11_and_names_the_first() {
+fn second_daemon_is_11_and_names_the_first() {
     let temp = tempfile::tempdir().unwrap();
     let _lock = lock::take(temp.path()).unwrap();
     let runtime = temp.path().to_str().unwrap();
@@ -85,7 +85,7 @@ fn a_second_one_is_11_and_names_the_first() {
 }
 
 #[test]
-fn a_runtime_directory_that_cannot_be_is_15() {
+fn unusable_runtime_directory_is_15() {
     let temp = tempfile::tempdir().unwrap();
     let file = temp.path().join("file");
     std::fs::write(&file, "").unwrap();

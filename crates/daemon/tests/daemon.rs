@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The real loop on a machine of plain files: socket in, knobs out.
+//! The real event loop on a machine of plain files: socket input, knob output.
 
 #[path = "mechanism/agents.rs"]
 mod agents;
@@ -39,7 +39,7 @@ const A: &str = "u/app-a-1.scope";
 const B: &str = "u/app-b-2.scope";
 
 #[test]
-fn focus_reserves_along_the_chain_and_none_puts_it_back() {
+fn focus_reserves_along_the_chain_and_none_restores_it() {
     let (machine, a, _b) = two_apps();
     machine.write("cgroup/u/memory.min", "4096\n");
     let mut daemon = machine.start();
@@ -71,11 +71,12 @@ fn focus_reserves_along_the_chain_and_none_puts_it_back() {
     assert_eq!(machine.read(&format!("proc/{}/oom_score_adj", a.pid)), "0");
     assert_eq!(daemon.explain(a.pid).changes, []);
     daemon.stop();
-    assert_eq!(names(&machine.path("run")), ["lock"]);
+    assert_eq!(names(&machine.path("run")), ["lock", "private"]);
+    assert!(machine.recorded().is_empty());
 }
 
 #[test]
-fn another_app_takes_over_with_everything() {
+fn next_topmost_app_takes_over_reservation_and_score() {
     let (machine, a, b) = two_apps();
     let mut daemon = machine.start();
     daemon.focus(a.pid);
@@ -98,7 +99,7 @@ fn another_app_takes_over_with_everything() {
 }
 
 #[test]
-fn the_reservation_grows_with_the_app_and_stops_at_the_budget() {
+fn reservation_grows_with_the_app_up_to_the_budget() {
     let (machine, a, _b) = two_apps();
     let mut daemon = machine.start();
     daemon.focus(a.pid);
@@ -109,7 +110,7 @@ fn the_reservation_grows_with_the_app_and_stops_at_the_budget() {
         machine.mib(&format!("{A}/memory.min")) == 600
     });
     assert_eq!(machine.mib("u/memory.min"), 600);
-    // Others' reservations come out of the budget.
+    // Reservations of others reduce the budget.
     machine.make_cgroup("other");
     machine.use_memory("other", 100);
     machine.write("cgroup/other/memory.min", "max\n");
@@ -137,7 +138,7 @@ fn siblings_keep_their_share_of_the_ancestor() {
 }
 
 #[test]
-fn a_limit_around_the_app_bounds_its_reservation() {
+fn limit_above_the_app_bounds_its_reservation() {
     let (machine, a, _b) = two_apps();
     machine.write("cgroup/u/memory.max", &format!("{}\n", 120 << 20));
     let mut daemon = machine.start();
@@ -147,7 +148,7 @@ fn a_limit_around_the_app_bounds_its_reservation() {
 }
 
 #[test]
-fn the_knob_follows_the_lru() {
+fn knob_follows_the_lru() {
     let (machine, a, _b) = two_apps();
     let mut daemon = machine.start();
     daemon.focus(a.pid);
@@ -163,7 +164,7 @@ fn the_knob_follows_the_lru() {
 }
 
 #[test]
-fn a_crash_is_undone_by_the_next_start_and_what_others_changed_is_theirs() {
+fn next_start_undoes_a_crash_and_keeps_foreign_changes() {
     let (machine, a, _b) = two_apps();
     let mut daemon = machine.start();
     daemon.focus(a.pid);
@@ -178,44 +179,48 @@ fn a_crash_is_undone_by_the_next_start_and_what_others_changed_is_theirs() {
 }
 
 #[test]
-fn restore_alone_puts_everything_back() {
+fn restore_command_restores_everything() {
     let (machine, a, _b) = two_apps();
     let mut daemon = machine.start();
     let mut roots = None;
     daemon.focus(a.pid);
-    let record = machine.read("run/restore.json");
+    let record = machine.read("run/private/record/restore.json");
     daemon.crash();
     machine
         .start_with(|options| roots = Some(options.roots.clone()))
         .stop();
     // As if the service manager ran the stop hook instead.
-    machine.write("run/restore.json", &record);
+    machine.write("run/private/record/restore.json", &record);
     machine.write(
         &format!("cgroup/{A}/memory.min"),
         &format!("{}\n", 125 << 20),
     );
-    limelight_daemon::daemon::restore(roots.unwrap()).unwrap();
+    limelight_daemon::event_loop::restore(roots.unwrap()).unwrap();
     assert_eq!(machine.read(&format!("cgroup/{A}/memory.min")), "0");
-    assert_eq!(names(&machine.path("run")), ["lock"]);
+    assert_eq!(names(&machine.path("run")), ["lock", "private"]);
+    assert!(machine.recorded().is_empty());
 }
 
 #[test]
-fn a_corrupt_record_does_not_stop_the_start() {
+fn corrupt_record_does_not_prevent_the_start() {
     let (machine, a, _b) = two_apps();
     std::fs::create_dir(machine.path("run")).unwrap();
-    machine.write("run/restore.json", "{\"version\":1,");
+    machine.write("run/private/record/restore.json", "{\"version\":1,");
     let mut daemon = machine.start();
     daemon.focus(a.pid);
-    assert_eq!(machine.read("run/restore.json.corrupt"), "{\"version\":1,");
+    assert_eq!(
+        machine.read("run/private/record/restore.json.corrupt"),
+        "{\"version\":1,"
+    );
     daemon.stop();
 }
 
 #[test]
-fn what_cannot_be_recorded_is_not_changed() {
+fn change_that_cannot_be_recorded_is_not_made() {
     let (machine, a, _b) = two_apps();
     let mut daemon = machine.start();
-    // The record is written to a new file first; this makes that impossible.
-    std::fs::create_dir(machine.path("run/restore.json.new")).unwrap();
+    // The record is written to a new file first, which this directory prevents.
+    std::fs::create_dir_all(machine.path("run/private/record/restore.json.new")).unwrap();
     daemon.focus(a.pid);
     assert_eq!(machine.read(&format!("cgroup/{A}/memory.min")), "0");
     assert_eq!(machine.read("cgroup/u/memory.min"), "0");
@@ -228,8 +233,8 @@ fn what_cannot_be_recorded_is_not_changed() {
             "{change:?}"
         );
     }
-    // The next tick tries again.
-    std::fs::remove_dir(machine.path("run/restore.json.new")).unwrap();
+    // The next tick retries.
+    std::fs::remove_dir(machine.path("run/private/record/restore.json.new")).unwrap();
     daemon.until("the reservation", |_| {
         machine.mib(&format!("{A}/memory.min")) == 125
     });
@@ -237,7 +242,7 @@ fn what_cannot_be_recorded_is_not_changed() {
 }
 
 #[test]
-fn a_value_that_somebody_else_sets_meanwhile_is_left_alone() {
+fn value_set_by_another_process_meanwhile_is_kept() {
     let (machine, a, _b) = two_apps();
     let mut daemon = machine.start();
     daemon.focus(a.pid);
@@ -262,7 +267,7 @@ fn a_value_that_somebody_else_sets_meanwhile_is_left_alone() {
 }
 
 #[test]
-fn a_reservation_that_a_reload_took_away_is_made_again_a_few_times() {
+fn reservation_lost_to_a_reload_is_restored_a_few_times() {
     let (machine, a, _b) = two_apps();
     let mut daemon = machine.start();
     daemon.focus(a.pid);
@@ -273,7 +278,7 @@ fn a_reservation_that_a_reload_took_away_is_made_again_a_few_times() {
             machine.mib(&format!("{A}/memory.min")) == 125
         });
     }
-    // Whoever insists has his way.
+    // After repeated changes the other process's value is kept.
     machine.write(&leaf, "0\n");
     daemon.until("it is theirs", |_| {
         !machine.recorded().iter().any(|entry| {
@@ -289,14 +294,14 @@ fn a_reservation_that_a_reload_took_away_is_made_again_a_few_times() {
         .find(|change| change.knob.ends_with("scope/memory.min"))
         .unwrap();
     assert!(
-        matches!(&change.outcome, Outcome::Inert { why } if why.contains("somebody else")),
+        matches!(&change.outcome, Outcome::Inert { why } if why.contains("another program")),
         "{change:?}"
     );
     daemon.stop();
 }
 
 #[test]
-fn an_app_that_ends_leaves_nothing() {
+fn ended_app_leaves_nothing_behind() {
     let (machine, a, _b) = two_apps();
     let mut daemon = machine.start();
     daemon.focus(a.pid);
@@ -308,7 +313,7 @@ fn an_app_that_ends_leaves_nothing() {
     daemon.stop();
 }
 
-/// A running report of a session agent.
+/// A report of a session agent, bound to its connection.
 fn report(target: &str) -> String {
     format!(r#"{{"op":"focus","target":{target},"source":"x11","hold":true}}"#)
 }
@@ -318,7 +323,7 @@ fn pid(pid: i32) -> String {
 }
 
 #[test]
-fn a_session_s_none_leaves_the_app_in_front_for_the_gap() {
+fn after_a_sessions_none_the_app_stays_topmost_for_the_gap() {
     let (machine, a, b) = two_apps();
     let mut daemon = machine.start();
     let mut agent = daemon.connect();
@@ -336,7 +341,7 @@ fn a_session_s_none_leaves_the_app_in_front_for_the_gap() {
 }
 
 #[test]
-fn a_session_s_word_counts_until_its_connection_closes() {
+fn sessions_claim_holds_until_its_connection_closes() {
     let (machine, a, _b) = two_apps();
     machine.write("limelight.toml", "[topmost]\ngap_ms = 0\n");
     let mut daemon = machine.start();
@@ -352,7 +357,7 @@ fn a_session_s_word_counts_until_its_connection_closes() {
 }
 
 #[test]
-fn a_value_that_becomes_0_is_topmost_and_our_own_writes_are_not_heard() {
+fn score_that_becomes_0_is_topmost_and_the_daemons_own_writes_are_ignored() {
     let (machine, a, b) = two_apps();
     let score = |pid: i32, value: &str| machine.write(&format!("proc/{pid}/oom_score_adj"), value);
     score(a.pid, "7");
@@ -363,7 +368,7 @@ fn a_value_that_becomes_0_is_topmost_and_our_own_writes_are_not_heard() {
     assert_eq!(daemon.status().topmost.unwrap().source, "oom_score_adj");
     score(b.pid, "0");
     daemon.until("b", |_| machine.mib(&format!("{B}/memory.min")) > 0);
-    // Restoring a's 0 was our own write: b stays.
+    // The daemon itself restored a's 0, so b stays.
     assert_eq!(machine.read(&format!("proc/{}/oom_score_adj", a.pid)), "0");
     for _ in 0..20 {
         daemon
@@ -372,7 +377,7 @@ fn a_value_that_becomes_0_is_topmost_and_our_own_writes_are_not_heard() {
             .unwrap();
     }
     assert_eq!(daemon.topmost(), Some(b.pid));
-    // A claim of a person is heard, and outranks what is inferred.
+    // An explicit claim is accepted, and outranks an inferred one.
     daemon.focus(a.pid);
     score(b.pid, "7");
     daemon
@@ -391,7 +396,7 @@ fn a_value_that_becomes_0_is_topmost_and_our_own_writes_are_not_heard() {
 }
 
 #[test]
-fn children_that_inherited_a_lowered_value_are_put_back_too() {
+fn children_that_inherited_a_lowered_score_are_restored_too() {
     let (machine, a, _b) = two_apps();
     let mut daemon = machine.start();
     daemon.focus(a.pid);
@@ -413,7 +418,7 @@ fn children_that_inherited_a_lowered_value_are_put_back_too() {
 }
 
 #[test]
-fn a_dry_run_says_everything_and_does_nothing() {
+fn dry_run_reports_everything_and_changes_nothing() {
     let (machine, a, _b) = two_apps();
     let mut daemon = machine.start_with(|options| options.dry_run = true);
     daemon.focus(a.pid);
@@ -432,7 +437,7 @@ fn a_dry_run_says_everything_and_does_nothing() {
 }
 
 #[test]
-fn a_cgroup_may_be_named_and_a_session_may_not() {
+fn cgroup_may_be_claimed_and_a_session_scope_may_not() {
     let (machine, _a, _b) = two_apps();
     machine.make_cgroup("u/session-2.scope");
     let mut daemon = machine.start();
@@ -464,7 +469,7 @@ fn a_cgroup_may_be_named_and_a_session_may_not() {
 }
 
 #[test]
-fn nonsense_is_refused_and_the_connection_stays() {
+fn invalid_requests_are_refused_and_the_connection_stays_open() {
     let (machine, a, _b) = two_apps();
     let mut daemon = machine.start();
     let mut client = daemon.connect();
@@ -491,7 +496,7 @@ fn nonsense_is_refused_and_the_connection_stays() {
 }
 
 #[test]
-fn a_wrong_configuration_leaves_the_old_one_in_force() {
+fn invalid_configuration_leaves_the_old_one_in_force() {
     let (machine, a, _b) = two_apps();
     let mut daemon = machine.start();
     daemon.focus(a.pid);
@@ -507,7 +512,7 @@ fn a_wrong_configuration_leaves_the_old_one_in_force() {
 }
 
 #[test]
-fn with_nothing_else_left_protection_gives_way() {
+fn protection_yields_when_no_other_memory_is_left() {
     let (machine, a, _b) = two_apps();
     let mut daemon = machine.start();
     daemon.focus(a.pid);
@@ -539,11 +544,11 @@ fn with_nothing_else_left_protection_gives_way() {
 }
 
 #[test]
-fn without_a_cgroup_of_its_own_the_reason_is_told() {
+fn explain_says_why_an_app_without_its_own_cgroup_is_not_protected() {
     let machine = Machine::new();
     machine.make_cgroup("session-1.scope");
     let a = machine.spawn("session-1.scope");
-    // systemd runs here, so nothing is moved.
+    // systemd runs here, so no process is moved.
     let mut daemon = machine.start_with(|options| options.roots.systemd = machine.path("proc"));
     daemon.focus(a.pid);
     let explain = daemon.explain(a.pid);

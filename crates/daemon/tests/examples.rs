@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The clients that docs/compositors.md shows, against a real limelightd that changes nothing.
+//! The clients printed in docs/compositors.md, against a real limelightd that changes nothing.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use limelight_core::control::{Response, Status};
 
-/// A process that ends with the test.
+/// A process that is killed on drop.
 struct Running(Child);
 
 impl Drop for Running {
@@ -74,7 +74,7 @@ impl Daemon {
     }
 }
 
-/// Tells an app from the first key to the last frame, through a client.
+/// Runs a client that reports an app from the first key to the last frame.
 fn check(mut client: Command) {
     let daemon = Daemon::start();
     let app = Running(Command::new("sleep").arg("600").spawn().unwrap());
@@ -106,7 +106,7 @@ fn check(mut client: Command) {
     say(&format!("focus {pid}"));
     drop(words);
     assert!(client.0.wait().unwrap().success());
-    // The claim ends with the connection, after the gap that a restart of the compositor may take.
+    // The claim ends with the connection, after the gap that allows a compositor to restart.
     let deadline = Instant::now() + Duration::from_secs(60);
     while daemon.status().topmost.is_some() {
         assert!(
@@ -118,8 +118,8 @@ fn check(mut client: Command) {
 }
 
 #[test]
-fn the_client_in_rust_works() {
-    // Cargo builds examples beside the tests.
+fn client_in_rust_works() {
+    // Cargo builds examples next to the tests.
     let tests = std::env::current_exe().unwrap();
     let built = tests.parent().and_then(Path::parent).unwrap();
     let client = built.join("examples/compositor");
@@ -131,7 +131,7 @@ fn the_client_in_rust_works() {
 }
 
 #[test]
-fn the_client_in_python_works() {
+fn client_in_python_works() {
     if Command::new("python3").arg("--version").output().is_err() {
         assert!(std::env::var_os("CI").is_none(), "python3 is not there");
         eprintln!("SKIPPED: python3 is not installed");
@@ -143,9 +143,9 @@ fn the_client_in_python_works() {
     check(python);
 }
 
-/// What docs/compositors.md prints is what was run.
+/// The page prints exactly the tested clients.
 #[test]
-fn the_page_shows_these_clients() {
+fn page_shows_these_clients() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = std::fs::read_to_string(root.join("../../docs/compositors.md")).unwrap();
     for name in ["compositor.rs", "compositor.py"] {

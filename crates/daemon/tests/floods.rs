@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! One user makes thousands of cgroups: scans need few descriptors, and still find the other users'
-//! apps and services. Its own program, because the limit of descriptors is a process's.
+//! One user makes thousands of cgroups: scans need few descriptors and still find the other users'
+//! apps and services. A program of its own, because the descriptor limit applies to the whole
+//! process.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,12 +9,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use limelight_core::model::class::Classes;
-use limelight_daemon::doors::{Doors, Roots};
 use limelight_daemon::sources::apps::AppsSource;
 use limelight_daemon::sources::services;
+use limelight_daemon::system::{Roots, System};
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
-/// Enough for what a test has open, and far below the number of cgroups.
+/// Enough for a test, and far below the number of cgroups.
 const DESCRIPTORS: u64 = 128;
 
 const MIB: u64 = 1 << 20;
@@ -54,7 +55,7 @@ fn ten_thousand_cgroups_of_one_user_leave_the_others_visible() {
     }
     process(root, 20, 1001);
     process(root, 30, 1000);
-    // In the flooding user's own app, too: its members are in any of the groups below it.
+    // Also in the flooding user's own app: its members may be in any group below it.
     for parent in ["app-flood-1.scope", ""] {
         let parent = root.join("cgroup").join(FLOOD).join(parent);
         for number in 0..5000 {
@@ -77,18 +78,18 @@ fn ten_thousand_cgroups_of_one_user_leave_the_others_visible() {
         data: Vec::new(),
         ..Roots::default()
     };
-    let doors = Doors::open(roots).unwrap();
+    let system = System::open(roots).unwrap();
     let before = getrlimit(Resource::Nofile);
     let few = Rlimit {
         current: Some(DESCRIPTORS),
         ..before
     };
     setrlimit(Resource::Nofile, few).unwrap();
-    let mut source = AppsSource::new(&doors, Classes::default());
-    let found = source.look(&doors, &[], &[], Duration::from_secs(1));
+    let mut source = AppsSource::new(&system, Classes::default());
+    let found = source.look(&system, &[], &[], Duration::from_secs(1));
     let occupied = [format!("/{APP}"), format!("/{FLOOD}/app-flood-1.scope")];
     let occupied: Vec<&str> = occupied.iter().map(String::as_str).collect();
-    let services = services::find(&doors, &occupied, 256 * MIB);
+    let services = services::find(&system, &occupied, 256 * MIB);
     setrlimit(Resource::Nofile, before).unwrap();
 
     let found = found.unwrap();

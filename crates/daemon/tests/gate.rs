@@ -1,38 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The gate's promise, on a machine of plain files: whatever processes and cgroups do, no protected
-//! process is ever in the target of an action. Random sequences of focus, fork, exec, move, exit and
-//! shortage go through the real scan, model, policy, gate and actuators; who is protected is worked out
-//! here from the processes alone.
+//! The gate's guarantee, on a machine of plain files: whatever processes and cgroups do, no
+//! protected process is ever in the target of an action. Random sequences of focus, fork, exec,
+//! move, exit and shortage go through the real scan, model, policy, gate and actuators. The test
+//! derives the protected processes from the processes alone.
 //!
 //! Processes are real ones (`sleep`), because a pidfd cannot be faked; none of them is killed.
 
+mod parts;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::PathBuf;
-use std::process::{Child, Command};
 use std::time::Duration;
 
-use limelight_core::model::apps::Apps;
-use limelight_core::model::class::Classes;
 use limelight_core::model::protected::PREVIOUS_FOR;
-use limelight_core::model::shortage::{Gauge, Shortage, Thresholds};
-use limelight_core::model::snapshot::Measured;
-use limelight_core::model::storage::{Area, Medium, Storage};
-use limelight_core::model::topmost::{Claim, Topmost};
-use limelight_core::model::{AppKey, Harm, ProcessId, Snapshot};
+use limelight_core::model::{Harm, ProcessId};
 use limelight_core::policy::swap::{self, order, Step};
 use limelight_core::policy::{Action, Event};
-use limelight_daemon::actuators::device::DeviceDoor;
-use limelight_daemon::actuators::{Actuators, Context};
-use limelight_daemon::doors::{Doors, Roots};
-use limelight_daemon::gate::collect::{homes, Collector};
-use limelight_daemon::guard::Target;
-use limelight_daemon::identify;
+use limelight_daemon::mechanisms::device::DeviceDoor;
+use limelight_daemon::mechanisms::swap::guard::Target;
+use limelight_daemon::mechanisms::Actuators;
 use limelight_daemon::restore::Ledger;
-use limelight_daemon::sources::apps::AppsSource;
-use limelight_sys::standing::StandingFile;
+use limelight_sys::persistent_file::PersistentFile;
+use parts::{Daemon, Machine, Random, Real};
 
-const MIB: u64 = 1 << 20;
 /// Sequences in one run; set `LIMELIGHT_GATE_SEQUENCES` for more.
 const SEQUENCES: usize = 10_000;
 const EVENTS: u32 = 8;
@@ -50,377 +39,17 @@ const GROUPS: [&str; 9] = [
     "/c1",
 ];
 
-/// xorshift64*: the same choices each time.
-struct Random(u64);
-
-impl Random {
-    fn word(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.word() >> 33) as usize % end
-    }
-}
-
-/// What really is: the oracle knows nothing of apps.
-#[derive(Debug, Clone)]
-struct Real {
-    ppid: i32,
-    group: &'static str,
-    id: ProcessId,
-}
-
-/// The machine.
-struct Machine {
-    temp: tempfile::TempDir,
-    doors: Doors,
-    pool: Vec<Child>,
-    live: BTreeMap<i32, Real>,
-    ticks: u64,
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        for child in &mut self.pool {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-impl Machine {
-    fn new() -> Machine {
-        let memory = PathBuf::from("/dev/shm");
-        let temp = match memory.is_dir() {
-            true => tempfile::tempdir_in(memory).unwrap(),
-            false => tempfile::tempdir().unwrap(),
-        };
-        for directory in ["proc", "sys", "cgroup", "run"] {
-            fs::create_dir(temp.path().join(directory)).unwrap();
-        }
-        let spawn = |_| Command::new("sleep").arg("1000").spawn().unwrap();
-        let below = |name: &str| temp.path().join(name);
-        let roots = Roots {
-            proc: below("proc"),
-            sys: below("sys"),
-            cgroup: Some(below("cgroup")),
-            sessions: below("sessions"),
-            inhibit: below("inhibit"),
-            data: vec![below("data")],
-            runtime: below("run"),
-            ..Roots::default()
-        };
-        let doors = Doors::open(roots).unwrap();
-        let machine = Machine {
-            pool: (0..PROCESSES).map(spawn).collect(),
-            live: BTreeMap::new(),
-            ticks: 1,
-            doors,
-            temp,
-        };
-        for group in GROUPS.iter().chain(&[""]) {
-            for (file, text) in [
-                ("cgroup.procs", ""),
-                ("cgroup.events", "populated 1\nfrozen 0\n"),
-                ("memory.current", "50000000\n"),
-                ("memory.stat", "anon 40000000\nshmem 0\n"),
-                ("memory.swap.current", "0\n"),
-                ("cgroup.kill", ""),
-            ] {
-                machine.write(&format!("cgroup{group}/{file}"), text);
-            }
-        }
-        machine
-    }
-
-    fn write(&self, file: &str, text: &str) {
-        let path = self.temp.path().join(file);
-        if !path.parent().unwrap().is_dir() {
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-        }
-        fs::write(path, text).unwrap();
-    }
-
-    fn read(&self, file: &str) -> String {
-        let text = fs::read_to_string(self.temp.path().join(file)).unwrap_or_default();
-        text.trim().to_owned()
-    }
-
-    /// Nothing runs, and nothing is stopped or limited.
-    fn reset(&mut self) {
-        for pid in self.live.keys().copied().collect::<Vec<_>>() {
-            self.exit(pid);
-        }
-        for group in GROUPS {
-            self.write(&format!("cgroup{group}/cgroup.freeze"), "0\n");
-            self.write(&format!("cgroup{group}/memory.swap.max"), "max\n");
-        }
-    }
-
-    fn pids(&self) -> Vec<i32> {
-        self.live.keys().copied().collect()
-    }
-
-    fn list(&self, group: &str) {
-        let inside = self.live.iter().filter(|(_, real)| real.group == group);
-        let text: String = inside.map(|(pid, _)| format!("{pid}\n")).collect();
-        self.write(&format!("cgroup{group}/cgroup.procs"), &text);
-    }
-
-    /// A process is born in its parent's cgroup, or anywhere as a child of init.
-    fn fork(&mut self, parent: Option<i32>, random: &mut Random) {
-        let free = self.pool.iter().map(|child| child.id() as i32);
-        let Some(pid) = free.clone().find(|pid| !self.live.contains_key(pid)) else {
-            return;
-        };
-        self.ticks += 1;
-        let group = match parent.and_then(|pid| self.live.get(&pid)) {
-            Some(parent) => parent.group,
-            None => GROUPS[random.below(GROUPS.len())],
-        };
-        let real = Real {
-            ppid: parent.unwrap_or(1),
-            group,
-            id: ProcessId {
-                pid,
-                starttime: self.ticks,
-            },
-        };
-        let status = format!("Tgid:\t{pid}\nUid:\t0\t0\t0\t0\nRssAnon:\t20000 kB\nVmSwap:\t0 kB\n");
-        self.write(&format!("proc/{pid}/status"), &status);
-        self.write(&format!("proc/{pid}/statm"), "9000 6000 1000 0 0 0 0\n");
-        self.write(&format!("proc/{pid}/cgroup"), &format!("0::{group}\n"));
-        self.write(&format!("proc/{pid}/oom_score_adj"), "0\n");
-        self.live.insert(pid, real);
-        self.stat(pid);
-        self.list(group);
-    }
-
-    fn stat(&self, pid: i32) {
-        let Real { ppid, id, .. } = &self.live[&pid];
-        let start = id.starttime;
-        let stat = format!("{pid} (p) S {ppid} 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 {start} 0 0\n");
-        self.write(&format!("proc/{pid}/stat"), &stat);
-    }
-
-    fn move_to(&mut self, pid: i32, group: &'static str) {
-        let real = self.live.get_mut(&pid).unwrap();
-        let before = std::mem::replace(&mut real.group, group);
-        self.write(&format!("proc/{pid}/cgroup"), &format!("0::{group}\n"));
-        self.list(before);
-        self.list(group);
-    }
-
-    fn exit(&mut self, pid: i32) {
-        let Some(real) = self.live.remove(&pid) else {
-            return;
-        };
-        fs::remove_dir_all(self.temp.path().join(format!("proc/{pid}"))).unwrap();
-        self.list(real.group);
-        let orphans = self.live.iter_mut().filter(|(_, child)| child.ppid == pid);
-        let orphans: Vec<i32> = orphans
-            .map(|(pid, child)| {
-                child.ppid = 1;
-                *pid
-            })
-            .collect();
-        for orphan in orphans {
-            self.stat(orphan);
-        }
-    }
-
-    fn descendants(&self, pid: i32) -> BTreeSet<i32> {
-        let mut found = BTreeSet::from([pid]);
-        loop {
-            let children = self
-                .live
-                .iter()
-                .filter(|(_, real)| found.contains(&real.ppid));
-            let children: Vec<i32> = children.map(|(pid, _)| *pid).collect();
-            let before = found.len();
-            found.extend(children);
-            if found.len() == before {
-                return found;
-            }
-        }
-    }
-
-    fn inside(&self, group: &str) -> impl Iterator<Item = i32> + '_ {
-        let below = format!("{group}/");
-        let inside = move |real: &Real| {
-            real.group == below.trim_end_matches('/') || real.group.starts_with(&below)
-        };
-        let live = self.live.iter().filter(move |(_, real)| inside(real));
-        live.map(|(pid, _)| *pid)
-    }
-}
-
-/// The daemon's parts, in the order in which the daemon uses them.
-struct Daemon {
-    source: AppsSource,
-    apps: Apps,
-    topmost: Topmost,
-    previous: Option<(AppKey, Duration)>,
-    actuators: Actuators,
-    collector: Collector,
-    last: Snapshot,
-    now: Duration,
-}
-
-impl Daemon {
-    fn new(machine: &Machine) -> Daemon {
-        let runtime = machine.temp.path().join("run");
-        let _ = fs::remove_dir_all(&runtime);
-        fs::create_dir(&runtime).unwrap();
-        let ledger = Ledger::open(&runtime, String::new());
-        let device = DeviceDoor::Unused(String::new());
-        Daemon {
-            source: AppsSource::new(&machine.doors, Classes::default()),
-            apps: Apps::default(),
-            topmost: Topmost::new(Duration::ZERO),
-            previous: None,
-            actuators: Actuators::new(ledger, device),
-            collector: Collector::default(),
-            last: Snapshot::default(),
-            now: Duration::from_secs(1000),
-        }
-    }
-
-    fn focus(&mut self, machine: &Machine, pid: i32) {
-        let Ok(app) = identify::app_of_pid(&machine.doors, pid) else {
-            return;
-        };
-        let before = self.topmost.front().map(|front| front.app.key);
-        let claim = Claim {
-            app: Some(app),
-            source: "test".to_owned(),
-            uid: 0,
-        };
-        self.topmost.claim_explicit(claim, self.now);
-        self.note_front(before);
-    }
-
-    fn note_front(&mut self, before: Option<AppKey>) {
-        let front = self.topmost.front().map(|front| front.app.clone());
-        if before != front.as_ref().map(|app| app.key) {
-            self.previous = before.map(|key| (key, self.now)).or(self.previous);
-        }
-        if let Some(app) = front {
-            self.source.was_topmost(&app);
-            self.apps.was_topmost(app.key, self.now);
-        }
-    }
-
-    /// What the daemon does at a tick: apps end, and processes move.
-    fn check_front(&mut self, machine: &Machine) {
-        let front = self.topmost.front().map(|front| front.app.clone());
-        let before = front.as_ref().map(|app| app.key);
-        let Some(app) = front else {
-            return;
-        };
-        if let Some(moved) = identify::moved(&machine.doors, &app) {
-            self.topmost.moved(app.key, moved, self.now);
-        } else if !identify::is_alive(&machine.doors, &app) {
-            self.topmost.vanished(app.key, self.now);
-        }
-        self.note_front(before);
-    }
-
-    fn scan(&mut self, machine: &Machine) {
-        let found = self.source.look(&machine.doors, &[], &[], self.now);
-        let gone = self.apps.observe(found.unwrap(), self.now);
-        let gone = gone.iter().map(|known| known.key()).collect();
-        self.actuators.forget_apps(&machine.doors, gone);
-    }
-
-    fn plan(&mut self, machine: &Machine, available: u64) {
-        let doors = &machine.doors;
-        let front = self.topmost.front().map(|front| front.app.clone());
-        let members = front.as_ref().map(|app| identify::members(doors, app));
-        let previous = self
-            .previous
-            .filter(|(_, left)| self.now.saturating_sub(*left) < PREVIOUS_FOR);
-        let previous = previous.and_then(|(key, _)| {
-            let app = self.topmost.previous().filter(|app| app.key == key);
-            app.or_else(|| Some(&self.apps.get(key)?.found.app))
-                .cloned()
-        });
-        let tree = doors.proc.tree().unwrap();
-        let wanted = self.collector.collect(
-            doors,
-            self.now,
-            front.as_ref().zip(members.as_deref()),
-            previous.as_ref(),
-            &[],
-            Some(&tree),
-        );
-        let homes = homes(front.as_ref(), previous.as_ref());
-        let protected = self.actuators.gate.update(doors, wanted, homes);
-        let mut shortage = Shortage::new(Thresholds::derive(256 * MIB, 0));
-        let gauge = |ms: u64, full: u64| Gauge {
-            at: self.now - Duration::from_millis(ms),
-            free: available * MIB,
-            available: available * MIB,
-            swap_free: 64 * MIB,
-            swap_total: 128 * MIB,
-            full: Duration::from_millis(full),
-            ..Gauge::default()
-        };
-        shortage.observe(gauge(1000, 0));
-        shortage.observe(gauge(0, 500));
-        let area = Area {
-            medium: Medium::Flash,
-            size: 128 * MIB,
-            used: 64 * MIB,
-        };
-        let mut snapshot = Snapshot {
-            topmost: front.map(|app| Measured {
-                members: members.unwrap_or_default(),
-                app,
-                footprint: None,
-            }),
-            apps: self.apps.by_use().into_iter().cloned().collect(),
-            previous: self.previous,
-            protected,
-            shortage,
-            settled: true,
-            storage: Storage {
-                areas: vec![area],
-                ..Storage::default()
-            },
-            in_force: self.actuators.in_force.clone(),
-            ..Snapshot::default()
-        };
-        snapshot.memory.total = 256 * MIB;
-        snapshot.memory.available = available * MIB;
-        snapshot.memory.free = available * MIB;
-        self.last = snapshot;
-    }
-
-    fn context<'a>(&'a self, machine: &'a Machine) -> Context<'a> {
-        Context {
-            doors: &machine.doors,
-            now: self.now,
-            front: None,
-            apps: &self.last.apps,
-        }
-    }
-}
-
-/// Processes that nothing may harm, by the processes alone.
+/// Derives the processes that no action may harm, without any notion of apps but their units.
 struct Oracle {
     front: Option<ProcessId>,
     previous: Option<(ProcessId, Duration)>,
-    /// Those that were protected when the daemon looked last, and how many processes there had been.
+    /// The protected processes at the daemon's last scan, and the number of processes started until
+    /// then.
     seen: BTreeSet<ProcessId>,
     ticks: u64,
 }
 
-/// The unit of an app in which a cgroup lies.
+/// The app unit that contains a cgroup.
 fn unit(group: &str) -> Option<String> {
     let end = group.match_indices('/').nth(2);
     let end = end.map_or(group.len(), |(at, _)| at);
@@ -429,13 +58,13 @@ fn unit(group: &str) -> Option<String> {
 }
 
 impl Oracle {
-    /// The daemon looks now.
+    /// Records the state at a scan of the daemon.
     fn look(&mut self, machine: &Machine, now: Duration) {
         let recent = |left: Duration| now.saturating_sub(left) < PREVIOUS_FOR;
         let previous = self.previous.filter(|(_, left)| recent(*left));
         let roots = self.front.into_iter().chain(previous.map(|(id, _)| id));
         let mut all: BTreeSet<i32> = roots.flat_map(|id| Oracle::tree(machine, id)).collect();
-        // Everything in the unit of the foreground process is its app.
+        // All processes in the unit of the foreground process belong to its app.
         let front = self.front.and_then(|id| living(machine, id));
         if let Some(unit) = front.and_then(|real| unit(real.group)) {
             all.extend(machine.inside(&unit));
@@ -444,7 +73,7 @@ impl Oracle {
         self.ticks = machine.ticks;
     }
 
-    /// Those of them that live, and the children that they have had since.
+    /// Those that still live, and the children that they have forked since.
     fn protected(&self, machine: &Machine) -> BTreeSet<i32> {
         let alive = self
             .seen
@@ -460,7 +89,7 @@ impl Oracle {
         all
     }
 
-    /// A process and its descendants, but for what has a unit of another app.
+    /// A process and its descendants, without those in the unit of another app.
     fn tree(machine: &Machine, root: ProcessId) -> BTreeSet<i32> {
         let Some(real) = living(machine, root) else {
             return BTreeSet::new();
@@ -475,15 +104,15 @@ impl Oracle {
     }
 }
 
-fn place(machine: &Machine, id: ProcessId) -> Option<StandingFile> {
-    StandingFile::open(machine.doors.same_process(id)?.dir(), "cgroup").ok()
+fn place(machine: &Machine, id: ProcessId) -> Option<PersistentFile> {
+    PersistentFile::open(machine.system.same_process(id)?.dir(), "cgroup").ok()
 }
 
 fn living(machine: &Machine, id: ProcessId) -> Option<&Real> {
     machine.live.get(&id.pid).filter(|real| real.id == id)
 }
 
-/// Whether a cgroup that is stopped, or a target, holds a protected process.
+/// Fails if the cgroups or processes that an action reaches include a protected process.
 fn check(machine: &Machine, protected: &BTreeSet<i32>, reached: &BTreeSet<i32>, what: &str) {
     let harmed: Vec<&i32> = reached.intersection(protected).collect();
     assert!(
@@ -502,7 +131,7 @@ fn frozen(machine: &Machine) -> BTreeSet<i32> {
         .collect()
 }
 
-/// One random change of the machine that the daemon is not told of.
+/// One random change of the machine, unknown to the daemon.
 fn disturb(machine: &mut Machine, random: &mut Random) {
     let pids = machine.pids();
     let any = |random: &mut Random| pids.get(random.below(pids.len().max(1))).copied();
@@ -523,7 +152,7 @@ fn disturb(machine: &mut Machine, random: &mut Random) {
 }
 
 /// Plans and applies as the daemon does, with a change of the machine in between, and checks every
-/// target at the moment at which the daemon acts on it.
+/// target at the moment of the action.
 fn act(
     machine: &mut Machine,
     daemon: &mut Daemon,
@@ -534,7 +163,7 @@ fn act(
     daemon.check_front(machine);
     oracle.look(machine, daemon.now);
     let available = [2, 4, 30, 200][random.below(4)];
-    daemon.plan(machine, available);
+    daemon.plan(machine, available, 64);
     let mut steps = swap::withdraw(&Event::Tick, &daemon.last);
     steps.extend(swap::receive(&Event::Tick, &daemon.last));
     steps.extend(swap::grant(&Event::Tick, &daemon.last));
@@ -561,7 +190,7 @@ fn act(
                     gate.process(**id, place(machine, **id).as_ref(), Harm::Squeeze)
                         .is_none()
                 });
-                // A pid that was given to another process is not reached: it is compared with its start.
+                // A reused pid is not reached, because its start time is compared.
                 let open = open.filter(|id| living(machine, **id).is_some());
                 let mut reached: BTreeSet<i32> = open.map(|id| id.pid).collect();
                 reached.extend(group.into_iter().flat_map(|path| machine.inside(path)));
@@ -587,6 +216,11 @@ fn act(
         let refused = daemon.actuators.in_force.swapping.refused.len()
             - in_force.min(daemon.actuators.in_force.swapping.refused.len());
         *counts.entry("refused").or_default() += refused as u64;
+        if refused > 0 {
+            // `explain` reports each refused action and the reason.
+            let refusal = daemon.actuators.in_force.swapping.refused.last().unwrap();
+            assert!(!refusal.why.is_empty(), "{refusal:?}");
+        }
         match &step {
             Step::Freeze { .. } => {
                 *counts.entry("freeze").or_default() += 1;
@@ -612,7 +246,7 @@ fn act(
             _ => {}
         }
     }
-    // What was stopped before runs again as soon as it holds a protected process.
+    // A frozen app thaws as soon as it contains a protected process.
     if undisturbed {
         let protected = oracle.protected(machine);
         let known: BTreeSet<i32> = before.intersection(&frozen(machine)).copied().collect();
@@ -625,7 +259,7 @@ fn spare(machine: &Machine) -> Actuators {
     Actuators::new(ledger, DeviceDoor::Unused(String::new()))
 }
 
-/// What the guard's thread would kill, had it to kill all of them now.
+/// Arms the guard's targets and checks what it would kill, as if it killed all of them now.
 fn arm(
     machine: &Machine,
     daemon: &Daemon,
@@ -643,7 +277,7 @@ fn arm(
             continue;
         };
         let found = &known.found;
-        let Some(target) = Target::open(&machine.doors, &found.app, &found.members) else {
+        let Some(target) = Target::open(&machine.system, &found.app, &found.members) else {
             continue;
         };
         if target.blocked(&daemon.actuators.gate) {
@@ -651,7 +285,7 @@ fn arm(
             continue;
         }
         *counts.entry("kill").or_default() += 1;
-        // Through its cgroup where it has one, and then not those that have left it.
+        // Through its cgroup if it has one; processes that have left it are then not reached.
         let reached: BTreeSet<i32> = match found.app.own_home() {
             Some(home) => machine.inside(&home.path).collect(),
             None => {
@@ -668,11 +302,11 @@ fn arm(
 fn no_protected_process_is_ever_in_a_target() {
     let sequences = std::env::var("LIMELIGHT_GATE_SEQUENCES");
     let sequences = sequences.map_or(SEQUENCES, |text| text.parse().unwrap());
-    let mut machine = Machine::new();
+    let mut machine = Machine::new(&GROUPS, PROCESSES);
     let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
     for sequence in 0..sequences {
         let mut random =
-            Random(0x9e37_79b9_7f4a_7c15 ^ (sequence as u64 + 1).wrapping_mul(0xd6e8_feb8));
+            Random::new(0x9e37_79b9_7f4a_7c15 ^ (sequence as u64 + 1).wrapping_mul(0xd6e8_feb8));
         machine.reset();
         for _ in 0..4 {
             let parent = machine
@@ -717,7 +351,7 @@ fn no_protected_process_is_ever_in_a_target() {
             );
         }
     }
-    // A run in which nothing was done proves nothing.
+    // A run without any action proves nothing.
     for what in ["freeze", "limit", "squeeze", "kill", "refused"] {
         let count = counts.get(what).copied().unwrap_or(0);
         assert!(

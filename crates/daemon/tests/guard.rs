@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The guard on a machine of plain files with real processes: whom it kills, when, and that it
-//! takes no memory for it. One test, because every allocation in the program is looked at.
+//! The guard on a machine of plain files with real processes: which processes it kills and when,
+//! and that it allocates nothing. One test, because all allocations of the program are counted.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::{GlobalAlloc, Layout, System as SystemAllocator};
 use std::cell::Cell;
 use std::fs;
 use std::path::PathBuf;
@@ -14,11 +14,11 @@ use limelight_core::model::class::Class;
 use limelight_core::model::shortage::{Level, Thresholds};
 use limelight_core::model::{App, AppKey, Home, ProcessId};
 use limelight_core::policy::swap::order::Candidate;
-use limelight_daemon::doors::{Doors, Roots};
-use limelight_daemon::gate::Gate;
-use limelight_daemon::guard::{Guard, Report, Victim};
+use limelight_daemon::mechanisms::swap::guard::{Guard, Report, Victim};
+use limelight_daemon::reconcile::gate::Gate;
+use limelight_daemon::system::{Roots, System};
 
-/// While set, what threads other than the test's own allocate is counted.
+/// While set, allocations of threads other than the test's own are counted.
 static COUNTS: AtomicBool = AtomicBool::new(false);
 static COUNTED: AtomicU64 = AtomicU64::new(0);
 
@@ -34,29 +34,29 @@ fn count() {
     }
 }
 
-// SAFETY: everything is handed on to the system's allocator as it came.
+// SAFETY: all calls are passed on unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
         // SAFETY: as above.
-        unsafe { System.alloc(layout) }
+        unsafe { SystemAllocator.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count();
         // SAFETY: as above.
-        unsafe { System.alloc_zeroed(layout) }
+        unsafe { SystemAllocator.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
         // SAFETY: as above.
-        unsafe { System.realloc(pointer, layout, size) }
+        unsafe { SystemAllocator.realloc(pointer, layout, size) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         // SAFETY: as above.
-        unsafe { System.dealloc(pointer, layout) }
+        unsafe { SystemAllocator.dealloc(pointer, layout) }
     }
 }
 
@@ -65,16 +65,16 @@ static ALLOCATOR: Counting = Counting;
 
 const MIB: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Between the memory of one and the death of the next, where nothing is left.
+/// Shortest time between two kills when no memory is left.
 const BREATH: Duration = Duration::from_millis(40);
 
 /// A machine of 256 MiB.
 struct Machine {
     temp: tempfile::TempDir,
-    doors: Doors,
+    system: System,
 }
 
-/// A running process, killed at the end.
+/// A running process, killed on drop.
 struct Process {
     child: Child,
     id: ProcessId,
@@ -94,7 +94,7 @@ impl Drop for Process {
 }
 
 impl Machine {
-    /// `cgroup`: where the hierarchy is; `None`: one of plain files.
+    /// `cgroup`: mount point of the hierarchy; `None`: a hierarchy of plain files.
     fn new(cgroup: Option<PathBuf>) -> Machine {
         Machine::with(Roots {
             cgroup,
@@ -102,7 +102,7 @@ impl Machine {
         })
     }
 
-    /// With processors, and a tracefs, where these roots say.
+    /// With processors and a tracefs as in `roots`.
     fn with(roots: Roots) -> Machine {
         let temp = tempfile::tempdir().unwrap();
         let root = temp.path();
@@ -111,7 +111,7 @@ impl Machine {
         }
         fs::write(root.join("proc/vmstat"), "oom_kill 0\n").unwrap();
         fs::write(root.join("cgroup/cgroup.procs"), "").unwrap();
-        let doors = Doors::open(Roots {
+        let system = System::open(Roots {
             proc: root.join("proc"),
             sys: match &roots.tracefs {
                 Some(_) => roots.sys,
@@ -122,18 +122,18 @@ impl Machine {
             ..roots
         })
         .unwrap();
-        let machine = Machine { temp, doors };
+        let machine = Machine { temp, system };
         machine.has(200);
         machine
     }
 
-    /// From now on so much is available, in MiB.
+    /// Sets the available memory, in MiB.
     fn has(&self, available: u64) {
         let text = format!(
             "MemTotal: 262144 kB\nMemFree: 4096 kB\nMemAvailable: {} kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n",
             available << 10
         );
-        // Never empty in between: a gauge that cannot be read says nothing.
+        // Never empty in between: an unreadable gauge has no effect.
         let new = self.temp.path().join("proc/meminfo.new");
         let path = self.temp.path().join("proc/meminfo");
         match path.exists() {
@@ -150,7 +150,7 @@ impl Machine {
         }
     }
 
-    /// A process with so much anonymous memory, in pages.
+    /// Starts a process with this much anonymous memory, in pages.
     fn spawn(&self, pages: u64) -> Process {
         let child = Command::new("sleep").arg("600").spawn().unwrap();
         let id = ProcessId {
@@ -189,7 +189,6 @@ fn candidate(app: &App, class: Class, held: u64) -> Candidate {
         leaks: false,
         in_use: false,
         waits: false,
-        fed: false,
         starts_until: Duration::ZERO,
         held,
         least: held,
@@ -205,18 +204,18 @@ fn thresholds() -> Thresholds {
     }
 }
 
-/// Waits for the next kill, by looking only: nothing here may wake the thread. On a busy machine there
-/// may be more of them by then.
+/// Waits for the next kill by polling only: nothing here may wake the guard's thread. On a busy
+/// machine there may be several reports by then.
 fn next_reports(guard: &Guard) -> Vec<Report> {
     let mut reports = Vec::new();
-    wait_for("nobody was killed", || {
+    wait_for("no app was killed", || {
         reports = guard.reports();
         !reports.is_empty()
     });
     reports
 }
 
-/// The same, where there is only one who may be killed.
+/// The same if only one process may be killed.
 fn next_report(guard: &Guard) -> Report {
     match next_reports(guard)[..] {
         [report] => report,
@@ -242,12 +241,12 @@ fn kills_in_order_without_taking_memory() {
     whoever_grew_dies_also_when_all_are_armed_again();
 }
 
-/// Two apps that live in somebody else's cgroup.
+/// Two apps in a foreign cgroup.
 fn processes_without_a_group() {
     let machine = Machine::new(None);
     let mut all = [machine.spawn(100), machine.spawn(200), machine.spawn(300)];
     let apps = [all[0].id, all[1].id, all[2].id].map(|id| app(id, None));
-    let mut guard = Guard::start(&machine.doors, thresholds(), Gate::default()).unwrap();
+    let mut guard = Guard::start(&machine.system, thresholds(), Gate::default()).unwrap();
     let classes = [Class::Disposable, Class::Normal];
     let ids = all.each_ref().map(|process| [process.id]);
     // The third one is not armed.
@@ -257,18 +256,18 @@ fn processes_without_a_group() {
         app,
         members,
     });
-    assert_eq!(guard.arm(&machine.doors, victims), 2);
+    assert_eq!(guard.arm(&machine.system, victims), 2);
 
     COUNTS.store(true, Ordering::SeqCst);
     machine.has(4);
     let mut reports = next_reports(&guard);
-    // Its memory has come: enough for now.
+    // Enough memory has become free.
     machine.has(100);
     wait_for("plenty again", || guard.shortage().level() == Level::Plenty);
     COUNTS.store(false, Ordering::SeqCst);
     assert_eq!(COUNTED.load(Ordering::SeqCst), 0, "the guard took memory");
 
-    // Where this thread was not given a processor in time, memory has come too late for the next one.
+    // If this thread was scheduled late, memory was freed too late to spare the next one.
     reports.extend(guard.reports());
     assert_eq!(all[1].is_alive(), reports.len() == 1, "{reports:?}");
     assert!(!all[0].is_alive() && all[2].is_alive());
@@ -289,39 +288,39 @@ fn processes_without_a_group() {
     let apart = second.crossed.saturating_sub(first.freed.unwrap());
     assert!(apart >= BREATH, "one spike kills one app: {apart:?}");
     assert!(!all[1].is_alive());
-    // Nobody is left who may be killed, however short memory is.
+    // No process that may be killed is left, however short memory is.
     std::thread::sleep(Duration::from_millis(100));
     assert!(guard.reports().is_empty() && all[2].is_alive());
     assert_eq!(guard.shortage().level(), Level::Exhausted);
 }
 
-/// An app that dies by itself when memory is short spares the next one, for its memory is coming.
+/// If an app dies by itself during a shortage, the next one is spared until its memory is free.
 fn the_dead_are_waited_for() {
     let machine = Machine::new(None);
     let mut all = [machine.spawn(100), machine.spawn(100)];
     let apps = [all[0].id, all[1].id].map(|id| app(id, None));
     let ids = all.each_ref().map(|process| [process.id]);
-    let mut guard = Guard::start(&machine.doors, thresholds(), Gate::default()).unwrap();
+    let mut guard = Guard::start(&machine.system, thresholds(), Gate::default()).unwrap();
     let victims = apps.iter().zip(&ids).map(|(app, members)| Victim {
         candidate: candidate(app, Class::Disposable, MIB),
         app,
         members,
     });
-    guard.arm(&machine.doors, victims);
+    guard.arm(&machine.system, victims);
     machine.has(20);
     wait_for("short", || guard.shortage().level() == Level::Swap);
-    // The guard may see it before this thread goes on.
-    let still_alive = limelight_daemon::doors::now();
+    // The guard may see it before this thread continues.
+    let still_alive = limelight_daemon::system::now();
     all[0].child.kill().unwrap();
     all[0].child.wait().unwrap();
     machine.has(4);
     let report = next_report(&guard);
     assert_eq!(report.candidate.app, apps[1].key);
     let settled = report.crossed.saturating_sub(still_alive);
-    // There is no swap: nobody waits longer than it takes to look again.
+    // Without swap the wait is no longer than the interval between two checks.
     assert!(settled >= BREATH, "{settled:?}");
     assert!(!all[1].is_alive());
-    // Who holds the daemon itself is never armed.
+    // The app that contains the daemon itself is never armed.
     let own = ProcessId {
         pid: std::process::id() as i32,
         starttime: 1,
@@ -332,17 +331,17 @@ fn the_dead_are_waited_for() {
         app: &own_app,
         members: &[own],
     };
-    assert_eq!(guard.arm(&machine.doors, [victim]), 0);
+    assert_eq!(guard.arm(&machine.system, [victim]), 0);
 }
 
-/// What they hold now is looked at before one of them is chosen, also when the loop comes between.
+/// Current memory use is read before the choice, even if the loop re-arms in between.
 fn whoever_grew_dies_also_when_all_are_armed_again() {
     for _ in 0..60 {
         let machine = Machine::new(None);
         let mut all = [machine.spawn(100), machine.spawn(5000)];
         let apps = [all[0].id, all[1].id].map(|id| app(id, None));
         let ids = all.each_ref().map(|process| [process.id]);
-        let mut guard = Guard::start(&machine.doors, thresholds(), Gate::default()).unwrap();
+        let mut guard = Guard::start(&machine.system, thresholds(), Gate::default()).unwrap();
         let classes = [Class::Disposable, Class::Normal];
         let armed = apps.iter().zip(classes).zip(&ids);
         let armed = armed.map(|((app, class), members)| Victim {
@@ -353,9 +352,9 @@ fn whoever_grew_dies_also_when_all_are_armed_again() {
         let armed: Vec<Victim> = armed.collect();
         machine.has(4);
         let mut reports = Vec::new();
-        wait_for("nobody was killed", || {
+        wait_for("no app was killed", || {
             for _ in 0..200 {
-                guard.arm(&machine.doors, armed.iter().copied());
+                guard.arm(&machine.system, armed.iter().copied());
             }
             reports = guard.reports();
             !reports.is_empty()
@@ -366,7 +365,7 @@ fn whoever_grew_dies_also_when_all_are_armed_again() {
     }
 }
 
-/// All of a real cgroup dies, a process that was not known included; its neighbour lives.
+/// Kills all of a real cgroup, including a process that was not known; its neighbour survives.
 fn a_group_of_the_running_kernel() {
     use limelight_sys::cgroup::{CgroupPath, Hierarchy};
     use limelight_sys::proc::Proc;
@@ -393,13 +392,13 @@ fn a_group_of_the_running_kernel() {
         adopted: false,
     };
     let app = app(all[0].id, Some(home));
-    let mut guard = Guard::start(&machine.doors, thresholds(), Gate::default()).unwrap();
+    let mut guard = Guard::start(&machine.system, thresholds(), Gate::default()).unwrap();
     let victim = Victim {
         candidate: candidate(&app, Class::Normal, MIB),
         app: &app,
         members: &[all[0].id],
     };
-    assert_eq!(guard.arm(&machine.doors, [victim]), 1);
+    assert_eq!(guard.arm(&machine.system, [victim]), 1);
 
     COUNTS.store(true, Ordering::SeqCst);
     machine.has(4);
@@ -410,12 +409,13 @@ fn a_group_of_the_running_kernel() {
     wait_for("the other member ends", || !all[1].is_alive());
     assert!(!all[0].is_alive() && neighbour.is_alive());
     wait_for("removed", || root.remove_child(&name).is_ok());
-    // What has ended is not armed again.
-    assert_eq!(guard.arm(&machine.doors, [victim]), 0);
+    // An ended app is not armed again.
+    assert_eq!(guard.arm(&machine.system, [victim]), 0);
 }
 
-/// While most memory is free nobody looks at it by the clock. Somebody's work has it looked at, and that
-/// takes no memory either. Needs a tracefs and the rights; where they are missing there is the clock.
+/// While most memory is free there is no polling timer. A busy process triggers the check instead,
+/// which allocates nothing either. Requires privileges and a tracefs; without them the timer is
+/// used.
 fn whoever_works_is_looked_at() {
     let machine = Machine::with(Roots {
         tracefs: Some("/sys/kernel/tracing".into()),
@@ -423,8 +423,8 @@ fn whoever_works_is_looked_at() {
     });
     let mut one = machine.spawn(100);
     let app = app(one.id, None);
-    let mut guard = Guard::start(&machine.doors, thresholds(), Gate::default()).unwrap();
-    if !guard.detail().contains("whoever runs") {
+    let mut guard = Guard::start(&machine.system, thresholds(), Gate::default()).unwrap();
+    if !guard.detail().contains("any task that runs") {
         return eprintln!("SKIPPED: {}", guard.detail());
     }
     let victim = Victim {
@@ -432,16 +432,16 @@ fn whoever_works_is_looked_at() {
         app: &app,
         members: &[one.id],
     };
-    assert_eq!(guard.arm(&machine.doors, [victim]), 1);
+    assert_eq!(guard.arm(&machine.system, [victim]), 1);
     COUNTS.store(true, Ordering::SeqCst);
     machine.has(4);
     let deadline = Instant::now() + PATIENCE;
     let report = loop {
-        // This is the work.
+        // This loop is the busy process.
         if let Some(report) = guard.reports().first() {
             break *report;
         }
-        assert!(Instant::now() < deadline, "nobody was killed");
+        assert!(Instant::now() < deadline, "no app was killed");
     };
     COUNTS.store(false, Ordering::SeqCst);
     assert_eq!(COUNTED.load(Ordering::SeqCst), 0, "the guard took memory");

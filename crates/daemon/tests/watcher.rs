@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The watcher process: the real program, beside a daemon on a machine of plain files or alone.
+//! The watcher process: the real program, next to a daemon on a machine of plain files or alone.
 
 #[allow(dead_code)]
 mod common;
@@ -13,25 +13,25 @@ use std::time::{Duration, Instant};
 
 use common::{Machine, Running};
 use limelight_core::model::protected::Why;
-use limelight_daemon::doors::{Doors, Roots};
-use limelight_daemon::gate::collect::Collector;
-use limelight_daemon::lock;
+use limelight_daemon::event_loop::lock;
+use limelight_daemon::reconcile::gate::collect::Collector;
 use limelight_daemon::restore::{Entry, Ledger};
+use limelight_daemon::system::{Roots, System};
 use rustix::process::{kill_process, Pid, Signal};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_limelightd");
 
-/// Bound of the resident memory of a watcher that waits.
+/// Limit of the resident memory of a waiting watcher.
 const RSS_KIB_MAX: u64 = 3 * 1024;
 
-/// A watcher without a daemon, and what a dead daemon has left for it.
+/// A watcher without a daemon, and changes left by a dead daemon.
 struct Alone {
     temp: tempfile::TempDir,
     child: Child,
 }
 
 impl Alone {
-    /// Leaves a directory that the restore record names, and starts a watcher.
+    /// Creates a directory and a restore record that names it, and starts a watcher.
     fn start() -> Alone {
         let temp = tempfile::tempdir().unwrap();
         fs::create_dir(temp.path().join("instance")).unwrap();
@@ -63,7 +63,7 @@ impl Alone {
         !self.temp.path().join("instance").exists()
     }
 
-    /// Waits for its end; the exit code, and what it logged.
+    /// Waits for its end; returns the exit code and its log.
     fn end(&mut self) -> (Option<i32>, String) {
         let mut log = String::new();
         let mut pipe = self.child.stderr.take().unwrap();
@@ -87,7 +87,7 @@ fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a process has got as far as to its own name and sleeps.
+/// Whether a process has set its name and sleeps.
 fn is_reading(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.contains("(limelight-watch) S")
@@ -104,7 +104,7 @@ fn field(pid: u32, name: &str) -> u64 {
     value.unwrap().parse().unwrap()
 }
 
-/// With a real watcher beside it.
+/// Starts a daemon with a real watcher.
 fn start(machine: &Machine) -> Running<'_> {
     let daemon = machine.start_with(|options| options.watcher = Some(PROGRAM.into()));
     let pid = daemon.daemon.watcher_pid().unwrap();
@@ -122,7 +122,7 @@ fn end_of_the_pipe_restores_everything() {
     assert!(watcher.is_restored(), "{log}");
     let line = format!("limelightd (pid {own}) died without a stop");
     assert_eq!(log.matches(&line).count(), 1, "{log}");
-    assert!(!watcher.run().join("restore.json").exists());
+    assert!(!watcher.run().join("private/record/restore.json").exists());
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn successor_with_the_lock_restores_instead() {
 }
 
 #[test]
-fn signals_to_the_whole_group_do_not_end_it() {
+fn signals_to_the_process_group_do_not_end_the_watcher() {
     let mut watcher = Alone::start();
     let pid = watcher.child.id() as i32;
     for number in [Signal::TERM, Signal::INT, Signal::HUP, Signal::ABORT] {
@@ -171,7 +171,7 @@ fn waiting_watcher_is_small_and_holds_only_its_pipe() {
     let rss = field(pid, "VmRSS:");
     println!("VmRSS {rss} KiB, RssAnon {} KiB", field(pid, "RssAnon:"));
     assert_eq!(field(pid, "Threads:"), 1);
-    // The tests' program is not optimised.
+    // Debug builds are larger.
     if !cfg!(debug_assertions) {
         assert!(rss <= RSS_KIB_MAX, "{rss} KiB");
     }
@@ -230,10 +230,10 @@ fn killed_watcher_is_replaced() {
 fn gate_protects_the_watcher() {
     let watcher = Alone::start();
     let pid = watcher.child.id() as i32;
-    let mut doors = Doors::open(Roots::default()).unwrap();
-    doors.watcher = Some(pid);
+    let mut system = System::open(Roots::default()).unwrap();
+    system.watcher = Some(pid);
     let mut collector = Collector::default();
-    let wanted = collector.collect(&doors, Duration::ZERO, None, None, &[], None);
+    let wanted = collector.collect(&system, Duration::ZERO, None, None, &[], None);
     let found = wanted.iter().find(|(id, _, _)| id.pid == pid);
     assert_eq!(found.map(|(_, _, why)| *why), Some(Why::Limelight));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The C library's functions through which heaps grow, and the one call for allocators.
+//! Hooks for the C library's functions that grow heaps, and the call for allocators.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -16,32 +16,33 @@ extern "C" {
     static __curbrk: *mut c_void;
 }
 
-/// In the word before a chunk: it is a mapping of its own.
+/// Flag in the word before a chunk: the chunk is a mapping of its own.
 const IS_MMAPPED: usize = 2;
-/// It belongs to a thread's arena.
+/// Flag: the chunk belongs to a thread's arena.
 const IN_ARENA: usize = 4;
 const FLAGS: usize = 7;
-/// Arenas begin at multiples of this (HEAP_MAX_SIZE on 64-bit machines).
+/// Arenas are aligned to this (HEAP_MAX_SIZE on 64-bit machines).
 const ARENA: usize = 64 << 20;
-/// Bytes for which a system call costs less than the faults.
+/// Minimum of bytes for which a system call costs less than the faults.
 const WORTH_A_CALL: usize = 4 * PAGE;
-/// Arenas and reservations that are remembered.
+/// Maximum number of tracked arenas and reservations.
 const REMEMBERED: usize = 64;
 
-/// The break when it was looked at last; 0: never.
+/// The program break at the last check; 0: never checked.
 static LAST_BREAK: AtomicUsize = AtomicUsize::new(0);
 
-/// Where the memory of an arena that was populated ends, by the arena's number.
+/// End of the populated memory of an arena, by the arena's number.
 static FRONTIERS: [AtomicUsize; REMEMBERED] = [const { AtomicUsize::new(0) }; REMEMBERED];
 
-/// Address space that was reserved without access: first and last address.
+/// Address space reserved without access: first and last address.
 static RESERVED: [[AtomicUsize; 2]; REMEMBERED] =
     [const { [const { AtomicUsize::new(0) }; 2] }; REMEMBERED];
 static NEXT_RESERVED: AtomicUsize = AtomicUsize::new(0);
 
-/// Populates what came to the heap since last time.
+/// Populates the growth of the heap since the last check.
 fn look_at_break() {
-    // SAFETY: a word that glibc writes under its own lock; an old value is found out next time.
+    // SAFETY: a word that glibc writes under its own lock; a stale value is noticed at the next
+    // check.
     let now = unsafe { core::ptr::read_volatile(&raw const __curbrk) } as usize;
     let last = LAST_BREAK.load(Relaxed);
     if now == last {
@@ -51,13 +52,13 @@ fn look_at_break() {
         .compare_exchange(last, now, Relaxed, Relaxed)
         .is_ok();
     if mine && last != 0 && now > last {
-        // What cannot be populated faults as ever.
+        // Memory that cannot be populated is faulted in as usual.
         let _ = populate(last, now - last);
     }
 }
 
-/// Populates the memory that a new chunk came with, if it is not the main heap's. `zeroed`: it is
-/// calloc's, which leaves fresh mappings untouched.
+/// Populates the memory of a new chunk outside of the main heap. `zeroed`: the chunk is calloc's,
+/// which leaves fresh mappings untouched.
 fn look_at_chunk(memory: *mut c_void, zeroed: bool) {
     if memory.is_null() {
         return;
@@ -79,7 +80,7 @@ fn look_at_chunk(memory: *mut c_void, zeroed: bool) {
     let Some(frontier) = FRONTIERS.get(arena % REMEMBERED) else {
         return;
     };
-    // glibc commits whole pages, so this much can be written to.
+    // glibc commits whole pages, so the memory is writable up to here.
     let end = (start + size).div_ceil(PAGE) * PAGE;
     let before = frontier.load(Relaxed);
     let same = before / ARENA == arena;
@@ -87,7 +88,7 @@ fn look_at_chunk(memory: *mut c_void, zeroed: bool) {
         return;
     }
     frontier.store(end, Relaxed);
-    // glibc commits arenas a page at a time, which a call for each would make no cheaper.
+    // glibc commits arenas a page at a time; one call per page would be no cheaper than the faults.
     if same && end - before >= WORTH_A_CALL {
         let _ = populate(before, end - before);
     }
@@ -99,7 +100,7 @@ fn grown(memory: *mut c_void) -> *mut c_void {
     memory
 }
 
-/// `malloc`, watched.
+/// Wraps `malloc`.
 ///
 /// # Safety
 ///
@@ -110,7 +111,7 @@ pub unsafe extern "C" fn malloc(size: size_t) -> *mut c_void {
     grown(unsafe { __libc_malloc(size) })
 }
 
-/// `calloc`, watched.
+/// Wraps `calloc`.
 ///
 /// # Safety
 ///
@@ -124,7 +125,7 @@ pub unsafe extern "C" fn calloc(count: size_t, size: size_t) -> *mut c_void {
     memory
 }
 
-/// `realloc`, watched.
+/// Wraps `realloc`.
 ///
 /// # Safety
 ///
@@ -135,7 +136,7 @@ pub unsafe extern "C" fn realloc(memory: *mut c_void, size: size_t) -> *mut c_vo
     grown(unsafe { __libc_realloc(memory, size) })
 }
 
-/// `sbrk`, watched.
+/// Wraps `sbrk`.
 ///
 /// # Safety
 ///
@@ -148,7 +149,7 @@ pub unsafe extern "C" fn sbrk(increment: isize) -> *mut c_void {
     before
 }
 
-/// `mmap`, watched.
+/// Wraps `mmap`.
 ///
 /// # Safety
 ///
@@ -190,7 +191,7 @@ pub unsafe extern "C" fn mmap(
     start
 }
 
-/// `mmap64`, which is the same here.
+/// Wraps `mmap64`, which equals `mmap` here.
 ///
 /// # Safety
 ///
@@ -208,7 +209,7 @@ pub unsafe extern "C" fn mmap64(
     unsafe { mmap(address, length, protection, flags, file, offset) }
 }
 
-/// `mprotect`, watched.
+/// Wraps `mprotect`.
 ///
 /// # Safety
 ///
@@ -237,7 +238,7 @@ fn reserve(start: usize, length: usize) {
     }
 }
 
-/// Whether the range is part of a reservation: other memory that becomes writable may be a file's.
+/// Whether the range is part of a reservation: other memory that becomes writable may map a file.
 fn is_reserved(start: usize, length: usize) -> bool {
     let end = start + length.saturating_sub(1);
     RESERVED
@@ -245,7 +246,7 @@ fn is_reserved(start: usize, length: usize) -> bool {
         .any(|[first, last]| first.load(Relaxed) <= start && end <= last.load(Relaxed))
 }
 
-/// The call for allocators; see `include/limelight-premap.h`.
+/// The call for allocators; declared in `include/limelight-premap.h`.
 #[no_mangle]
 pub extern "C" fn limelight_premap(start: *mut c_void, length: size_t) -> c_long {
     match populate(start as usize, length) {

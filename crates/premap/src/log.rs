@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! One line when the program ends, appended to the file that `LIMELIGHT_PREMAP_LOG` names.
+//! Appends one line to the file named by `LIMELIGHT_PREMAP_LOG` when the program exits.
 
 use core::ffi::CStr;
 use core::fmt::{self, Write};
@@ -9,7 +9,7 @@ use crate::populate::{is_inert, BYTES, EXTENSIONS, REFUSED, SHORT};
 
 const NAME: &CStr = c"LIMELIGHT_PREMAP_LOG";
 
-/// Text on the stack; what does not fit is cut off.
+/// Text on the stack; excess is truncated.
 struct Line {
     text: [u8; 256],
     len: usize,
@@ -44,7 +44,7 @@ extern "C" fn at_end() {
     } else {
         ""
     };
-    // Never fails: it cuts off.
+    // Never fails: it truncates.
     let _ = writeln!(
         line,
         "limelight-premap: pid {pid}: {} extensions, {} KiB populated, {} refused, {} left alone because memory was short{inert}",
@@ -53,8 +53,8 @@ extern "C" fn at_end() {
         REFUSED.load(Relaxed),
         SHORT.load(Relaxed),
     );
-    // SAFETY: `path` is a string, and `line` has `len` bytes. A log that cannot be written is no
-    // reason to disturb a program that ends.
+    // SAFETY: `path` is a string, and `line` has `len` bytes. Errors are ignored: a missing log
+    // must not disturb a program that exits.
     unsafe {
         let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_CLOEXEC;
         let file = libc::open(path, flags, 0o644);
@@ -65,7 +65,7 @@ extern "C" fn at_end() {
     }
 }
 
-/// Run by the dynamic linker when the program ends in an orderly way.
+/// Run by the dynamic linker when the program exits normally.
 #[used]
 #[link_section = ".fini_array"]
 static AT_END: extern "C" fn() = at_end;

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Populating memory, and what was populated so far.
+//! Populates memory, and counts what was populated.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-/// Bytes in a page of every machine that glibc's malloc has this layout on.
+/// Page size on every machine for which glibc's malloc has this layout.
 pub const PAGE: usize = 4096;
 /// `MADV_POPULATE_WRITE`, Linux 5.14.
 const POPULATE_WRITE: libc::c_int = 23;
-/// Largest extension without a word in the environment, in KiB.
+/// Default for the largest extension, in KiB.
 const MAX_KIB: usize = 1024;
 const MAX_NAME: &core::ffi::CStr = c"LIMELIGHT_PREMAP_MAX_KIB";
 
-/// 0: not looked at yet; else bytes, plus one.
+/// 0: not read yet; else bytes, plus one.
 static MAX: AtomicUsize = AtomicUsize::new(0);
-/// The kernel does not know the advice.
+/// Whether the kernel lacks the advice.
 static INERT: AtomicBool = AtomicBool::new(false);
 
 /// Extensions that were populated, for the log.
 pub static EXTENSIONS: AtomicUsize = AtomicUsize::new(0);
 /// Their bytes.
 pub static BYTES: AtomicUsize = AtomicUsize::new(0);
-/// Extensions that were left alone: memory is short.
+/// Extensions that were left alone because memory was short.
 pub static SHORT: AtomicUsize = AtomicUsize::new(0);
 /// Extensions that the kernel refused.
 pub static REFUSED: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether the kernel knows the advice, as far as is known.
+/// Whether the kernel was found to lack the advice.
 pub fn is_inert() -> bool {
     INERT.load(Relaxed)
 }
@@ -50,7 +50,7 @@ fn max() -> usize {
     }
 }
 
-/// Whether so little memory is free that nothing should be taken in advance.
+/// Whether too little memory is free to populate any in advance.
 fn memory_is_short() -> bool {
     // SAFETY: all-zero is a valid sysinfo, and the call fills it.
     let info = unsafe {
@@ -63,8 +63,8 @@ fn memory_is_short() -> bool {
     info.freeram < info.totalram / 16
 }
 
-/// Populates the whole pages of a range. The number of bytes, or an errno; 0 when it was left
-/// alone. `errno` itself is as before.
+/// Populates the whole pages of a range. Returns the number of bytes (0 if the range was left
+/// alone), or an errno. Preserves `errno` itself.
 pub fn populate(start: usize, length: usize) -> Result<usize, libc::c_int> {
     let first = start.div_ceil(PAGE) * PAGE;
     let end = start.saturating_add(length) / PAGE * PAGE;
@@ -102,8 +102,8 @@ pub fn populate(start: usize, length: usize) -> Result<usize, libc::c_int> {
     }
 }
 
-/// EINVAL is also the answer about a mapping that cannot be populated; about no memory at all it
-/// can only mean the advice.
+/// EINVAL may also refer to a mapping that cannot be populated; for an empty range it can only
+/// refer to the advice.
 fn kernel_knows_it() -> bool {
     // SAFETY: an empty range.
     unsafe { libc::madvise(core::ptr::null_mut(), 0, POPULATE_WRITE) == 0 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The library as programs meet it: preloaded, and by its one call.
+//! The library as programs use it: preloaded, and by its one call.
 
 use std::ffi::CString;
 use std::fs;
@@ -9,8 +9,8 @@ use std::sync::OnceLock;
 
 const PAGE: usize = 4096;
 
-/// The library, beside the directory of the tests. Cargo builds nothing that a test cannot be linked
-/// with, so the first test has it built.
+/// Path of the library, next to the directory of the tests. Cargo builds no library that a test
+/// does not link with, so the first test builds it.
 fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
@@ -30,7 +30,7 @@ fn library() -> &'static Path {
 }
 
 /// Runs one of the ignored tests below in a process of its own, on its main thread, with the
-/// library; what the library logged.
+/// library. Returns the library's log.
 fn child(test: &str, environment: &[(&str, &str)]) -> String {
     let log = tempfile::NamedTempFile::new().unwrap();
     let output = Command::new(std::env::current_exe().unwrap())
@@ -48,7 +48,7 @@ fn child(test: &str, environment: &[(&str, &str)]) -> String {
     fs::read_to_string(log.path()).unwrap()
 }
 
-/// A number of the log's line: the one before these words.
+/// The number before these words in the log's line.
 fn logged(log: &str, words: &str) -> usize {
     let before = log.split(words).next().unwrap();
     before
@@ -71,7 +71,7 @@ fn resident(start: usize, pages: usize) -> usize {
 #[test]
 #[ignore = "runs in a process of its own"]
 fn heap_is_there_before_it_is_touched() {
-    // SAFETY: blocks of the allocator, leaked; the break is only asked for.
+    // SAFETY: blocks of the allocator, leaked; the break is only read.
     unsafe {
         let mut grown = 0;
         let mut end = libc::sbrk(0) as usize;
@@ -93,7 +93,7 @@ fn heap_is_there_before_it_is_touched() {
 #[ignore = "runs in a process of its own"]
 fn a_large_block_is_there_and_a_zeroed_one_is_not() {
     let large = 400 << 10;
-    // SAFETY: blocks of the allocator, leaked and not looked into.
+    // SAFETY: blocks of the allocator, leaked and not accessed.
     unsafe {
         let block = libc::malloc(large) as usize;
         assert_eq!(resident(block / PAGE * PAGE, 100), 100);
@@ -105,7 +105,7 @@ fn a_large_block_is_there_and_a_zeroed_one_is_not() {
 #[test]
 #[ignore = "runs in a process of its own"]
 fn nothing_is_there_before_it_is_touched() {
-    // SAFETY: a block of the allocator, leaked and not looked into.
+    // SAFETY: a block of the allocator, leaked and not accessed.
     let block = unsafe { libc::malloc(400 << 10) } as usize;
     assert!(resident(block / PAGE * PAGE + PAGE, 98) < 10);
 }
@@ -134,8 +134,8 @@ fn commits_are_populated_and_files_are_not() {
 }
 
 #[test]
-fn the_heap_is_populated() {
-    // Threads, such as that of a test, use the main heap then.
+fn heap_is_populated() {
+    // With one arena, threads such as a test's use the main heap.
     let one_arena = [("MALLOC_ARENA_MAX", "1")];
     let log = child("heap_is_there_before_it_is_touched", &one_arena);
     assert!(logged(&log, " extensions") >= 8, "{log}");
@@ -148,12 +148,12 @@ fn large_blocks_are_populated() {
 }
 
 #[test]
-fn reservations_are_populated_when_they_are_committed() {
+fn reservations_are_populated_when_committed() {
     child("commits_are_populated_and_files_are_not", &[]);
 }
 
 #[test]
-fn the_environment_bounds_it() {
+fn environment_variable_limits_the_extensions() {
     let log = child(
         "nothing_is_there_before_it_is_touched",
         &[("LIMELIGHT_PREMAP_MAX_KIB", "0")],
@@ -162,7 +162,7 @@ fn the_environment_bounds_it() {
 }
 
 #[test]
-fn an_allocator_calls_it() {
+fn allocator_can_call_the_library() {
     let path = CString::new(library().to_str().unwrap()).unwrap();
     // SAFETY: the library has the symbol with this type (include/limelight-premap.h); the mapping
     // is our own and leaked.
@@ -188,9 +188,9 @@ fn an_allocator_calls_it() {
             2 * PAGE as libc::c_long
         );
         assert_eq!(resident(start as usize, 64), 2);
-        // More than anybody fills at once.
+        // More than any program fills at once.
         assert_eq!(premap(start, 2 << 20), 0);
-        // Memory that is not there.
+        // Unmapped memory.
         let gone = start.byte_add(32 * PAGE);
         assert_eq!(libc::munmap(gone, 32 * PAGE), 0);
         assert_eq!(premap(gone, 4 * PAGE), -1);

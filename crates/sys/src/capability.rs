@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Doing something with less privilege than this thread has.
+//! Capabilities of this thread: querying them, and running code without some of them.
 
 use rustix::thread::{capabilities, set_capabilities, CapabilitySet};
 
 use crate::error::{Error, Result};
 
-/// Runs `work` while this thread does not have these capabilities in effect. Other threads keep
+/// Whether this thread may access raw devices and memory (`CAP_SYS_RAWIO`).
+pub fn has_raw_io() -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_RAWIO))
+}
+
+/// Runs `work` while these capabilities are not in effect for this thread. Other threads keep
 /// theirs.
 pub(crate) fn without<T>(dropped: CapabilitySet, work: impl FnOnce() -> T) -> Result<T> {
     let failed = |errno| Error::new("change", "this thread's capabilities", errno);
@@ -26,7 +31,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn capabilities_are_back_afterwards() {
+    fn raw_io_follows_the_effective_set() {
+        let within = without(CapabilitySet::SYS_RAWIO, has_raw_io).unwrap();
+        assert!(!within);
+        let all = capabilities(None).unwrap().effective;
+        assert_eq!(has_raw_io(), all.contains(CapabilitySet::SYS_RAWIO));
+    }
+
+    #[test]
+    fn capabilities_are_restored_afterwards() {
         let before = capabilities(None).unwrap();
         let within = without(CapabilitySet::SYS_RESOURCE, || capabilities(None).unwrap()).unwrap();
         assert!(!within.effective.contains(CapabilitySet::SYS_RESOURCE));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Control groups, version 2.
 //!
-//! A [`Cgroup`] is an open directory: it goes on meaning the same group when that is removed and
+//! A [`Cgroup`] is an open directory: it keeps denoting the same group even if that is removed and
 //! another one of the same name is made. State about a group is keyed by [`CgroupId`], not by path.
 
 use std::fmt;
@@ -28,7 +28,7 @@ pub use reclaim::{Reclaimed, SwapCounters};
 pub enum Limit {
     /// That many bytes; the kernel rounds down to pages.
     Bytes(u64),
-    /// No limit: the kernel's word `max`.
+    /// No limit: `max` in the kernel's notation.
     Max,
 }
 
@@ -73,9 +73,9 @@ impl FromStr for Limit {
 /// A file of the memory controller that holds a [`Limit`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MemoryKnob {
-    /// Never reclaimed below this, on either LRU, at the price of an OOM kill.
+    /// Memory below this is never reclaimed, on either LRU, at the price of an OOM kill.
     Min,
-    /// Reclaimed below this only when nothing else is left; inert under MGLRU.
+    /// Memory below this is reclaimed only when nothing else is left; inert under MGLRU.
     Low,
     /// Throttled and reclaimed above this.
     High,
@@ -101,11 +101,11 @@ impl MemoryKnob {
 /// A file that holds a group's weight against its siblings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WeightKnob {
-    /// Of the processor's time.
+    /// Share of CPU time.
     Cpu,
-    /// Of the disks' time, where iocost distributes it.
+    /// Share of disk time distributed by iocost.
     Io,
-    /// Of the disks' time, where BFQ distributes it.
+    /// Share of disk time distributed by BFQ.
     Bfq,
 }
 
@@ -119,7 +119,7 @@ impl WeightKnob {
         }
     }
 
-    /// The weight of a group that nobody touched.
+    /// The default weight.
     pub const DEFAULT: u32 = 100;
 
     /// The largest weight; the smallest is 1.
@@ -146,8 +146,8 @@ impl CgroupPath {
         CgroupPath("/".to_owned())
     }
 
-    /// Takes `/proc/PID/cgroup`'s notation, or the same without the leading slash. `None` for a
-    /// path outside our cgroup namespace (`/../x`).
+    /// Parses the notation of `/proc/PID/cgroup`, or the same without the leading slash. `None` for
+    /// a path outside our cgroup namespace (`/../x`).
     pub fn parse(text: &str) -> Option<Self> {
         let mut path = String::new();
         for name in text.split('/').filter(|name| !name.is_empty()) {
@@ -196,7 +196,7 @@ impl CgroupPath {
         })
     }
 
-    /// From the topmost ancestor below the root down to this group itself; empty for the root.
+    /// The groups from the topmost ancestor below the root down to this group; empty for the root.
     pub fn chain(&self) -> Vec<CgroupPath> {
         let ends = self.0.match_indices('/').skip(1).map(|(at, _)| at);
         let mut chain: Vec<_> = ends.map(|at| CgroupPath(self.0[..at].to_owned())).collect();
@@ -237,7 +237,7 @@ pub struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// Finds the mount point by `mountinfo`; [`Error::Unsupported`] when there is none.
+    /// Finds the mount point by `mountinfo`; [`Error::Unsupported`] if there is none.
     pub fn find(proc: &Proc) -> Result<Self> {
         let mounts = proc.mounts()?;
         match mountinfo::find(&mounts, "cgroup2") {
@@ -253,7 +253,7 @@ impl Hierarchy {
         }
     }
 
-    /// Takes the hierarchy mounted here; nobody asks `mountinfo` for its options.
+    /// Uses the hierarchy mounted here, without reading its options from `mountinfo`.
     pub fn at(mount_point: impl Into<PathBuf>) -> Result<Self> {
         Ok(Hierarchy {
             dir: Dir::open(mount_point)?,
@@ -261,8 +261,8 @@ impl Hierarchy {
         })
     }
 
-    /// Whether what a group reserves and no child uses protects all of its children
-    /// (`memory_recursiveprot`), as it is on a machine with systemd. False where it is not known.
+    /// Whether protection that a group has and no child uses covers all of its children
+    /// (`memory_recursiveprot`), as on a machine with systemd. False if unknown.
     pub fn has_recursive_protection(&self) -> bool {
         self.recursive
     }
@@ -272,7 +272,7 @@ impl Hierarchy {
         self.dir.path()
     }
 
-    /// Opens a group; [`Error::Gone`] when there is none of that path.
+    /// Opens a group; [`Error::Gone`] if there is none at that path.
     pub fn open(&self, path: &CgroupPath) -> Result<Cgroup> {
         let dir = self.dir.open_dir(path.relative())?;
         let id = CgroupId(dir.inode_and_owner()?.0);
@@ -288,24 +288,24 @@ impl Hierarchy {
         path.chain().iter().map(|path| self.open(path)).collect()
     }
 
-    /// The topmost of a group's ancestors, itself included and the root not, that does not have a
-    /// file: the controller of that file acts from there on for nobody. One that does not exist any
-    /// more has none.
+    /// The topmost of a group's ancestors, including itself and excluding the root, that lacks a
+    /// file: the controller of that file has no effect from there on. A group that no longer exists
+    /// lacks it.
     pub fn first_without(&self, path: &CgroupPath, file: &str) -> Option<CgroupPath> {
         let lacks =
             |path: &CgroupPath| !self.open(path).is_ok_and(|group| group.dir.contains(file));
         path.chain().into_iter().find(lacks)
     }
 
-    /// Whether the scheduler sees processes of this cgroup in a group of the cpu controller, be it an
-    /// ancestor's: then their session is no group (autogroup).
+    /// Whether the scheduler puts processes of this cgroup into a group of the cpu controller,
+    /// possibly an ancestor's. Their session is then no scheduling group (autogroup).
     pub fn groups_for_cpu(&self, path: &CgroupPath) -> bool {
         let top = path.chain().into_iter().next();
         top.and_then(|top| self.open(&top).ok())
             .is_some_and(|top| top.dir.contains(WeightKnob::Cpu.file()))
     }
 
-    /// Translates what a person typed: a path below the mount point, or one that starts with it.
+    /// Resolves a path from user input: below the mount point, or starting with it.
     pub fn path_of(&self, text: &str) -> Option<CgroupPath> {
         let below = Path::new(text)
             .strip_prefix(self.mount_point())
@@ -324,7 +324,7 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Its path when it was opened.
+    /// Its path at the time it was opened.
     pub fn path(&self) -> &CgroupPath {
         &self.path
     }
@@ -339,13 +339,13 @@ impl Cgroup {
         &self.dir
     }
 
-    /// User who owns the directory, hence the group, when it was delegated.
+    /// User that owns the directory, and thus the group if it was delegated.
     pub fn owner_uid(&self) -> Result<u32> {
         Ok(self.dir.inode_and_owner()?.1)
     }
 
-    /// An extended attribute of its directory as text, at most 255 bytes; `None` when it has none of
-    /// the name, or none at all (Linux before 5.7).
+    /// An extended attribute of its directory as text, at most 255 bytes; `None` if it has none of
+    /// that name, or if cgroups have none at all (Linux before 5.7).
     pub fn attribute(&self, name: &str) -> Option<String> {
         let mut value = [0u8; 255];
         let length = rustix::fs::fgetxattr(&self.dir, name, &mut value[..]).ok()?;
@@ -353,7 +353,7 @@ impl Cgroup {
         Some(String::from_utf8_lossy(value).into_owned())
     }
 
-    /// A file that is missing in a group that lives means that its controller is not enabled.
+    /// If a file is missing in an existing group, its controller is not enabled.
     fn explain(&self, error: Error) -> Error {
         match error {
             Error::Gone {
@@ -422,8 +422,8 @@ impl Cgroup {
         self.write(knob.file(), &limit.to_string())
     }
 
-    /// Reads a weight; 0 stands for a group that runs only when nobody else does (`cpu.idle`).
-    /// [`Error::Unsupported`]: the controller is not enabled for the group.
+    /// Reads a weight; 0 stands for a group that runs only when the CPU is otherwise idle
+    /// (`cpu.idle`). [`Error::Unsupported`]: the controller is not enabled for the group.
     pub fn weight(&self, knob: WeightKnob) -> Result<u32> {
         let text = self.text(knob.file())?;
         let line = text.lines().next().unwrap_or_default().trim();
@@ -453,19 +453,20 @@ impl Cgroup {
         Pressure::read(&self.dir, "memory.pressure")
     }
 
-    /// `cgroup.events` says whether the group or a descendant has a process.
+    /// Whether the group or a descendant has a process (`cgroup.events`).
     pub fn is_populated(&self) -> Result<bool> {
         Ok(Keyed::parse(&self.text("cgroup.events")?).get("populated") == Some(1))
     }
 
-    /// Kills every process in the group and its descendants, those that are being made meanwhile
-    /// included, frozen ones too (`cgroup.kill`, Linux 5.14). [`Error::Unsupported`] for a threaded
-    /// group and on older kernels; the root has no such file either.
+    /// Kills every process in the group and its descendants, including frozen ones and those forked
+    /// meanwhile (`cgroup.kill`, Linux 5.14). [`Error::Unsupported`] for a threaded group and on
+    /// older kernels; the root has no such file either.
     pub fn kill(&self) -> Result<()> {
         self.write("cgroup.kill", "1")
     }
 
-    /// `cgroup.type`: `domain`, `domain threaded`, `domain invalid` or `threaded`; the root has none.
+    /// Reads `cgroup.type`: `domain`, `domain threaded`, `domain invalid` or `threaded`; the root
+    /// has none.
     pub fn kind(&self) -> Result<String> {
         Ok(self.text("cgroup.type")?.trim().to_owned())
     }
@@ -481,8 +482,9 @@ impl Cgroup {
         Ok(pids)
     }
 
-    /// Processes in this group and all its descendants, ascending. Groups that vanish meanwhile
-    /// are left out, and those deeper than 64 levels: whoever owns a group can nest without end.
+    /// Processes in this group and all its descendants, ascending. Groups that vanish meanwhile are
+    /// left out, and those deeper than 64 levels, because the owner of a group can nest without
+    /// limit.
     pub fn procs_below(&self) -> Result<Vec<i32>> {
         const LEVELS: u32 = 64;
         let mut pids = Vec::new();
@@ -499,7 +501,7 @@ impl Cgroup {
         }
         for child in self.children()? {
             let child = child?;
-            // Most of a flood of groups is empty.
+            // In a flood of groups most are empty.
             if child.is_populated().is_ok_and(|populated| !populated) {
                 continue;
             }
@@ -511,8 +513,8 @@ impl Cgroup {
         Ok(())
     }
 
-    /// Groups directly below this one. Each is opened only when the iterator reaches it, because there
-    /// may be more of them than descriptors; one that is gone by then is left out.
+    /// Groups directly below this one. Each is opened only when the iterator reaches it, because
+    /// there may be more of them than descriptors; one that no longer exists is left out.
     pub fn children(&self) -> Result<impl Iterator<Item = Result<Cgroup>> + '_> {
         let names = self.dir.directories()?.into_iter();
         Ok(names.filter_map(|name| match self.child(&name) {
@@ -547,12 +549,12 @@ impl Cgroup {
         self.write("cgroup.procs", &pid.to_string())
     }
 
-    /// Controllers that the group may hand to its children.
+    /// Controllers that the group may enable for its children.
     pub fn controllers(&self) -> Result<Vec<String>> {
         self.words("cgroup.controllers")
     }
 
-    /// Controllers that its children have.
+    /// Controllers that are enabled for its children.
     pub fn subtree_control(&self) -> Result<Vec<String>> {
         self.words("cgroup.subtree_control")
     }
@@ -565,14 +567,14 @@ impl Cgroup {
             .collect())
     }
 
-    /// Gives its children a controller, or takes it from them. [`Error::Busy`]: the group has
-    /// processes of its own (only the root may have both).
+    /// Enables or disables a controller for its children. [`Error::Busy`]: the group has processes
+    /// of its own (only the root may have both).
     pub fn set_subtree_controller(&self, controller: &str, on: bool) -> Result<()> {
         let sign = if on { '+' } else { '-' };
         self.write("cgroup.subtree_control", &format!("{sign}{controller}"))
     }
 
-    /// Makes a group below this one; [`Error::Busy`] when the name is taken.
+    /// Makes a group below this one; [`Error::Busy`] if the name is taken.
     pub fn create_child(&self, name: &str) -> Result<Cgroup> {
         self.dir.make_dir(name)?;
         self.child(name)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A group of a cgroup v1 hierarchy: who is in it, and when that may have changed.
+//! A group of a cgroup v1 hierarchy: its members, and possible arrivals.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,13 +11,13 @@ use crate::dir::Dir;
 use crate::error::Result;
 use crate::inotify::Inotify;
 
-/// The files in which a group lists its processes and its threads, and by which they are moved.
+/// Files that list a group's processes and threads, and that move them when written.
 const PROCESSES: &str = "cgroup.procs";
 const THREADS: &str = "tasks";
 
-/// An open group. Readable (`EPOLLIN`) when somebody may have been moved into it: cgroup v1 tells nobody,
-/// but a write to its files is one as to any file. Who leaves by a write to another group's files, or by
-/// ending, is not told of.
+/// An open group. Readable (`EPOLLIN`) when a process may have been moved into it: cgroup v1 sends
+/// no notification, but inotify reports writes to its files. Departures cause no event, neither by
+/// a write to another group's files nor by an exit.
 #[derive(Debug)]
 pub struct Group {
     dir: Dir,
@@ -25,7 +25,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// Opens the group whose directory this is. [`crate::Error::Gone`] where there is none.
+    /// Opens the group with this directory; [`crate::Error::Gone`] if there is none.
     pub fn open(path: impl Into<PathBuf>) -> Result<Group> {
         let dir = Dir::open(path)?;
         let writes = Inotify::new()?;
@@ -33,15 +33,15 @@ impl Group {
         Ok(Group { dir, writes })
     }
 
-    /// Processes whose first thread is in the group, ascending. Those that have another thread alone in
-    /// it are left out.
+    /// Processes with their first thread in the group, ascending. Processes with only other threads
+    /// in it are left out.
     pub fn leaders(&self) -> Result<Vec<i32>> {
         let threads = self.dir.read_text(THREADS)?;
         let processes = self.dir.read_text(PROCESSES)?;
         Ok(leaders(&processes, &threads))
     }
 
-    /// Takes what has been told, so that it is not readable any more.
+    /// Drains the events, so that it is no longer readable.
     pub fn take(&self) -> Result<()> {
         self.writes.events().map(drop)
     }
@@ -53,10 +53,10 @@ impl AsFd for Group {
     }
 }
 
-/// Of these processes those whose first thread, which has the process's number, is among the threads.
+/// The processes with their first thread in `threads`. That thread has the pid as its id.
 fn leaders(processes: &str, threads: &str) -> Vec<i32> {
     let numbers = |text: &str| -> BTreeSet<i32> {
-        // 0: a process of another namespace.
+        // 0 stands for a process of another namespace.
         let all = text.split_ascii_whitespace();
         all.filter_map(|word| word.parse().ok().filter(|&number| number > 0))
             .collect()
@@ -72,19 +72,19 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn a_thread_alone_does_not_bring_its_process() {
-        // 200 has a thread, 203, in the group, and its first one elsewhere.
+    fn thread_alone_does_not_count_as_its_process() {
+        // 200 has one thread, 203, in the group, and its first one elsewhere.
         assert_eq!(
             leaders("100\n200\n300\n", "100\n101\n203\n300\n"),
             [100, 300]
         );
-        // cgroup v1 sorts nothing and repeats itself.
+        // cgroup v1 lists are unsorted and contain duplicates.
         assert_eq!(leaders("7\n5\n7\n0\n", "5\n7\n0\n5\n"), [5, 7]);
         assert_eq!(leaders("", "5\n"), [0i32; 0]);
     }
 
     #[test]
-    fn a_write_is_told_and_a_look_is_not() {
+    fn write_is_reported_and_read_is_not() {
         let temp = tempfile::tempdir().unwrap();
         for file in [PROCESSES, THREADS] {
             fs::write(temp.path().join(file), "").unwrap();
@@ -105,7 +105,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whoever_is_found_is_in_both_lists(
+        fn leaders_are_in_both_lists(
             processes in prop::collection::vec(0..50i32, 0..30),
             threads in prop::collection::vec(0..50i32, 0..30),
             junk in any::<String>(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The cgroup door against trees written by hand.
+//! Tests of the cgroup interface on handmade trees.
 
 use super::*;
 use proptest::prelude::*;
@@ -49,7 +49,7 @@ fn limits_round_trip_through_files() {
 }
 
 #[test]
-fn a_missing_controller_and_a_missing_group_differ() {
+fn missing_controller_and_missing_group_differ() {
     let (temp, hierarchy) = fake();
     let bare = hierarchy.open(&path("/bare.scope")).unwrap();
     assert!(bare.limit(MemoryKnob::Min).unwrap_err().is_unsupported());
@@ -64,7 +64,7 @@ fn a_missing_controller_and_a_missing_group_differ() {
 }
 
 #[test]
-fn a_group_made_again_is_another_one() {
+fn recreated_group_is_another_group() {
     let (temp, hierarchy) = fake();
     let old = hierarchy.open(&path("/bare.scope")).unwrap();
     fs::rename(temp.path().join("bare.scope"), temp.path().join("gone")).unwrap();
@@ -73,7 +73,7 @@ fn a_group_made_again_is_another_one() {
 }
 
 #[test]
-fn nonsense_in_a_limit_is_malformed_and_names_the_file() {
+fn malformed_limit_names_its_file() {
     let (temp, hierarchy) = fake();
     fs::write(temp.path().join("user.slice/memory.min"), "lots\n").unwrap();
     let slice = hierarchy.open(&path("user.slice")).unwrap();
@@ -86,7 +86,7 @@ fn nonsense_in_a_limit_is_malformed_and_names_the_file() {
 }
 
 #[test]
-fn processes_and_children() {
+fn processes_and_children_are_listed() {
     let (_temp, hierarchy) = fake();
     let slice = hierarchy.open(&path("/user.slice")).unwrap();
     assert_eq!(slice.procs().unwrap(), [7, 12]);
@@ -141,7 +141,7 @@ fn paths_that_lead_out_are_refused() {
 }
 
 #[test]
-fn typed_paths_may_start_with_the_mount_point() {
+fn typed_path_may_start_with_the_mount_point() {
     let (temp, hierarchy) = fake();
     let absolute = temp.path().join("user.slice");
     assert_eq!(
@@ -153,7 +153,7 @@ fn typed_paths_may_start_with_the_mount_point() {
 }
 
 #[test]
-fn rounding_is_down_to_pages() {
+fn limits_round_down_to_pages() {
     assert_eq!(Limit::Bytes(8191).rounded_to(4096), Limit::Bytes(4096));
     assert_eq!(Limit::Max.rounded_to(4096), Limit::Max);
 }
@@ -193,7 +193,7 @@ proptest! {
 }
 
 #[test]
-fn the_first_group_without_a_controller_is_found() {
+fn first_group_without_a_controller_is_found() {
     let (_temp, hierarchy) = fake();
     let first = |path: &str, file: &str| {
         let path = CgroupPath::parse(path).unwrap();
@@ -208,7 +208,7 @@ fn the_first_group_without_a_controller_is_found() {
 }
 
 #[test]
-fn weights_are_read_with_and_without_their_word() {
+fn weights_are_read_with_and_without_the_word_default() {
     let temp = tempfile::tempdir().unwrap();
     std::fs::write(temp.path().join("cgroup.procs"), "").unwrap();
     let group = Hierarchy::at(temp.path())
@@ -233,7 +233,7 @@ fn weights_are_read_with_and_without_their_word() {
     assert!(group.weight(WeightKnob::Cpu).unwrap_err().is_unsupported());
 }
 
-/// A group of the running kernel's, made for one test and removed after it.
+/// A group in the running kernel, made for one test and removed after it.
 pub(super) struct RealGroup {
     parent: Cgroup,
     name: String,
@@ -241,7 +241,7 @@ pub(super) struct RealGroup {
 }
 
 impl RealGroup {
-    /// `None` where no group can be made: not root, or no cgroup v2.
+    /// `None` if no group can be made: not root, or no cgroup v2.
     pub(super) fn new(test: &str) -> Option<RealGroup> {
         let proc = Proc::open("/proc").unwrap();
         let parent = Hierarchy::find(&proc)
@@ -275,13 +275,13 @@ impl Drop for RealGroup {
 }
 
 #[test]
-fn an_attribute_is_text_or_nothing() {
+fn attribute_is_text_or_none() {
     let (temp, hierarchy) = fake();
     let group = hierarchy.open(&path("/user.slice/app.scope")).unwrap();
     assert_eq!(group.attribute("user.limelight.class"), None);
     let directory = temp.path().join("user.slice/app.scope");
     let flags = rustix::fs::XattrFlags::empty();
-    // Not every file system has them.
+    // Not every file system supports extended attributes.
     if rustix::fs::setxattr(&directory, "user.limelight.class", b"disposable", flags).is_ok() {
         let value = group.attribute("user.limelight.class");
         assert_eq!(value.as_deref(), Some("disposable"));

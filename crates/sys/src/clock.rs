@@ -10,17 +10,17 @@ pub fn boottime() -> Duration {
     read(ClockId::Boottime)
 }
 
-/// Time on the clock of input events and frames.
+/// Time on `CLOCK_MONOTONIC`, which stamps input events and frames.
 pub fn monotonic() -> Duration {
     read(ClockId::Monotonic)
 }
 
-/// Time that the calling thread has had of processors.
+/// CPU time of the calling thread.
 pub fn thread_time() -> Duration {
     read(ClockId::ThreadCPUTime)
 }
 
-/// Clock ticks since boot, as procfs counts them, as time since boot.
+/// Converts clock ticks since boot, as procfs counts them, to time since boot.
 pub fn ticks(count: u64) -> Duration {
     let per_second = rustix::param::clock_ticks_per_second().max(1);
     let rest = count % per_second * 1_000_000_000 / per_second;

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Why cgroup v2 lacks a controller: `/proc/cgroups`.
+//! Reasons why cgroup v2 lacks a controller: `/proc/cgroups`.
 
 use std::fmt;
 
 use crate::error::Result;
 use crate::proc::Proc;
 
-/// Why a controller is not there.
+/// Reason why a controller is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lack {
-    /// A hierarchy of cgroup v1 has it.
+    /// A cgroup v1 hierarchy uses it.
     V1,
-    /// Switched off when the machine booted (`cgroup_disable=`).
+    /// Disabled at boot (`cgroup_disable=`).
     Disabled,
     /// The kernel was built without it.
     NotBuilt,
-    /// It is free for cgroup v2; whoever looks sees a part of the hierarchy alone.
+    /// It is available to cgroup v2, but only part of the hierarchy is visible here.
     Hidden,
 }
 
 impl Lack {
-    /// What is to be done about the memory controller.
+    /// The remedy if the memory controller is missing.
     pub fn cure(self) -> &'static str {
         match self {
             Lack::V1 => {
@@ -46,13 +46,13 @@ impl fmt::Display for Lack {
 }
 
 impl Proc {
-    /// Why cgroup v2 lacks a controller.
+    /// Finds out why cgroup v2 lacks a controller.
     pub fn lack_of(&self, controller: &str) -> Result<Lack> {
         Ok(parse(&self.dir().read_text("cgroups")?, controller))
     }
 }
 
-/// Parses `/proc/cgroups`: name, hierarchy (0: none of cgroup v1), number of groups, enabled.
+/// Parses `/proc/cgroups`: name, hierarchy (0: not in cgroup v1), number of groups, enabled.
 pub fn parse(text: &str, controller: &str) -> Lack {
     let line = text
         .lines()
@@ -75,7 +75,7 @@ mod tests {
                         cpuset\t1\t1\t1\ncpu\t0\t60\t1\nmemory\t6\t60\t1\nrdma\t0\t1\t0\n";
 
     #[test]
-    fn each_lack_has_its_reason() {
+    fn each_reason_is_recognised() {
         for (controller, lack) in [
             ("memory", Lack::V1),
             ("cpu", Lack::Hidden),

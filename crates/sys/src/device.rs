@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `/dev/limelight`: the ABI of `kernel/files/include/uapi/linux/limelight.h`.
 //!
-//! All kernel state belongs to the open file. Dropping the [`Device`], or dying with it, empties
-//! the topmost set and switches every mechanism off.
+//! All kernel state belongs to the open file. When the [`Device`] is dropped or its process dies,
+//! the kernel empties the topmost set and switches every mechanism off.
 
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -14,11 +14,14 @@ use rustix::io::Errno;
 
 use crate::zero_extent::ZeroExtent;
 
-/// Where the device is found.
+/// Default path of the device.
 pub const DEVICE_PATH: &str = "/dev/limelight";
 
-/// Version of the ABI that this file speaks.
-pub const ABI_VERSION: u32 = 1;
+/// ABI version that this module implements.
+pub const ABI_VERSION: u32 = 2;
+
+/// Oldest supported version. It has no lease: see [`Info::lease`].
+pub const ABI_VERSION_OLDEST: u32 = 1;
 
 /// Largest number of processes in a topmost set.
 pub const TOPMOST_MAX: usize = 4096;
@@ -33,12 +36,12 @@ pub enum Mechanism {
     Premap = 1,
     /// Read ahead further for the topmost app.
     Readahead = 2,
-    /// Hand the topmost app pages that were zeroed before.
+    /// Give the topmost app pages that were zeroed in advance.
     Prezero = 3,
 }
 
 impl Mechanism {
-    /// Those that have a number, in its order.
+    /// All mechanisms, ordered by bit number.
     pub const ALL: [Mechanism; 4] = [
         Mechanism::Protect,
         Mechanism::Premap,
@@ -46,7 +49,7 @@ impl Mechanism {
         Mechanism::Prezero,
     ];
 
-    /// The name that it has everywhere.
+    /// Its name in all interfaces.
     pub const fn name(self) -> &'static str {
         match self {
             Mechanism::Protect => "protect",
@@ -57,7 +60,7 @@ impl Mechanism {
     }
 }
 
-/// A mechanism to be switched on, and its parameter. 0 leaves the kernel's value in force.
+/// Request to switch on a mechanism, with its parameter. 0 keeps the kernel's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Setting<'a> {
     /// Protect at most this share of the machine's memory.
@@ -77,26 +80,26 @@ pub enum Setting<'a> {
     },
     /// Keep a pool of zeroed pages.
     Prezero {
-        /// Pages, of which the kernel takes no more than a sixteenth of memory; 0: none.
+        /// Size of the pool in pages, at most a sixteenth of memory; 0: none.
         target_pages: u32,
-        /// What zeroes them.
+        /// Engine that zeroes them.
         engine: Zeroing<'a>,
     },
 }
 
-/// What zeroes pages.
+/// Engine that zeroes pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Zeroing<'a> {
-    /// The processor, past its caches.
+    /// The CPU, bypassing its caches.
     Cpu,
-    /// A disk that reads zeroes.
+    /// A disk that returns zeroes when read.
     Block(&'a ZeroExtent),
     /// A channel of a DMA controller.
     Dma,
 }
 
 impl Setting<'_> {
-    /// What is switched on.
+    /// The mechanism that it switches on.
     pub const fn mechanism(self) -> Mechanism {
         match self {
             Setting::Protect { .. } => Mechanism::Protect,
@@ -118,20 +121,41 @@ pub struct Info {
     pub built_in: u64,
     /// Bit mask of mechanisms switched on through this file.
     pub enabled: u64,
-    /// Number of the topmost set in force, 0 when there is none.
+    /// Number of the topmost set in force, 0 if there is none.
     pub generation: u64,
     /// Live processes that belong to the topmost set.
     pub members: u32,
-    reserved: u32,
+    lease_ms: u32,
 }
 
 impl Info {
-    /// Whether the kernel was built with it.
+    /// Whether this module supports the kernel's ABI version.
+    pub fn is_supported(&self) -> bool {
+        (ABI_VERSION_OLDEST..=ABI_VERSION).contains(&self.abi_version)
+    }
+
+    /// An answer of a kernel for tests; the other fields do not matter.
+    #[doc(hidden)]
+    pub fn for_tests(lease_ms: u32, generation: u64) -> Info {
+        Info {
+            lease_ms,
+            generation,
+            ..Info::default()
+        }
+    }
+
+    /// How long the topmost set outlives the last call on the device. `None`: until the device is
+    /// closed, even if the process is stopped or hangs.
+    pub fn lease(&self) -> Option<Duration> {
+        (self.lease_ms > 0).then(|| Duration::from_millis(u64::from(self.lease_ms)))
+    }
+
+    /// Whether the kernel was built with this mechanism.
     pub fn has(&self, mechanism: Mechanism) -> bool {
         self.built_in >> mechanism as u32 & 1 == 1
     }
 
-    /// Whether it is switched on.
+    /// Whether this mechanism is switched on.
     pub fn is_enabled(&self, mechanism: Mechanism) -> bool {
         self.enabled >> mechanism as u32 & 1 == 1
     }
@@ -217,7 +241,7 @@ const SET_TOPMOST: u32 = ioc(WRITE, 1, size_of::<Topmost>());
 const SET_MECHANISM: u32 = ioc(WRITE, 2, size_of::<MechanismRequest>());
 const SET_WINDOW: u32 = ioc(WRITE, 3, size_of::<Window>());
 
-/// Why the device does not serve us.
+/// Failure to open or use the device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
     /// The kernel has no such device, or `/dev` has no node for it.
@@ -228,7 +252,7 @@ pub enum DeviceError {
         /// The kernel's answer.
         errno: Errno,
     },
-    /// Another daemon holds it: there is one writer at a time.
+    /// Another daemon holds it: only one writer is allowed at a time.
     #[error("{} is held by another process: stop the other daemon", path.display())]
     Held {
         /// The device.
@@ -242,7 +266,7 @@ pub enum DeviceError {
         /// The kernel's answer.
         errno: Errno,
     },
-    /// The file is something else.
+    /// The path is another kind of file.
     #[error("{} is not Limelight's device", path.display())]
     Foreign {
         /// The device.
@@ -268,7 +292,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// Opens the device, as a rule at [`DEVICE_PATH`], and checks that it is one.
+    /// Opens the device, usually at [`DEVICE_PATH`], and checks that it is one.
     pub fn open(path: &Path) -> Result<Self, DeviceError> {
         let fd = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
         let path = path.to_owned();
@@ -298,7 +322,7 @@ impl Device {
         }
     }
 
-    /// What this kernel offers, and what is in force.
+    /// Capabilities of this kernel, and the state in force.
     pub fn info(&self) -> Result<Info, DeviceError> {
         let mut info = Info {
             size: size_of::<Info>() as u32,
@@ -308,9 +332,10 @@ impl Device {
         Ok(info)
     }
 
-    /// Replaces the topmost set. Processes that have exited are skipped; an empty slice means that
-    /// no app is topmost. EINVAL: a descriptor is not a process's pidfd; E2BIG or EINVAL: more than
-    /// [`TOPMOST_MAX`].
+    /// Replaces the topmost set. It stays in force while the interval between calls on the device
+    /// does not exceed [`Info::lease`]. Processes that have exited are skipped; an empty slice
+    /// means that no app is topmost. EINVAL: a descriptor is not a process's pidfd; E2BIG or
+    /// EINVAL: more than [`TOPMOST_MAX`].
     pub fn set_topmost<F: AsFd>(&self, pidfds: &[F]) -> Result<(), DeviceError> {
         let raw: Vec<i32> = pidfds.iter().map(|fd| fd.as_fd().as_raw_fd()).collect();
         let nr = u32::try_from(raw.len()).unwrap_or(u32::MAX);
@@ -363,7 +388,7 @@ impl Device {
         self.call("LIMELIGHT_SET_MECHANISM", SET_MECHANISM, &mut request)
     }
 
-    /// Whether this kernel wants to know of response windows. Closes one that is open.
+    /// Whether this kernel supports response windows. Closes one that is open.
     pub fn has_windows(&self) -> Result<bool, DeviceError> {
         match self.close_window() {
             Err(DeviceError::Call {
@@ -374,8 +399,8 @@ impl Device {
         }
     }
 
-    /// The user waits from now on, for `within` at most: 1 ns to 10 s, else EINVAL. While a window is
-    /// open its deadline is moved.
+    /// Opens a response window: the user waits from now on, for at most `within`, 1 ns to 10 s,
+    /// else EINVAL. If a window is open, its deadline moves.
     pub fn open_window(&self, within: Duration) -> Result<(), DeviceError> {
         self.window(
             WINDOW_OPEN,
@@ -383,7 +408,7 @@ impl Device {
         )
     }
 
-    /// The user waits no longer. Not an error when he did not.
+    /// Closes the response window. Not an error if none is open.
     pub fn close_window(&self) -> Result<(), DeviceError> {
         self.window(WINDOW_CLOSE, 0)
     }
@@ -399,7 +424,7 @@ impl Device {
 
     fn call<T>(&self, call: &'static str, number: u32, value: &mut T) -> Result<(), DeviceError> {
         loop {
-            // SAFETY: `value` is a repr(C) struct of the size that is encoded in `number`, alive and
+            // SAFETY: `value` is a repr(C) struct of the size encoded in `number`, alive and
             // exclusively borrowed for the call; the kernel reads or writes no more than that. The
             // address inside `Topmost` points to `nr` ints that the caller keeps alive.
             let answer =
@@ -436,10 +461,11 @@ mod tests {
     const HEADER: &str = include_str!("../../../kernel/files/include/uapi/linux/limelight.h");
 
     #[test]
-    fn layouts_are_those_of_the_header() {
+    fn layouts_match_the_header() {
         assert_eq!(offset_of!(Info, built_in), 8);
         assert_eq!(offset_of!(Info, generation), 24);
         assert_eq!(offset_of!(Info, members), 32);
+        assert_eq!(offset_of!(Info, lease_ms), 36);
         assert_eq!(offset_of!(Topmost, pidfds), 8);
         assert_eq!(offset_of!(MechanismRequest, budget_percent), 12);
         assert_eq!(offset_of!(MechanismRequest, factor), 16);
@@ -452,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn mechanisms_have_the_numbers_of_the_header() {
+    fn mechanism_numbers_match_the_header() {
         for mechanism in Mechanism::ALL {
             let name = mechanism.name().to_uppercase();
             let line = format!("LIMELIGHT_MECHANISM_{name}\t= {},", mechanism as u32);
@@ -460,7 +486,7 @@ mod tests {
         }
     }
 
-    /// Sizes of the header's structs, from its own text.
+    /// Sizes of the header's structs, computed from its text.
     fn header_size(name: &str) -> usize {
         let start = HEADER.find(&format!("struct {name} {{")).expect(name);
         let body = HEADER[start..].split("};").next().unwrap();
@@ -485,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_those_of_the_header() {
+    fn ioctl_numbers_match_the_header() {
         for (name, number, structure) in [
             ("LIMELIGHT_GET_INFO", GET_INFO, "limelight_info"),
             ("LIMELIGHT_SET_TOPMOST", SET_TOPMOST, "limelight_topmost"),
@@ -510,12 +536,27 @@ mod tests {
             assert_eq!(number, expected, "{name}");
         }
         assert!(HEADER.contains("LIMELIGHT_IOC_MAGIC\t0xF5"));
-        assert!(HEADER.contains("LIMELIGHT_ABI_VERSION\t1"));
+        assert!(HEADER.contains("LIMELIGHT_ABI_VERSION\t2"));
         assert!(HEADER.contains("LIMELIGHT_TOPMOST_MAX\t4096"));
     }
 
     #[test]
-    fn a_kernel_without_it_says_so() {
+    fn kernel_without_lease_is_supported() {
+        let with = |abi_version, lease_ms| Info {
+            abi_version,
+            lease_ms,
+            ..Info::default()
+        };
+        assert!(!with(0, 0).is_supported());
+        assert!(with(1, 0).is_supported());
+        assert_eq!(with(1, 0).lease(), None);
+        assert!(with(2, 300_000).is_supported());
+        assert_eq!(with(2, 300_000).lease(), Some(Duration::from_secs(300)));
+        assert!(!with(3, 300_000).is_supported());
+    }
+
+    #[test]
+    fn missing_device_is_reported_as_absent() {
         let error = Device::open(Path::new("/nonexistent/limelight")).unwrap_err();
         assert!(matches!(error, DeviceError::Absent { .. }));
         assert!(error.to_string().contains("CONFIG_LIMELIGHT"), "{error}");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A directory held open, and the path under which it was opened, for messages.
+//! An open directory and its path, which is only for messages.
 //!
-//! Everything below it is opened relative to the descriptor and never through a symbolic link or
-//! out of it, so that a path that came from another user cannot lead elsewhere, and a directory
-//! that was removed and made again under the same name is not mistaken for the old one.
+//! Files below it are opened relative to the descriptor, never through a symbolic link or out of
+//! the directory. So a path from another user cannot lead elsewhere, and a directory that was
+//! removed and made again under the same name is not mistaken for the old one.
 
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,10 +14,10 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 
-/// Most kernel files fit in, so that one call reads them and another one sees their end.
+/// Most kernel files fit, so that one call reads them and another one sees their end.
 const FILE_USUAL_BYTES: usize = 4096;
 
-/// No kernel file that we read is larger; a larger one is cut off here, not read without end.
+/// Read limit; no kernel file that we read is larger.
 const FILE_MAX_BYTES: u64 = 16 << 20;
 
 /// An open directory.
@@ -73,7 +73,7 @@ impl Dir {
         .map_err(|errno| Error::new(action, self.path.join(relative), errno))
     }
 
-    /// Reads a whole file below this directory (at most 16 MiB).
+    /// Reads a whole file below this directory (truncated at 16 MiB).
     pub fn read(&self, relative: impl AsRef<Path>) -> Result<Vec<u8>> {
         let relative = relative.as_ref();
         let fd = self.open_at(relative, OFlags::RDONLY, "read")?;
@@ -95,7 +95,7 @@ impl Dir {
         Ok(String::from_utf8_lossy(&self.read(relative)?).into_owned())
     }
 
-    /// Writes a value with one `write()`, as kernel files want it. The file must exist.
+    /// Writes a value with one `write()`, as kernel files require. The file must exist.
     pub fn write(&self, relative: impl AsRef<Path>, value: &str) -> Result<()> {
         let relative = relative.as_ref();
         let fd = self.open_at(relative, OFlags::WRONLY | OFlags::TRUNC, "write")?;
@@ -106,35 +106,36 @@ impl Dir {
         }
     }
 
-    /// Whether something of that name is there.
+    /// Whether the directory has an entry of that name.
     pub fn contains(&self, name: &str) -> bool {
         fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
-    /// Makes a directory here; [`Error::Busy`] when the name is taken.
+    /// Makes a directory here; [`Error::Busy`] if the name is taken.
     pub fn make_dir(&self, name: &str) -> Result<()> {
         fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o755))
             .map_err(|errno| Error::new("create", self.path.join(name), errno))
     }
 
-    /// Removes an empty directory here; [`Error::Busy`] when it is in use.
+    /// Removes an empty directory here; [`Error::Busy`] if it is in use.
     pub fn remove_dir(&self, name: &str) -> Result<()> {
         fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR)
             .map_err(|errno| Error::new("remove", self.path.join(name), errno))
     }
 
-    /// Names of everything in the directory, in the order in which the kernel gives them.
+    /// Names of all entries in the directory, in the kernel's order.
     pub fn names(&self) -> Result<Vec<String>> {
         self.names_where(|_| true)
     }
 
-    /// Names of the directories in the directory, without opening what is none; where the file
-    /// system does not tell, everything that may be one.
+    /// Names of the directories in the directory, without opening the other entries. If the file
+    /// system does not report types, all entries that may be directories.
     pub fn directories(&self) -> Result<Vec<String>> {
         self.names_where(may_be_directory)
     }
 
-    /// At most `most` of [`Dir::directories`], and whether there are more: does not read on then.
+    /// At most `most` of [`Dir::directories`], and whether there are more. Stops reading at the
+    /// limit.
     pub fn first_directories(&self, most: usize) -> Result<(Vec<String>, bool)> {
         let mut names = Vec::new();
         let mut entries = self.entries_where(may_be_directory)?;
@@ -189,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_and_writes_below_itself() {
+    fn files_below_are_read_and_written() {
         let temp = tempfile::tempdir().unwrap();
         std::fs::create_dir(temp.path().join("a")).unwrap();
         std::fs::write(temp.path().join("a/value"), "a longer value\n").unwrap();
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn listing_of_directories_stops_at_its_limit() {
+    fn listing_of_directories_stops_at_the_limit() {
         let temp = tempfile::tempdir().unwrap();
         for name in ["a", "b", "c"] {
             std::fs::create_dir(temp.path().join(name)).unwrap();
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn never_leaves_itself() {
+    fn paths_and_links_cannot_leave_the_directory() {
         let temp = tempfile::tempdir().unwrap();
         std::fs::create_dir(temp.path().join("a")).unwrap();
         std::fs::write(temp.path().join("secret"), "x").unwrap();
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_taken_name_is_busy_and_a_missing_file_is_gone() {
+    fn taken_name_is_busy_and_missing_file_is_gone() {
         let temp = tempfile::tempdir().unwrap();
         let dir = Dir::open(temp.path()).unwrap();
         dir.make_dir("a").unwrap();

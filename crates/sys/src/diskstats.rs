@@ -1,38 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What was read from and written to each block device: `/proc/diskstats`.
+//! Traffic of each block device: `/proc/diskstats`.
 
 use crate::error::Result;
 use crate::proc::Proc;
 
-/// The unit of the kernel's counters, whatever the device's own sectors are.
+/// The unit of the kernel's counters, independent of the device's own sector size.
 const SECTOR: u64 = 512;
 
-/// One disk, partition or virtual device, since boot.
+/// Traffic of one disk, partition or virtual device, since boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskTraffic {
     /// Name, such as `vda2`.
     pub name: String,
-    /// Requests that read.
+    /// Number of read requests.
     pub reads: u64,
     /// Bytes read.
     pub read_bytes: u64,
-    /// Requests that wrote.
+    /// Number of write requests.
     pub writes: u64,
     /// Bytes written.
     pub written_bytes: u64,
 }
 
 impl Proc {
-    /// Traffic of all block devices; a disk's contains that of its partitions.
+    /// Traffic of all block devices; a disk's traffic includes that of its partitions.
     pub fn disk_traffic(&self) -> Result<Vec<DiskTraffic>> {
         let text = self.dir().read_text("diskstats")?;
         Ok(text.lines().filter_map(parse).collect())
     }
 }
 
-/// Parses a line of `/proc/diskstats`; `None` for one that counts less than writes.
+/// Parses a line of `/proc/diskstats`; `None` if it has no counters of writes.
 pub fn parse(line: &str) -> Option<DiskTraffic> {
-    // Behind the two device numbers: Documentation/admin-guide/iostats.rst.
+    // The fields follow the two device numbers: Documentation/admin-guide/iostats.rst.
     let mut words = line.split_ascii_whitespace().skip(2);
     let name = words.next()?.to_owned();
     let fields: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_without_disks_has_no_traffic() {
+    fn tree_without_disks_has_no_traffic() {
         let temp = tempfile::tempdir().unwrap();
         let proc = Proc::open(temp.path().to_str().unwrap()).unwrap();
         assert!(proc.disk_traffic().unwrap_err().is_gone());

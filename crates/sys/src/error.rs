@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! One error type for every door: what was attempted, on which path, and what kind of failure.
+//! The error type of all kernel interfaces: the attempted action, the path, and the kind of
+//! failure.
 
 use std::path::{Path, PathBuf};
 
@@ -8,15 +9,15 @@ use rustix::io::Errno;
 /// Result of every call in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a door did not open. `action` completes "cannot ... PATH".
+/// Kernel interface error. `action` completes "cannot ... PATH".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The process, cgroup or file is not there (any more).
+    /// The process, cgroup or file does not exist, or no longer exists.
     #[error("cannot {action} {}: gone: {errno}", path.display())]
     Gone {
-        /// What was attempted.
+        /// The attempted action.
         action: &'static str,
-        /// On what.
+        /// Its target.
         path: PathBuf,
         /// The kernel's answer.
         errno: Errno,
@@ -24,57 +25,57 @@ pub enum Error {
     /// The caller may not do this.
     #[error("cannot {action} {}: not permitted: {errno}", path.display())]
     Permission {
-        /// What was attempted.
+        /// The attempted action.
         action: &'static str,
-        /// On what.
+        /// Its target.
         path: PathBuf,
         /// The kernel's answer.
         errno: Errno,
     },
-    /// This kernel, or this cgroup's set of controllers, does not have it.
+    /// This kernel, or the set of controllers of this cgroup, lacks the feature.
     #[error("cannot {action} {}: not supported here: {errno}", path.display())]
     Unsupported {
-        /// What was attempted.
+        /// The attempted action.
         action: &'static str,
-        /// On what.
+        /// Its target.
         path: PathBuf,
         /// The kernel's answer.
         errno: Errno,
     },
-    /// The kernel refused the value or the request as such.
+    /// The kernel rejected the value or the request itself.
     #[error("cannot {action} {}: refused as invalid: {errno}", path.display())]
     Invalid {
-        /// What was attempted.
+        /// The attempted action.
         action: &'static str,
-        /// On what.
+        /// Its target.
         path: PathBuf,
         /// The kernel's answer.
         errno: Errno,
     },
-    /// Somebody else holds it, or it still has contents.
+    /// Another process holds it, or it is not empty.
     #[error("cannot {action} {}: in use: {errno}", path.display())]
     Busy {
-        /// What was attempted.
+        /// The attempted action.
         action: &'static str,
-        /// On what.
+        /// Its target.
         path: PathBuf,
         /// The kernel's answer.
         errno: Errno,
     },
-    /// The contents are not what the kernel documents; `what` names the offending part.
+    /// The contents differ from the kernel's documentation; `what` names the offending part.
     #[error("cannot understand {}: {what}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The offending part, and what is wrong with it.
         what: String,
     },
     /// Any other failure.
     #[error("cannot {action} {}: {errno}", path.display())]
     Io {
-        /// What was attempted.
+        /// The attempted action.
         action: &'static str,
-        /// On what.
+        /// Its target.
         path: PathBuf,
         /// The kernel's answer.
         errno: Errno,
@@ -82,7 +83,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Sorts an error number into the kind that callers act upon.
+    /// Maps an error number to the kind that callers act upon.
     pub fn new(action: &'static str, path: impl Into<PathBuf>, errno: Errno) -> Self {
         let path = path.into();
         match errno {
@@ -121,7 +122,7 @@ impl Error {
         }
     }
 
-    /// Contents that could not be parsed.
+    /// Error for contents that could not be parsed.
     pub fn malformed(path: impl Into<PathBuf>, what: impl Into<String>) -> Self {
         Error::Malformed {
             path: path.into(),
@@ -129,7 +130,7 @@ impl Error {
         }
     }
 
-    /// The file, directory or device concerned.
+    /// The file, directory or device that the error concerns.
     pub fn path(&self) -> &Path {
         match self {
             Error::Gone { path, .. }
@@ -142,7 +143,7 @@ impl Error {
         }
     }
 
-    /// The kernel's answer; `None` when its contents, not the call, were at fault.
+    /// The kernel's answer; `None` if the call succeeded and its contents were malformed.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Error::Gone { errno, .. }
@@ -155,23 +156,23 @@ impl Error {
         }
     }
 
-    /// True when the process, cgroup or file does not exist (any more).
+    /// True if the process, cgroup or file does not exist, or no longer exists.
     pub fn is_gone(&self) -> bool {
         matches!(self, Error::Gone { .. })
     }
 
-    /// True when there is no descriptor or memory left to look with: nothing is known then.
+    /// True if no descriptor or memory is left for the request, so that its result is unknown.
     pub fn is_exhausted(&self) -> bool {
         let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
         self.errno().is_some_and(|errno| exhausted.contains(&errno))
     }
 
-    /// True when another caller, with more rights, could do it.
+    /// True if a caller with more rights could do it.
     pub fn is_permission(&self) -> bool {
         matches!(self, Error::Permission { .. })
     }
 
-    /// True when the kernel or the cgroup does not have it.
+    /// True if the kernel or the cgroup lacks the feature.
     pub fn is_unsupported(&self) -> bool {
         matches!(self, Error::Unsupported { .. })
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Input devices: that something was pressed, and when. Never what.
+//! Input devices: the times of key and button events, never the keys.
 //!
-//! The kernel is told to hand us nothing but keys and buttons, and no modifiers, which ask for nothing
-//! by themselves. Of each event only its time and whether it is a press are looked at; the code of the
-//! key is overwritten together with the buffer before [`InputDevice::take`] returns, and nothing
-//! that is returned or stored depends on it.
+//! The kernel is asked for keys and buttons only, without modifiers, which request nothing by
+//! themselves. Of each event, only its time and whether it is a press are read. The key code is
+//! overwritten together with the buffer before [`InputDevice::take`] returns, and no returned or
+//! stored value depends on it.
 
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -20,21 +20,21 @@ use crate::error::{Error, Result};
 const EVENT_BYTES: usize = 24;
 const _: () = assert!(size_of::<libc::input_event>() == EVENT_BYTES);
 
-/// Events that are read at once.
+/// Events per read.
 const EVENTS: usize = 64;
 
 const EV_SYN: u32 = 0;
 const EV_KEY: u32 = 1;
 const KEY_CNT: usize = 0x300;
-/// Bytes of the kernel's `unsigned long`, in which masks are counted (drivers/input/evdev.c:
+/// Bytes of the kernel's `unsigned long`, the unit of masks (drivers/input/evdev.c:
 /// bits_from_user()).
 const WORD: usize = 8;
 const BTN_LEFT: usize = 0x110;
 const BTN_TOUCH: usize = 0x14a;
-/// A tool that comes near is not a touch.
+/// Tools in proximity are not touches.
 const BTN_TOOLS: std::ops::Range<usize> = 0x140..0x150;
 
-/// Keys that are only held: Ctrl, Shift, Alt, Meta, Fn and the three locks.
+/// Modifiers: Ctrl, Shift, Alt, Meta, Fn and the three locks.
 const MODIFIERS: [usize; 12] = [29, 42, 54, 56, 58, 69, 70, 97, 100, 125, 126, 0x1d0];
 
 /// The kernel's `_IOC()` of `asm-generic/ioctl.h`, with evdev's letter.
@@ -54,29 +54,29 @@ struct Mask {
     codes: u64,
 }
 
-/// Something was done to a key or a button.
+/// An event of a key or a button.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stroke {
-    /// When, on `CLOCK_MONOTONIC`.
+    /// Its time, on `CLOCK_MONOTONIC`.
     pub at: Duration,
-    /// It asks for something: a key was pressed, again and again while it is held, or a button pressed or
-    /// released.
+    /// Whether it requests a response: a key press, each repeat while it is held, or a press or
+    /// release of a button.
     pub asks: bool,
-    /// Display servers hand it on: something was pressed or released. Repeats they make themselves.
+    /// Whether display servers forward it: a press or a release. They generate repeats themselves.
     pub handed_on: bool,
 }
 
-/// An open input device that has keys or buttons. Readable (`EPOLLIN`) when something was pressed.
+/// An open input device with keys or buttons. Readable (`EPOLLIN`) after an event.
 #[derive(Debug)]
 pub struct InputDevice {
     fd: OwnedFd,
     name: String,
-    /// It has buttons, which act when they are released.
+    /// Whether it has buttons, which act on release.
     has_buttons: bool,
 }
 
 impl InputDevice {
-    /// Opens a device; `None` when it has neither keys nor buttons (a lid switch, a sensor).
+    /// Opens a device; `None` if it has neither keys nor buttons (a lid switch, a sensor).
     pub fn open(dir: &Dir, name: &str) -> Result<Option<InputDevice>> {
         let fd = dir.open_at(name, OFlags::RDONLY | OFlags::NONBLOCK, "open")?;
         let failed = |action, errno| Error::new(action, dir.path().join(name), errno);
@@ -118,7 +118,7 @@ impl InputDevice {
         &self.name
     }
 
-    /// What was done since the last call. [`Error::Gone`] when the device was unplugged.
+    /// Events since the last call. [`Error::Gone`] if the device was unplugged.
     pub fn take(&self) -> Result<Vec<Stroke>> {
         let mut buffer = [0u8; EVENTS * EVENT_BYTES];
         let mut taken = Vec::new();
@@ -131,7 +131,7 @@ impl InputDevice {
             }
         };
         for byte in &mut buffer {
-            // SAFETY: `byte` is valid. Volatile, so that it is not left out as useless.
+            // SAFETY: `byte` is valid. Volatile, so that the compiler does not remove the write.
             unsafe { std::ptr::write_volatile(byte, 0) };
         }
         end.map(|()| taken)
@@ -144,7 +144,7 @@ impl AsFd for InputDevice {
     }
 }
 
-/// The kernel's value of a key that is held (Documentation/input/event-codes.rst).
+/// The value of a repeat event (Documentation/input/event-codes.rst).
 const REPEATED: i32 = 2;
 
 fn strokes(events: &[u8], has_buttons: bool) -> impl Iterator<Item = Stroke> + '_ {
@@ -152,7 +152,7 @@ fn strokes(events: &[u8], has_buttons: bool) -> impl Iterator<Item = Stroke> + '
         let (seconds, rest) = event.split_first_chunk::<8>()?;
         let (micros, rest) = rest.split_first_chunk::<8>()?;
         let (kind, rest) = rest.split_first_chunk::<2>()?;
-        // The code lies in between.
+        // The skipped bytes are the key code.
         let value = i32::from_ne_bytes(rest.get(2..6)?.try_into().ok()?);
         let key = u32::from(u16::from_ne_bytes(*kind)) == EV_KEY;
         let seconds = u64::try_from(i64::from_ne_bytes(*seconds)).ok()?;
@@ -166,14 +166,14 @@ fn strokes(events: &[u8], has_buttons: bool) -> impl Iterator<Item = Stroke> + '
     })
 }
 
-/// Of all types of events only keys and buttons. The kernel takes whole words.
+/// Mask of event types: only keys and buttons. The kernel takes whole words.
 fn wanted_types() -> [u8; WORD] {
     let mut bits = [0; WORD];
     bits[0] = 1 << EV_KEY;
     bits
 }
 
-/// All keys but those that are only held.
+/// Mask of keys: all but modifiers and tools in proximity.
 fn wanted_keys() -> [u8; KEY_CNT / 8] {
     let mut bits = [0xff; KEY_CNT / 8];
     let tools = BTN_TOOLS.filter(|&code| code != BTN_TOUCH);
@@ -183,10 +183,10 @@ fn wanted_keys() -> [u8; KEY_CNT / 8] {
     bits
 }
 
-/// A pointer for [`ioctl`].
+/// Converts a reference to the pointer that [`ioctl`] takes.
 ///
 /// # Safety
-/// The request that it is given with must not expect more than a `T` there.
+/// The request must not access more than a `T` at this address.
 unsafe fn as_pointer<T>(value: &mut T) -> *mut libc::c_void {
     std::ptr::from_mut(value).cast()
 }
@@ -196,7 +196,7 @@ fn ioctl(
     request: libc::c_ulong,
     argument: *mut libc::c_void,
 ) -> std::result::Result<(), Errno> {
-    // SAFETY: the argument is as large as the request says, which as_pointer()'s callers ensure.
+    // SAFETY: the argument has the size encoded in the request, as as_pointer()'s callers ensure.
     match unsafe { libc::ioctl(fd.as_raw_fd(), request as _, argument) } {
         -1 => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
         _ => Ok(()),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_asks_when_it_goes_down_a_button_both_ways_and_a_repeat_is_not_handed_on() {
+    fn key_requests_on_press_button_both_ways_and_repeat_is_not_forwarded() {
         let events = [
             event(3_000_010, 1, 30, 1),
             event(3_000_010, 0, 0, 0),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn modifiers_and_hovering_tools_are_masked_and_nothing_else() {
+    fn only_modifiers_and_hovering_tools_are_masked() {
         let keys = wanted_keys();
         let wanted = |code: usize| keys[code / 8] >> (code % 8) & 1 == 1;
         for code in [29, 42, 125, 0x1d0, 0x140, 0x145, 0x14f] {
@@ -263,9 +263,9 @@ mod tests {
     }
 
     proptest! {
-        /// Which key it was makes no difference to anything that is returned.
+        /// The key code affects no returned value.
         #[test]
-        fn the_code_makes_no_difference(
+        fn key_code_makes_no_difference(
             us in 0..i64::MAX / 2, code in any::<u16>(), other in any::<u16>(),
             value in 0..3i32, buttons in any::<bool>(),
         ) {

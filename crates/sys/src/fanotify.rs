@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Who opens which file, on whole file systems, without delaying anybody.
+//! Events for opens and reads of files on whole file systems, without delaying the processes.
 //!
-//! A queue of notifications (never permissions): the opener does not wait for the reader. Taking
-//! an event opens the file once more for the reader, which needs neither its path nor the opener's
-//! mount namespace. Needs CAP_SYS_ADMIN.
+//! A notification queue (no permission events): the opener does not wait for the reader. Taking an
+//! event opens the file again for the reader, who needs neither its path nor the opener's mount
+//! namespace. Requires CAP_SYS_ADMIN.
 
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -14,16 +14,16 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 
-/// Bytes taken from the queue at once: some 160 events, each of which opens a descriptor.
+/// Bytes per read of the queue: some 160 events, each of which opens a descriptor.
 const BUFFER: usize = 4096;
 
-/// What is watched for.
+/// Type of opens to watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A file is opened, in whatever way.
+    /// Any open of a file.
     Open,
-    /// A file is opened to be executed: a program, its script and its loader, in the middle of
-    /// execve() and before the first page of the program is needed.
+    /// An open for execution: a program, its script and its loader, during execve() and before the
+    /// first page of the program is needed.
     Exec,
 }
 
@@ -36,36 +36,36 @@ impl Kind {
     }
 }
 
-/// A file was opened.
+/// An open or a read of a file.
 #[derive(Debug)]
 pub struct Event {
     /// The process that opened it.
     pub pid: i32,
-    /// Whether it was opened to be executed; events of one process and file may be merged.
+    /// Whether it was opened for execution; events of one process and file may be merged.
     pub exec: bool,
     /// Whether it was read.
     pub read: bool,
-    /// The file, opened for reading without a trace in its access time.
+    /// The file, opened for reading without changing its access time.
     pub file: OwnedFd,
 }
 
-/// What the queue held.
+/// Contents of the queue.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// In the order in which they happened.
+    /// Events, oldest first.
     pub events: Vec<Event>,
     /// The queue overflowed and events were lost.
     pub lost: bool,
 }
 
-/// The queue. Readable (`EPOLLIN`) when it holds something.
+/// The event queue. Readable (`EPOLLIN`) when it is not empty.
 #[derive(Debug)]
 pub struct Fanotify {
     fd: OwnedFd,
 }
 
 impl Fanotify {
-    /// Makes an empty queue of the system's ordinary length.
+    /// Makes an empty queue with the system's default length.
     pub fn new() -> Result<Self> {
         let flags = libc::FAN_CLASS_NOTIF | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
         let file_flags = libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC | libc::O_NOATIME;
@@ -74,24 +74,24 @@ impl Fanotify {
         if fd < 0 {
             return Err(failed("make", Path::new("a fanotify queue")));
         }
-        // SAFETY: the kernel has just made this descriptor for us.
+        // SAFETY: the kernel has just created this descriptor for us.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Fanotify { fd })
     }
 
-    /// Watches the whole file system that is mounted at `mount`, through whichever mount its files
-    /// are opened.
+    /// Watches the whole file system that is mounted at `mount`, whatever mount its files are
+    /// opened through.
     pub fn watch(&self, mount: &Path, kind: Kind) -> Result<()> {
         self.mark(libc::FAN_MARK_ADD, mount, kind)
     }
 
-    /// Watches for anybody who reads this one file. Each read costs its reader an event for as long
-    /// as the watch lasts.
+    /// Watches reads of this one file by any process. Each read costs its reader an event while the
+    /// watch lasts.
     pub fn watch_reads(&self, file: impl AsFd) -> Result<()> {
         self.mark_file(libc::FAN_MARK_ADD, file)
     }
 
-    /// Ends the watch of one file. One that is not there is not an error.
+    /// Ends the watch of one file. A missing watch is not an error.
     pub fn unwatch_reads(&self, file: impl AsFd) -> Result<()> {
         match self.mark_file(libc::FAN_MARK_REMOVE, file) {
             Err(error) if error.is_gone() => Ok(()),
@@ -100,7 +100,7 @@ impl Fanotify {
     }
 
     fn mark_file(&self, what: libc::c_uint, file: impl AsFd) -> Result<()> {
-        // SAFETY: without a path the descriptor itself is meant.
+        // SAFETY: no path is passed, so the descriptor itself is marked.
         let done = unsafe {
             libc::fanotify_mark(
                 self.fd.as_raw_fd(),
@@ -117,7 +117,7 @@ impl Fanotify {
         }
     }
 
-    /// Ends a watch. One that is not there is not an error.
+    /// Ends a watch. A missing watch is not an error.
     pub fn unwatch(&self, mount: &Path, kind: Kind) -> Result<()> {
         match self.mark(libc::FAN_MARK_REMOVE, mount, kind) {
             Err(error) if error.is_gone() => Ok(()),
@@ -145,18 +145,18 @@ impl Fanotify {
         }
     }
 
-    /// Takes what waits in the queue, at most one buffer full; nothing is not an error.
+    /// Takes the waiting events, at most one buffer full; an empty queue is not an error.
     pub fn take(&self) -> Result<Batch> {
         // Events are aligned to eight bytes.
         let mut buffer = [0u64; BUFFER / 8];
-        // SAFETY: the buffer is as long as said, and any bytes are valid in it.
+        // SAFETY: the buffer has the stated length, and any bytes are valid in it.
         let read = unsafe { libc::read(self.fd.as_raw_fd(), buffer.as_mut_ptr().cast(), BUFFER) };
         let Ok(read) = usize::try_from(read) else {
             let error = std::io::Error::last_os_error();
             return match Errno::from_io_error(&error) {
                 Some(Errno::AGAIN | Errno::INTR) => Ok(Batch::default()),
                 // The file of the first event cannot be opened (it is being executed on a network
-                // file system, a device without driver); the event is gone.
+                // file system, or is a device without a driver); the event is lost.
                 Some(Errno::TXTBSY | Errno::NXIO | Errno::NODEV | Errno::ACCESS) => {
                     Ok(Batch::default())
                 }
@@ -214,7 +214,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
     use std::process::Command;
 
-    /// A queue on the file system of a file, or none where this user may not have one.
+    /// A queue on the file system of a file, or none if this user may not have one.
     fn watching(path: &Path, kinds: &[Kind]) -> Option<Fanotify> {
         let queue = Fanotify::new().ok()?;
         for &kind in kinds {
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_and_an_exec_are_seen_with_their_file_and_process() {
+    fn open_and_exec_are_reported_with_file_and_process() {
         let temp = tempfile::tempdir().unwrap();
         let program = temp.path().join("true");
         std::fs::copy("/bin/true", &program).unwrap();
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_of_one_file_is_seen_until_the_watch_ends() {
+    fn reads_of_one_file_are_reported_until_the_watch_ends() {
         use std::io::Read;
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("data");
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_mount_is_gone() {
+    fn missing_mount_is_gone() {
         let Ok(queue) = Fanotify::new() else { return };
         let missing = Path::new("/nonexistent/limelight");
         assert!(queue.watch(missing, Kind::Open).unwrap_err().is_gone());

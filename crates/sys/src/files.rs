@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The files of a process: its program, what it has open and where it stands in it, what it maps.
+//! A process's files: its program, its open files and positions, its mapped files.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::process::Process;
 use crate::reopen;
 
-/// One version of one file: a file that was written to, or replaced, has another identity.
+/// One version of a file: a file that was written to or replaced has another identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId {
     /// Number of the file system's device.
@@ -24,29 +24,29 @@ pub struct FileId {
     pub mtime_ns: i64,
 }
 
-/// What kind of thing a descriptor leads to.
+/// Type of file behind a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
     /// A regular file.
     Regular,
     /// A block device.
     Block,
-    /// Anything else: it has no contents that could be read ahead.
+    /// Anything else, which has no contents to read ahead.
     Other,
 }
 
-/// What `stat` says of a file, as far as reading it ahead is concerned.
+/// Attributes of a file that matter for reading ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileStat {
-    /// Its identity; a block device's is that of its node, with the number of the device itself.
+    /// Its identity; for a block device that of its node, with the number of the device itself.
     pub id: FileId,
-    /// What it is.
+    /// Its type.
     pub kind: FileKind,
-    /// Number of the device whose requests read it: the file system's, or the block device itself.
+    /// Device that serves its reads: the file system's, or the block device itself.
     pub device: u64,
     /// Its owner.
     pub owner: u32,
-    /// Number of the device for which a character device's node stands.
+    /// Device number of a character device's node.
     character: Option<u64>,
 }
 
@@ -78,35 +78,35 @@ impl FileStat {
         }
     }
 
-    /// Whether both are of one file, whatever was written to it between.
+    /// Whether both describe one file, possibly in different versions.
     pub fn same_file(&self, other: &FileStat) -> bool {
         (self.id.device, self.id.inode) == (other.id.device, other.id.inode)
     }
 
-    /// Whether both are of one file, or of nodes of one character device.
+    /// Whether both describe one file, or nodes of one character device.
     pub fn same_device(&self, other: &FileStat) -> bool {
         self.same_file(other) || (self.character.is_some() && self.character == other.character)
     }
 
-    /// Of a file at a path; a link is followed.
+    /// Attributes of the file at a path; links are followed.
     pub fn at(path: &Path) -> Result<Self> {
         let stat = rustix::fs::stat(path).map_err(|errno| Error::new("stat", path, errno))?;
         Ok(FileStat::new(&stat))
     }
 
-    /// Of an open file.
+    /// Attributes of an open file.
     pub fn of(file: impl std::os::fd::AsFd) -> Result<Self> {
         let stat = rustix::fs::fstat(file).map_err(|errno| Error::new("stat", "a file", errno))?;
         Ok(FileStat::new(&stat))
     }
 }
 
-/// Where a process stands in a file.
+/// A process's position in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
-    /// The next byte that `read()` gives.
+    /// Offset of the next `read()`.
     pub offset: u64,
-    /// Whether it may read, and does so through the page cache.
+    /// Whether the file is open for reading, through the page cache.
     pub cached_reads: bool,
 }
 
@@ -115,7 +115,7 @@ pub struct Position {
 pub struct MappedFile {
     /// Device and inode number.
     pub key: (u64, u64),
-    /// Its path, as the process's root shows it.
+    /// Its path, relative to the process's root.
     pub path: PathBuf,
 }
 
@@ -123,13 +123,13 @@ impl Process {
     /// Its program: identity, and path as the caller sees it.
     pub fn program(&self) -> Result<(FileStat, PathBuf)> {
         let stat = rustix::fs::statat(self.dir(), "exe", AtFlags::empty())
-            .map_err(|errno| self.failed("look at", "exe", errno))?;
+            .map_err(|errno| self.failed("stat", "exe", errno))?;
         let path = rustix::fs::readlinkat(self.dir(), "exe", Vec::new())
             .map_err(|errno| self.failed("read", "exe", errno))?;
         Ok((FileStat::new(&stat), to_path(path)))
     }
 
-    /// Numbers of its descriptors, ascending, `most` at the most.
+    /// The numbers of its descriptors, ascending, at most `most`.
     pub fn descriptors(&self, most: usize) -> Result<Vec<i32>> {
         let names = self.dir().open_dir("fd")?.names()?;
         let mut numbers: Vec<i32> = names.iter().filter_map(|name| name.parse().ok()).collect();
@@ -138,15 +138,15 @@ impl Process {
         Ok(numbers)
     }
 
-    /// What one of its descriptors leads to.
+    /// Attributes of the file behind one of its descriptors.
     pub fn descriptor(&self, number: i32) -> Result<FileStat> {
         let name = format!("fd/{number}");
         let stat = rustix::fs::statat(self.dir(), &name, AtFlags::empty())
-            .map_err(|errno| self.failed("look at", &name, errno))?;
+            .map_err(|errno| self.failed("stat", &name, errno))?;
         Ok(FileStat::new(&stat))
     }
 
-    /// What one of its descriptors is called: a path, or such as `socket:[4242]`.
+    /// Target of one of its descriptors: a path, or a name such as `socket:[4242]`.
     pub fn descriptor_target(&self, number: i32) -> Result<PathBuf> {
         let name = format!("fd/{number}");
         let target = rustix::fs::readlinkat(self.dir(), &name, Vec::new())
@@ -154,24 +154,24 @@ impl Process {
         Ok(to_path(target))
     }
 
-    /// Opens the file of one of its descriptors anew, for reading and with a position of its own,
-    /// if it is still the one that [`Process::descriptor`] has seen.
+    /// Opens the file behind one of its descriptors again, for reading and with its own position,
+    /// if it is still the one that [`Process::descriptor`] returned.
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`] when the descriptor is closed or leads to another file by now,
-    /// [`Error::Invalid`] when the file is neither regular nor a disk.
+    /// [`Error::Gone`] if the descriptor is closed or leads to another file by now,
+    /// [`Error::Invalid`] if the file is neither regular nor a disk.
     pub fn open_descriptor(&self, number: i32, seen: &FileStat) -> Result<File> {
         let name = format!("fd/{number}");
         let failed = |errno| self.failed("open", &name, errno);
-        // The process may exchange what its descriptor leads to at any moment.
+        // The process may replace the file behind its descriptor at any moment.
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let named = rustix::fs::openat(self.dir(), &name, flags, Mode::empty()).map_err(failed)?;
         let fd = reopen::same(&named, seen, OFlags::empty()).map_err(failed)?;
         Ok(File::from(fd))
     }
 
-    /// Where it stands in the file of one of its descriptors.
+    /// Position in the file behind one of its descriptors.
     pub fn position(&self, number: i32) -> Result<Position> {
         let name = format!("fdinfo/{number}");
         let text = self.dir().read_text(&name)?;
@@ -179,7 +179,7 @@ impl Process {
             .ok_or_else(|| Error::malformed(self.dir().path().join(&name), "without pos or flags"))
     }
 
-    /// The files that it maps, each once.
+    /// The files that it maps, each listed once.
     pub fn mapped_files(&self) -> Result<Vec<MappedFile>> {
         Ok(parse_maps(&self.dir().read_text("maps")?))
     }
@@ -210,7 +210,7 @@ impl Position {
     }
 }
 
-/// Parses `/proc/PID/maps`: files only, each once, without those that are deleted.
+/// Parses `/proc/PID/maps`: files only, each listed once, without deleted ones.
 pub fn parse_maps(text: &str) -> Vec<MappedFile> {
     let line = |line: &str| {
         // 7f00-7f01 r-xp 00001000 fd:01 1234      /usr/lib/libc.so.6
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_file_and_the_place_in_it_are_found() {
+    fn open_file_and_its_position_are_found() {
         use std::os::fd::AsRawFd;
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("data");
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_that_is_no_file_is_not_opened() {
+    fn descriptor_of_no_file_is_not_opened() {
         use std::os::fd::AsRawFd;
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("fifo");
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_that_is_exchanged_while_it_is_opened_leads_nowhere_else() {
+    fn descriptor_exchanged_during_an_open_leads_to_no_other_file() {
         use std::os::fd::AsRawFd;
         use std::sync::atomic::{AtomicBool, Ordering};
         let temp = tempfile::tempdir().unwrap();
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_is_among_the_mapped_files() {
+    fn program_is_among_the_mapped_files() {
         let own = own();
         let (stat, path) = own.program().unwrap();
         assert_eq!(path, std::env::current_exe().unwrap());
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_written_file_is_another_one() {
+    fn written_file_is_another_version() {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("data");
         std::fs::write(&path, "one").unwrap();
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_without_files_and_deleted_ones_are_left_out() {
+    fn mappings_without_files_and_deleted_files_are_left_out() {
         let text = "\
 55d0-55d1 r-xp 00001000 fd:01 1234                       /usr/bin/a b
 55d1-55d2 rw-p 00000000 fd:01 1234                       /usr/bin/a b
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_writes_or_passes_the_cache_by_has_no_cached_reads() {
+    fn files_opened_write_only_or_direct_have_no_cached_reads() {
         let parse = |flags| Position::parse(&format!("pos:\t7\nflags:\t{flags}\nmnt_id:\t1\n"));
         let direct = format!("{:o}", libc::O_DIRECT);
         assert!(!parse("0100001").unwrap().cached_reads);

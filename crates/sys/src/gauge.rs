@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! How short memory is, read without allocating: `/proc/meminfo`, `/proc/sys/fs/dentry-state`, `/proc/vmstat`
-//! and `/proc/pressure/memory` through descriptors that stay open, into buffers that stay.
+//! Reads the memory state without allocating: `/proc/meminfo`, `/proc/sys/fs/dentry-state`,
+//! `/proc/vmstat` and `/proc/pressure/memory` through descriptors that stay open, into a permanent
+//! buffer.
 
 use std::time::Duration;
 
 use rustix::io::Errno;
 
 use crate::error::Result;
+use crate::persistent_file::{keyed_lines, parse_number, PersistentFile};
 use crate::proc::Proc;
-use crate::standing::{keyed_lines, parse_number, StandingFile};
 use crate::watermarks::Watermarks;
 
-/// Room for the largest of the files, in bytes: `vmstat` has 6 KiB on Linux 6.12.
+/// Buffer size, enough for the largest of the files: `vmstat` has 6 KiB on Linux 6.12.
 const ROOM: usize = 32 << 10;
 
-/// `meminfo`. Sizes in bytes; what the kernel does not say is 0.
+/// Values of `meminfo`, in bytes. Values that the kernel does not report are 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Memory {
     /// `MemTotal`.
@@ -23,12 +24,12 @@ pub struct Memory {
     pub free: u64,
     /// `MemAvailable`.
     pub available: u64,
-    /// The part of it that no reclaim brings, as far as is known: the kernel counts slab caches of names and inodes
-    /// (`SReclaimable`) as if nobody used them (`si_mem_available()` in mm/show_mem.c), and here the share of the
-    /// names in use stands for all of them.
+    /// Estimate of the part of `available` that reclaim cannot free. The kernel counts slab caches
+    /// of dentries and inodes (`SReclaimable`) as if they were unused (`si_mem_available()` in
+    /// mm/show_mem.c). The share of dentries in use is taken for all of them.
     pub pinned: u64,
-    /// Less than this free, and kswapd may not keep up: the low watermarks of all zones with the most that fragmentation
-    /// adds to them, as they were at the start.
+    /// With less than this free, kswapd may not keep up: the low watermarks of all zones plus the
+    /// largest boost by fragmentation, as of the start.
     pub low: u64,
     /// `SwapTotal`.
     pub swap_total: u64,
@@ -36,51 +37,51 @@ pub struct Memory {
     pub swap_free: u64,
 }
 
-/// `vmstat` and `pressure/memory`, since boot. What the kernel does not count is 0.
+/// Counters of `vmstat` and `pressure/memory`, since boot. Missing counters are 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Paging {
     /// Pages read from swap (`pswpin`).
     pub swapped_in: u64,
     /// Pages written to swap (`pswpout`).
     pub swapped_out: u64,
-    /// Pages of files that were read again too soon (`workingset_refault_file`).
+    /// Refaults of file pages (`workingset_refault_file`).
     pub refaulted: u64,
     /// OOM kills.
     pub oom_kills: u64,
-    /// Time in which somebody stalled on memory.
+    /// Time in which at least one task stalled on memory.
     pub some: Duration,
-    /// Time in which everybody did.
+    /// Time in which all tasks stalled on memory.
     pub full: Duration,
 }
 
-/// The open files.
+/// The open files and the buffer.
 #[derive(Debug)]
 pub struct GaugeFiles {
-    meminfo: StandingFile,
-    /// `None` where nobody says how many names are in use.
-    dentries: Option<StandingFile>,
-    vmstat: StandingFile,
+    meminfo: PersistentFile,
+    /// `None` if the kernel does not report the dentries in use.
+    dentries: Option<PersistentFile>,
+    vmstat: PersistentFile,
     /// `None` on a kernel without PSI.
-    pressure: Option<StandingFile>,
+    pressure: Option<PersistentFile>,
     marks: Watermarks,
     buffer: Box<[u8]>,
 }
 
 impl GaugeFiles {
-    /// Opens them.
+    /// Opens the files.
     pub fn open(proc: &Proc) -> Result<GaugeFiles> {
         Ok(GaugeFiles {
-            meminfo: StandingFile::open(proc.dir(), "meminfo")?,
-            dentries: StandingFile::open(proc.dir(), "sys/fs/dentry-state").ok(),
-            vmstat: StandingFile::open(proc.dir(), "vmstat")?,
-            pressure: StandingFile::open(proc.dir(), "pressure/memory").ok(),
+            meminfo: PersistentFile::open(proc.dir(), "meminfo")?,
+            dentries: PersistentFile::open(proc.dir(), "sys/fs/dentry-state").ok(),
+            vmstat: PersistentFile::open(proc.dir(), "vmstat")?,
+            pressure: PersistentFile::open(proc.dir(), "pressure/memory").ok(),
             marks: Watermarks::read(proc).unwrap_or_default(),
-            // Written to, so that it is there.
+            // Written to, so that its pages are allocated now.
             buffer: vec![1; ROOM].into_boxed_slice(),
         })
     }
 
-    /// Reads how much memory there is.
+    /// Reads the amounts of memory.
     pub fn memory(&mut self) -> Result<Memory, Errno> {
         let low = self.marks.low_bytes;
         let mut memory = Memory {
@@ -100,13 +101,13 @@ impl GaugeFiles {
             };
             *value = kib.saturating_mul(1024);
         }
-        if let Some(Ok([all, unused])) = self.dentries.as_ref().map(StandingFile::numbers) {
+        if let Some(Ok([all, unused])) = self.dentries.as_ref().map(PersistentFile::numbers) {
             memory.pinned = pinned(caches, low, all, unused);
         }
         Ok(memory)
     }
 
-    /// Reads what paging costs. Ten times as much work for the kernel as [`GaugeFiles::memory`].
+    /// Reads the paging counters. Costs the kernel ten times as much as [`GaugeFiles::memory`].
     pub fn paging(&mut self) -> Result<Paging, Errno> {
         let mut paging = Paging::default();
         for (name, count) in keyed_lines(self.vmstat.read(&mut self.buffer)?) {
@@ -119,7 +120,7 @@ impl GaugeFiles {
             }
         }
         if let Some(pressure) = &self.pressure {
-            // Switched off at boot, it can be opened but not read.
+            // If PSI was disabled at boot, the file can be opened but not read.
             let text = pressure.read(&mut self.buffer).unwrap_or_default();
             (paging.some, paging.full) = stalls(text);
         }
@@ -127,16 +128,16 @@ impl GaugeFiles {
     }
 }
 
-/// How much of so many bytes of slab caches is counted as available but in use, where so many of `all` names are
-/// `unused`.
+/// Bytes of slab caches that count as available but are in use, if `unused` of `all` dentries are
+/// unused.
 fn pinned(caches: u64, low: u64, all: u64, unused: u64) -> u64 {
     let in_use = u128::from(all.saturating_sub(unused));
     let share = u128::from(caches) * in_use / u128::from(all.max(1));
-    // So much the kernel leaves out by itself.
+    // The kernel already leaves out this much.
     u64::try_from(share).map_or(caches, |share| share.saturating_sub(low.min(caches / 2)))
 }
 
-/// The totals of `some` and of `full`.
+/// Total times of `some` and `full`.
 fn stalls(text: &[u8]) -> (Duration, Duration) {
     let total = |name: &[u8]| {
         let mut lines = text.split(|&byte| byte == b'\n');
@@ -155,7 +156,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_tree_is_read_and_read_again() {
+    fn fake_tree_is_read_repeatedly() {
         let temp = tempfile::tempdir().unwrap();
         let write = |file: &str, text| std::fs::write(temp.path().join(file), text).unwrap();
         std::fs::create_dir(temp.path().join("pressure")).unwrap();
@@ -185,7 +186,7 @@ mod tests {
             total: 100 << 10,
             free: 5 << 10,
             available: 40 << 10,
-            // Three quarters of 36 KiB, of which the kernel leaves out the watermark.
+            // Three quarters of 36 KiB, minus the watermark that the kernel leaves out.
             pinned: (27 << 10) - 8192,
             low: 8192 + 10_000,
             swap_total: 8 << 10,
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_running_kernel_says_the_same_to_both_doors() {
+    fn both_parsers_agree_on_the_running_kernel() {
         let proc = Proc::open("/proc").unwrap();
         let mut files = GaugeFiles::open(&proc).unwrap();
         let memory = files.memory().unwrap();
@@ -226,7 +227,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_more_is_pinned_than_there_is(caches: u64, low: u64, all: u64, unused: u64) {
+        fn pinned_bytes_are_bounded_by_the_caches(caches: u64, low: u64, all: u64, unused: u64) {
             prop_assert!(pinned(caches, low, all, unused) <= caches - low.min(caches / 2));
             prop_assert_eq!(pinned(caches, low, all, all), 0);
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! File system events, without blocking.
+//! Queue of file system events, without blocking.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,22 +10,22 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 
-/// A queue of events. Readable (`EPOLLIN`) when there are some.
+/// A queue of events. Readable (`EPOLLIN`) when it is not empty.
 #[derive(Debug)]
 pub struct Inotify {
     fd: OwnedFd,
 }
 
-/// Number of one watch, unique for the lifetime of its queue.
+/// Id of a watch, unique for the lifetime of its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Watch(i32);
 
-/// What happened.
+/// A file system event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Which watch saw it; `None` when the queue overflowed and events were lost.
+    /// The watch that saw it; `None` if the queue overflowed and events were lost.
     pub watch: Option<Watch>,
-    /// Kinds of events, as the kernel has merged them.
+    /// Kinds of events, possibly merged by the kernel.
     pub flags: ReadFlags,
     /// Name inside the watched directory.
     pub name: Option<String>,
@@ -47,7 +47,7 @@ impl Inotify {
             .map_err(|errno| Error::new("watch", path, errno))
     }
 
-    /// Ends a watch. One that the kernel ended first (the file was removed) is not an error.
+    /// Removes a watch. Not an error if the kernel removed it first (the file was deleted).
     pub fn unwatch(&self, watch: Watch) -> Result<()> {
         match inotify::remove_watch(&self.fd, watch.0) {
             Ok(()) | Err(Errno::INVAL) => Ok(()),
@@ -55,7 +55,7 @@ impl Inotify {
         }
     }
 
-    /// Takes all events that wait; none is not an error.
+    /// Takes all waiting events; an empty queue is not an error.
     pub fn events(&self) -> Result<Vec<Event>> {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = inotify::Reader::new(&self.fd, &mut buffer);
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sees_what_happens_in_a_directory() {
+    fn events_in_a_directory_are_seen() {
         let temp = tempfile::tempdir().unwrap();
         let queue = Inotify::new().unwrap();
         let watch = queue
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_directory_is_gone() {
+    fn missing_directory_is_gone() {
         let queue = Inotify::new().unwrap();
         let missing = Path::new("/nonexistent/limelight");
         assert!(queue

@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The kernel's "flat keyed" files: `memory.stat`, `memory.events`, `/proc/vmstat`, `/proc/meminfo`.
+//! The kernel's "flat keyed" files: `memory.stat`, `memory.events`, `/proc/vmstat`,
+//! `/proc/meminfo`.
 
-/// Values by name. Lines that are not `NAME NUMBER` are left out, so a value that a later kernel
-/// writes in another way is absent, not wrong.
+/// Values by name. Lines of other forms than `NAME NUMBER` are left out, so a value in a later
+/// kernel's other format is absent, not wrong.
 ///
-/// It is the text itself: of a hundred lines hardly ever more than five are asked for.
+/// Holds the text itself: of a hundred lines, callers rarely need more than five.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Keyed(Box<str>);
 
 impl Keyed {
-    /// Takes lines of `NAME NUMBER`, with or without a colon behind the name; what follows the
-    /// number (a unit) is not looked at.
+    /// Takes lines of `NAME NUMBER`, with or without a colon after the name; anything after the
+    /// number (a unit) is ignored.
     pub fn parse(text: &str) -> Self {
         Keyed(text.into())
     }
 
-    /// The value of that name, the last one; `None` where the kernel does not have it.
+    /// The last value of that name; `None` if the kernel lacks it.
     pub fn get(&self, name: &str) -> Option<u64> {
         let lines = self.0.lines().rev().filter(|line| begins(line, name));
         let mut values = lines.filter_map(value);
         values.find_map(|(known, value)| (known == name).then_some(value))
     }
 
-    /// All names that start so, with their values, in alphabetic order.
+    /// All names with this prefix and their values, in alphabetical order.
     pub fn with_prefix<'a>(&'a self, prefix: &str) -> impl Iterator<Item = (&'a str, u64)> {
         let lines = self.0.lines().rev().filter(|line| begins(line, prefix));
         let mut values: Vec<_> = lines.filter_map(value).collect();
@@ -31,7 +32,7 @@ impl Keyed {
         values.into_iter()
     }
 
-    /// True when there was no line of the expected form.
+    /// Whether no line has the expected form.
     pub fn is_empty(&self) -> bool {
         !self.0.lines().any(|line| value(line).is_some())
     }
@@ -64,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_stand_anywhere_in_its_line_and_twice() {
+    fn name_may_be_indented_and_the_last_value_counts() {
         let stat = Keyed::parse(" \ta: 1\nb 2\n  a 3\n");
         assert_eq!(stat.get("a"), Some(3));
         assert_eq!(
@@ -74,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_out_what_is_not_a_number() {
+    fn lines_without_a_number_are_left_out() {
         let odd = Keyed::parse("a -1\nb 18446744073709551616\nc\n\n d 1\n");
         assert_eq!(odd.with_prefix("").collect::<Vec<_>>(), [("d", 1)]);
     }
@@ -86,7 +87,7 @@ mod tests {
         }
 
         #[test]
-        fn finds_what_was_written(values in prop::collection::btree_map("[a-z_]{1,12}", any::<u64>(), 0..8)) {
+        fn written_values_are_found(values in prop::collection::btree_map("[a-z_]{1,12}", any::<u64>(), 0..8)) {
             let text: String = values.iter().map(|(k, v)| format!("{k} {v}\n")).collect();
             let parsed = Keyed::parse(&text);
             for (name, value) in &values {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Limelight's typed doors to Linux.
+//! Typed interfaces to the Linux kernel.
 //!
-//! Each door is rooted at a directory or a file descriptor that the caller gives, so that the same
-//! code reads a running kernel, a container's view of one, and a tree that a test wrote. Nothing
-//! here decides anything: values are parsed into types, failures into [`Error`], which says what
-//! was attempted on which path and whether the thing is gone, forbidden, unsupported or wrong.
+//! Each interface is rooted at a directory or a file descriptor given by the caller. So the same
+//! code reads a running kernel, a container's view of one, and a fake tree in a test. Nothing here
+//! makes decisions: values are parsed into types and failures into [`Error`], which contains the
+//! attempted action, the path, and whether the thing is gone, forbidden, unsupported or invalid.
 //!
 //! All `unsafe` code of the project's user space is in this crate.
 
 pub mod advice;
-mod capability;
+pub mod capability;
 pub mod cgroup;
 pub mod cgroup1;
 pub mod clock;
@@ -34,6 +34,7 @@ pub mod mountinfo;
 pub mod pagecache;
 pub mod peercred;
 pub mod perf;
+pub mod persistent_file;
 pub mod pidfd;
 pub mod proc;
 pub mod process;
@@ -43,7 +44,6 @@ mod reopen;
 pub mod sched;
 pub mod schedulers;
 pub mod signal;
-pub mod standing;
 pub mod swap;
 pub mod swapped;
 pub mod tracefs;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The kernel's lists of numbers, such as `0-3,8` (`%*pbl` in its `vsprintf()`): processors, nodes.
 
-/// No list is longer; the kernel itself ends at 8192 processors.
+/// Longest list that is read; the kernel itself is limited to 8192 processors.
 const MAX: usize = 1 << 16;
 
-/// The numbers, as they come. What is no number or range is left out.
+/// The numbers, in order of appearance. Anything but numbers and ranges is left out.
 pub fn parse(text: &str) -> Vec<u32> {
     let ranges = text.trim().split(',').filter_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -30,7 +30,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_survived(text in "[0-9,\\-x\n]{0,30}") {
+        fn any_text_is_parsed_without_panic(text in "[0-9,\\-x\n]{0,30}") {
             prop_assert!(parse(&text).len() <= MAX);
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Pages of a file that stay in memory: a mapping of it with `mlock2(MLOCK_ONFAULT)`.
+//! Keeps pages of a file in memory: a mapping with `mlock2(MLOCK_ONFAULT)`.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -11,35 +11,34 @@ use rustix::mm::{self, MapFlags, MlockFlags, ProtFlags};
 use crate::error::{Error, Result};
 use crate::pagecache::Range;
 
-/// File systems on disks whose files do not say so by their device number
-/// (include/uapi/linux/magic.h).
+/// File systems on disks whose device number does not show that (include/uapi/linux/magic.h).
 const ON_DISKS: [FsWord; 3] = [
     0x9123_683e_u32 as FsWord, // btrfs
     0x794c_7630,               // overlayfs
     0xca45_1a4e_u32 as FsWord, // bcachefs
 ];
 
-/// Linux 5.14: map what is cached or can be read, and answer with an error where an access would
-/// be a SIGBUS (include/uapi/asm-generic/mman-common.h).
+/// Linux 5.14: maps pages that are cached or can be read, and returns an error if an access would
+/// cause a SIGBUS (include/uapi/asm-generic/mman-common.h).
 const MADV_POPULATE_READ: libc::c_int = 22;
 
-/// A file of which parts are locked in memory. They are let go when it is dropped.
+/// A file with parts locked in memory. They are unlocked on drop.
 #[derive(Debug)]
 pub struct LockedFile {
     address: *mut libc::c_void,
     len: usize,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread, and nothing reads or writes it.
+// SAFETY: the mapping belongs to the process, not to a thread, and is never accessed.
 unsafe impl Send for LockedFile {}
 
 impl LockedFile {
-    /// Maps a file, of which nothing is locked yet.
+    /// Maps a file and locks none of it yet.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] for a file that is not on a disk of this machine: memory is no place to
-    /// lock, and a server may answer late or never. [`Error::Invalid`] for an empty file.
+    /// [`Error::Unsupported`] for a file that is not on a local disk: locking a file in memory is
+    /// pointless, and a server may answer late or never. [`Error::Invalid`] for an empty file.
     pub fn new(file: &File) -> Result<LockedFile> {
         let failed = |errno| Error::new("lock pages of", "a file", errno);
         let stat = rustix::fs::fstat(file).map_err(failed)?;
@@ -54,7 +53,7 @@ impl LockedFile {
         if !on_disk {
             return Err(failed(Errno::OPNOTSUPP));
         }
-        // The size of a block device is where it ends.
+        // For a block device, only a seek returns its size.
         let len = rustix::fs::seek(file, SeekFrom::End(0)).map_err(failed)?;
         let len = usize::try_from(len).map_err(|_| failed(Errno::NOMEM))?;
         if len == 0 {
@@ -75,19 +74,19 @@ impl LockedFile {
             address: address.map_err(failed)?,
             len,
         };
-        // SAFETY: our mapping, whole; only how the kernel treats it changes.
+        // SAFETY: our whole mapping; only its treatment by the kernel changes.
         let done = unsafe { mm::mlock_with(locked.address, len, MlockFlags::ONFAULT) };
         done.map_err(failed)?;
         Ok(locked)
     }
 
-    /// Locks a range of whole pages; what of it is not in memory is read. Waits for the disk then.
-    /// Neighbours that are cached may be locked with it.
+    /// Locks a range of whole pages and reads those that are not in memory, which waits for the
+    /// disk. Cached neighbours may be locked too.
     ///
     /// # Errors
     ///
     /// [`Error::Invalid`] for a range outside the file as it was when it was mapped; [`Error::Io`]
-    /// when the file has become shorter, or cannot be read.
+    /// if the file has become shorter or cannot be read.
     pub fn hold(&self, range: Range) -> Result<()> {
         let failed = |errno| Error::new("lock pages of", "a file", errno);
         let inside = range.offset.checked_add(range.len).is_some_and(|end| {
@@ -112,7 +111,7 @@ impl LockedFile {
 
 impl Drop for LockedFile {
     fn drop(&mut self) {
-        // SAFETY: our mapping, whole, and nobody uses it any more.
+        // SAFETY: our whole mapping, which has no other user.
         let _ = unsafe { mm::munmap(self.address, self.len) };
     }
 }
@@ -123,7 +122,7 @@ mod tests {
     use crate::meminfo::page_bytes;
     use std::io::Write;
 
-    /// Kilobytes that this process has locked.
+    /// KiB that this process has locked.
     fn locked() -> u64 {
         let status = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
         let line = status.lines().find(|line| line.starts_with("Locked:"));
@@ -132,13 +131,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_locked_until_it_is_dropped_and_a_shorter_file_is_an_error() {
+    fn held_pages_are_locked_until_drop_and_a_truncated_file_is_an_error() {
         let page = page_bytes();
         let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         file.write_all(&vec![1; 64 * page as usize + 5]).unwrap();
         let held = match LockedFile::new(&file) {
             Ok(held) => held,
-            // The sources lie in memory, or nothing may be locked here.
+            // The source directory is in memory, or locking is not allowed here.
             Err(Error::Unsupported { .. } | Error::Permission { .. } | Error::Io { .. }) => return,
             Err(error) => panic!("{error}"),
         };
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_and_nothing_cannot_be_locked() {
+    fn memory_files_and_empty_files_cannot_be_locked() {
         let file = tempfile::tempfile_in("/proc/self").map(drop);
         assert!(file.is_err());
         let fd = rustix::fs::memfd_create("limelight", rustix::fs::MemfdFlags::CLOEXEC).unwrap();

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Which page reclaim rules: the two-list LRU or the multi-generational one. It decides which
-//! cgroup knob protects anything (`memory.low` is inert under MGLRU).
+//! Detects the page reclaim in use: the two-list LRU or the multi-generational one. That decides
+//! which cgroup knob protects memory (`memory.low` is inert under MGLRU).
 
 use crate::dir::Dir;
 use crate::error::{Error, Result};
 
 const ENABLED: &str = "kernel/mm/lru_gen/enabled";
 
-/// Reclaim of the running kernel.
+/// Page reclaim of the running kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reclaim {
     /// The classic active and inactive lists, because MGLRU is not built in or is switched off.
@@ -55,7 +55,7 @@ pub fn parse(text: &str) -> Option<Reclaim> {
             None => text.parse().ok()?,
         },
     };
-    // Without the core bit the other features do nothing.
+    // Without the core bit the other features have no effect.
     Some(match features & 1 {
         0 => Reclaim::TwoList {
             lru_gen_built: true,
@@ -70,7 +70,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_masks() {
+    fn masks_are_parsed() {
         assert_eq!(parse("0x0007\n"), Some(Reclaim::MultiGen { features: 7 }));
         assert_eq!(
             parse("0x0000\n"),
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_is_two_lists() {
+    fn missing_file_means_two_lists() {
         let sys = tempfile::tempdir().unwrap();
         let dir = Dir::open(sys.path()).unwrap();
         assert_eq!(

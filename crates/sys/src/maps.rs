@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What a process maps of files, which pages of that are in its page tables, and to which cgroup
-//! each is charged: `/proc/PID/maps`, `/proc/PID/pagemap`, `/proc/kpagecgroup`.
+//! A process's file mappings, their pages in its page tables, and the cgroup that each page is
+//! charged to: `/proc/PID/maps`, `/proc/PID/pagemap`, `/proc/kpagecgroup`.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -26,29 +26,27 @@ const ENTRY: usize = 8;
 /// Entries read with one call.
 const BATCH: usize = 4096;
 
-/// Entries of `kpagecgroup` read at once: pages of a file often lie side by side.
+/// Entries of `kpagecgroup` read at once: pages of a file are often adjacent.
 const BLOCK: u64 = 32;
 
-/// Most of one mapping that is looked at, in bytes: the page table of a database's file is no
-/// place to look for a library.
+/// Most bytes of one mapping that are scanned: the mapped file of a database is no library.
 const LOOK: u64 = 1 << 30;
 
-/// A part of a file that a process maps and may not write to.
+/// A part of a file that a process maps without write permission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadMapping {
     /// First address.
     pub start: u64,
-    /// Address behind the last one.
+    /// Address after the last one.
     pub end: u64,
-    /// Where in the file it begins, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Which file: its device and inode numbers.
+    /// The file: its device and inode numbers.
     pub file: (u64, u64),
 }
 
 impl ReadMapping {
-    /// Parses a line of `/proc/PID/maps`; `None` for what is no file, is not readable, or may be
-    /// written to.
+    /// Parses a line of `/proc/PID/maps`; `None` if it is no file, not readable, or writable.
     pub fn parse(line: &str) -> Option<ReadMapping> {
         let mut fields = line.split_ascii_whitespace();
         let (start, end) = fields.next()?.split_once('-')?;
@@ -72,30 +70,30 @@ impl ReadMapping {
 /// A page of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FilePage {
-    /// Which one, counted from the beginning of the file.
+    /// Its index, counted from the beginning of the file.
     pub index: u64,
     /// Its page frame.
     pub frame: u64,
 }
 
 impl Process {
-    /// The files that it maps without the right to write, by address.
+    /// The files that it maps without write permission, by address.
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`] when it has ended, [`Error::Permission`] without CAP_SYS_PTRACE.
+    /// [`Error::Gone`] if it has ended, [`Error::Permission`] without CAP_SYS_PTRACE.
     pub fn read_mappings(&self) -> Result<Vec<ReadMapping>> {
         let text = self.dir().read_text("maps")?;
         Ok(text.lines().filter_map(ReadMapping::parse).collect())
     }
 
-    /// Opens a mapped file through its mapping, wherever it is by now, and whatever root directory
-    /// the process has. Its access time is left alone where that is allowed.
+    /// Opens a mapped file through its mapping, even if the file has moved or the process has
+    /// another root directory. Does not change its access time if permitted.
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`] when it is not mapped there any more, [`Error::Invalid`] when it is no
-    /// regular file, [`Error::Permission`] without CAP_SYS_ADMIN.
+    /// [`Error::Gone`] if it is no longer mapped there, [`Error::Invalid`] if it is no regular
+    /// file, [`Error::Permission`] without CAP_SYS_ADMIN.
     pub fn open_mapped(&self, mapped: &ReadMapping) -> Result<File> {
         let name = format!("map_files/{:x}-{:x}", mapped.start, mapped.end);
         let path = self.dir().path().join(&name);
@@ -107,7 +105,7 @@ impl Process {
         Ok(File::from(fd.map_err(failed)?))
     }
 
-    /// Its page table.
+    /// Opens its page table.
     ///
     /// # Errors
     ///
@@ -131,12 +129,12 @@ pub struct PageTable {
 }
 
 impl PageTable {
-    /// The pages of a mapping that are in the process's page tables and still the file's.
+    /// The pages of a mapping that are in the process's page tables and still belong to the file.
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`], [`Error::Permission`] as above; without CAP_SYS_ADMIN the kernel hides the
-    /// frames, which is [`Error::Permission`], too.
+    /// [`Error::Gone`], [`Error::Permission`] as above; [`Error::Permission`] also without
+    /// CAP_SYS_ADMIN, because the kernel then hides the frames.
     pub fn resident(&mut self, mapped: &ReadMapping) -> Result<Vec<FilePage>> {
         let page = page_bytes();
         let first = mapped.offset / page;
@@ -153,7 +151,7 @@ impl PageTable {
                 Error::new("read", &self.path, errno)
             })?;
             if read < ENTRY {
-                // The process has ended, or given its memory up.
+                // The process has ended or released its memory.
                 break;
             }
             for entry in entries(&self.buffer[..read]) {
@@ -184,16 +182,16 @@ fn entries(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
         .map(|entry| u64::from_ne_bytes(entry.try_into().unwrap_or_default()))
 }
 
-/// `/proc/kpagecgroup`: whom a page is charged to.
+/// `/proc/kpagecgroup`: the cgroup that each page is charged to.
 #[derive(Debug)]
 pub struct PageCgroups {
     file: File,
-    /// The block read last: its first frame and its entries.
+    /// The last block read: its first frame and its entries.
     block: (u64, Vec<u64>),
 }
 
 impl PageCgroups {
-    /// Opens it.
+    /// Opens the file.
     ///
     /// # Errors
     ///
@@ -208,7 +206,7 @@ impl PageCgroups {
     }
 
     /// Inode number of the cgroup that a page frame is charged to, or of its nearest ancestor that
-    /// still exists; `None` when it is charged to none, or there is no such frame.
+    /// still exists. `None` if it is charged to none, or there is no such frame.
     pub fn of(&mut self, frame: u64) -> Option<u64> {
         let first = frame / BLOCK * BLOCK;
         if self.block.0 != first {
@@ -227,7 +225,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn only_files_that_are_read_count() {
+    fn only_read_only_mappings_of_files_count() {
         let text = "\
 7f01-7f09 r-xp 00002000 fd:01 1234   /usr/lib/libc.so.6 (deleted)
 7f09-7f0a rw-p 0000a000 fd:01 1234   /usr/lib/libc.so.6
@@ -248,7 +246,7 @@ broken";
     }
 
     #[test]
-    fn this_very_program_is_mapped_and_can_be_opened() {
+    fn own_program_is_mapped_and_can_be_opened() {
         let proc = Proc::open("/proc").unwrap();
         let own = proc.process(std::process::id() as i32).unwrap();
         let files = own.read_mappings().unwrap();

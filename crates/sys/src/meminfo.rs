@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `/proc/meminfo` and `/proc/swaps`: how much memory there is, and where it can go.
+//! `/proc/meminfo` and `/proc/swaps`: the amounts of memory and the swap areas.
 
 use crate::keyed::Keyed;
 
-/// The machine's memory, in bytes. `None`: this kernel does not say.
+/// The machine's memory, in bytes. `None`: not reported by this kernel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemInfo {
     /// Memory that the kernel manages.
     pub total_bytes: Option<u64>,
     /// Entirely unused.
     pub free_bytes: Option<u64>,
-    /// What can be had without swapping: the kernel's estimate.
+    /// Available without swapping: the kernel's estimate.
     pub available_bytes: Option<u64>,
     /// Page cache, without swap cache.
     pub cached_bytes: Option<u64>,
@@ -18,16 +18,17 @@ pub struct MemInfo {
     pub swap_total_bytes: Option<u64>,
     /// Unused part of them.
     pub swap_free_bytes: Option<u64>,
-    /// Written to by someone and not yet on disk.
+    /// Written to and not yet on disk.
     pub dirty_bytes: Option<u64>,
-    /// Tmpfs and shared anonymous memory: part of the page cache that only swap can take.
+    /// Tmpfs and shared anonymous memory: the part of the page cache that is reclaimed only by
+    /// swapping.
     pub shmem_bytes: Option<u64>,
-    /// What reclaim can work with: free, on one of its lists, or slab that can be given back. The
-    /// rest is the kernel's own, locked, or a driver's.
+    /// Memory that reclaim can reach: free, on an LRU list, or reclaimable slab. The rest is the
+    /// kernel's own, locked, or a driver's.
     pub reachable_bytes: Option<u64>,
 }
 
-/// What [`MemInfo::reachable_bytes`] consists of.
+/// The fields that add up to [`MemInfo::reachable_bytes`].
 const REACHABLE: [&str; 6] = [
     "MemFree",
     "Active(anon)",
@@ -58,7 +59,7 @@ impl MemInfo {
     }
 }
 
-/// Bytes of a page, for values that the kernel counts in pages.
+/// Page size in bytes, for values that the kernel counts in pages.
 pub fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
@@ -90,7 +91,7 @@ impl SwapArea {
 /// Parses `/proc/swaps`. Lines of another form are left out.
 pub fn parse_swaps(text: &str) -> Vec<SwapArea> {
     let area = |line: &str| {
-        // The path comes first and may hold blanks only in escaped form.
+        // The path comes first; blanks in it are escaped.
         let mut words = line.split_ascii_whitespace();
         let (path, kind) = (words.next()?.to_owned(), words.next()?.to_owned());
         let mut kib = || words.next()?.parse::<u64>().ok()?.checked_mul(1024);
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reclaim_can_reach_is_summed_up() {
+    fn reachable_memory_is_the_sum_of_its_fields() {
         let text = "MemTotal: 500 kB\nMemFree: 1 kB\nActive(anon): 2 kB\nInactive(anon): 4 kB\n\
                     Active(file): 8 kB\nInactive(file): 16 kB\nUnevictable: 100 kB\n\
                     SReclaimable: 32 kB\nSUnreclaim: 64 kB\n";

@@ -5,15 +5,16 @@ use rustix::io::Errno;
 
 use crate::{Error, Result};
 
-/// Locks every page that the process touches from now on or has touched, of its program as well.
-/// What is only reserved (the stacks of threads) stays unused.
+/// Locks every page that the process has touched or will touch, including its program. Memory that
+/// is only reserved (the stacks of threads) stays unallocated.
 ///
 /// # Errors
 ///
-/// [`Error::Permission`] or [`Error::Io`] without CAP_IPC_LOCK where RLIMIT_MEMLOCK is smaller than the process.
+/// [`Error::Permission`] or [`Error::Io`] without CAP_IPC_LOCK if RLIMIT_MEMLOCK is smaller than
+/// the process.
 pub fn lock_memory() -> Result<()> {
     let flags = libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT;
-    // SAFETY: changes how the kernel treats the process's pages, not what is in them.
+    // SAFETY: changes how the kernel treats the process's pages, not their contents.
     match unsafe { libc::mlockall(flags) } {
         0 => Ok(()),
         _ => {

@@ -10,15 +10,15 @@ use std::path::PathBuf;
 pub struct Mount {
     /// Directory inside the file system that is mounted here; `/` for all of it.
     pub root: PathBuf,
-    /// Where it is mounted, as the reader of mountinfo sees it.
+    /// Mount point, from the perspective of the reader of mountinfo.
     pub point: PathBuf,
     /// Type of the file system: `cgroup2`, `tracefs`, `ext4`.
     pub kind: String,
-    /// What is mounted: a device, or a name without meaning.
+    /// The mounted device, or a name without meaning.
     pub source: String,
-    /// Major and minor number of the device; major 0 where no single device lies below.
+    /// Major and minor number of the device; major 0 if there is no single device.
     pub device: (u32, u32),
-    /// Options of the file system, wherever it is mounted, with commas.
+    /// Options of the file system, the same for all its mounts, separated by commas.
     pub options: String,
 }
 
@@ -50,7 +50,7 @@ fn parse_line(line: &str) -> Option<Mount> {
     })
 }
 
-/// Undoes the kernel's `\ooo` for space, tab, newline and backslash.
+/// Decodes the kernel's `\ooo` for space, tab, newline and backslash.
 pub(crate) fn unescape(field: &str) -> PathBuf {
     let bytes = field.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -97,7 +97,7 @@ mod tests {
 ";
 
     #[test]
-    fn finds_the_whole_file_system_before_a_part_of_it() {
+    fn mount_of_the_whole_file_system_is_preferred() {
         let mounts = parse(HYBRID);
         assert_eq!(mounts.len(), 5);
         let cgroup2 = find(&mounts, "cgroup2").unwrap();
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn undoes_escapes() {
+    fn escapes_are_decoded() {
         let mounts = parse(HYBRID);
         assert_eq!(
             find(&mounts, "tracefs").unwrap().point,

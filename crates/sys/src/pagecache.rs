@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Which parts of a file are in memory, and bringing parts in before they are wanted.
+//! Finds the cached parts of a file, and reads parts in advance.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::meminfo::page_bytes;
 use crate::reopen;
 
-/// Bytes of a file.
+/// A range of bytes in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Range {
     /// First byte.
@@ -21,12 +21,12 @@ pub struct Range {
     pub len: u64,
 }
 
-/// Bytes that are looked at with one mapping: a bound on address space and on the answer's size.
+/// Bytes checked with one mapping: limits address space and the size of the answer.
 const LOOK: u64 = 1 << 30;
 
 /// The cached parts of a file of `size` bytes, ascending and in whole pages. Nothing is read, and
-/// no page is marked as used. Since 5.2 the kernel tells only those who might write to the file,
-/// or own it; to others every page is in memory.
+/// no page is marked as used. Since 5.2 the kernel answers only processes that may write to the
+/// file or own it; for others all pages appear cached.
 pub fn cached(file: impl AsFd, size: u64) -> Result<Vec<Range>> {
     let mut ranges = Vec::new();
     for start in (0..size).step_by(LOOK as usize) {
@@ -42,7 +42,7 @@ pub fn cached(file: impl AsFd, size: u64) -> Result<Vec<Range>> {
     Ok(ranges)
 }
 
-/// Pages, counted from the beginning of the file and ascending, as the ranges that they make up.
+/// Combines page indexes, counted from the beginning of the file and ascending, into ranges.
 pub fn ranges(pages: impl IntoIterator<Item = u64>) -> Vec<Range> {
     let mut ranges = Vec::new();
     append(&mut ranges, pages);
@@ -60,7 +60,7 @@ fn append(ranges: &mut Vec<Range>, pages: impl IntoIterator<Item = u64>) {
 }
 
 fn look(file: impl AsFd, start: u64, len: u64) -> Result<Vec<u8>> {
-    let failed = |errno| Error::new("look at the cached pages of", "a file", errno);
+    let failed = |errno| Error::new("count the cached pages of", "a file", errno);
     let mut present = vec![0u8; len.div_ceil(page_bytes()) as usize];
     let len = len as usize;
     // SAFETY: a new mapping at an address of the kernel's choice, of which no byte is accessed;
@@ -77,7 +77,7 @@ fn look(file: impl AsFd, start: u64, len: u64) -> Result<Vec<u8>> {
         .map_err(failed)?;
         let done = libc::mincore(address, len, present.as_mut_ptr());
         let error = std::io::Error::last_os_error();
-        // The mapping is ours and whole.
+        // The whole mapping is ours.
         let _ = mm::munmap(address, len);
         if done != 0 {
             return Err(failed(Errno::from_io_error(&error).unwrap_or(Errno::IO)));
@@ -86,16 +86,15 @@ fn look(file: impl AsFd, start: u64, len: u64) -> Result<Vec<u8>> {
     Ok(present)
 }
 
-/// Starts to read a range that is not cached yet, `chunk` bytes with each call: the kernel serves
-/// no more than the larger of the device's largest request and its read-ahead, and forgets the
-/// rest. Returns when the requests are queued; that may take as long as it takes to look up where
-/// the blocks are.
+/// Starts to read a range that is not cached yet, `chunk` bytes with each call. The kernel reads no
+/// more per call than the larger of the device's largest request and its readahead, and ignores the
+/// rest. Returns when the requests are queued, which may take as long as the lookup of the blocks.
 pub fn read_ahead(file: impl AsFd, range: Range, chunk: u64) -> Result<()> {
     let end = range.offset.saturating_add(range.len);
     let chunk = chunk.max(page_bytes());
     let mut offset = range.offset;
     while offset < end {
-        // A first one that is no whole chunk ends where a chunk does.
+        // An unaligned first chunk ends at a chunk boundary.
         let len = (chunk - offset % chunk).min(end - offset);
         // SAFETY: plain numbers; the descriptor lives as long as the call.
         let done =
@@ -110,12 +109,12 @@ pub fn read_ahead(file: impl AsFd, range: Range, chunk: u64) -> Result<()> {
     Ok(())
 }
 
-/// Opens a regular file without waiting for anything, following no link anywhere in its path, so
-/// that nobody can put another file in its place, and leaving no trace in its access time.
+/// Opens a regular file without blocking and without changing its access time. Follows no symbolic
+/// link anywhere in its path, so that no other file can be substituted.
 pub fn open(path: &Path) -> Result<File> {
     use rustix::fs::{openat2, Mode, OFlags, ResolveFlags, CWD};
     let failed = |errno| Error::new("open", path, errno);
-    // Also not to look at it: a linked directory may lead to a server that does not answer.
+    // Not even to stat it: a linked directory may lead to a server that does not answer.
     let links = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let named = openat2(CWD, path, flags, Mode::empty(), links).map_err(failed)?;
@@ -129,7 +128,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn a_written_file_is_cached_and_a_hole_is_not() {
+    fn written_file_is_cached_and_a_hole_is_not() {
         let page = page_bytes();
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&vec![1; 3 * page as usize]).unwrap();
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_one_range() {
+    fn adjacent_pages_form_one_range() {
         let bytes = page_bytes();
         let range = |first, pages| Range {
             offset: first * bytes,
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_ahead_is_cached() {
+    fn range_that_was_read_ahead_is_cached() {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("data");
         let len = 4 << 20;
@@ -167,7 +166,7 @@ mod tests {
         rustix::fs::fsync(&file).unwrap();
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
         if !cached(&file, len).unwrap().is_empty() {
-            // tmpfs: nothing can be dropped, so nothing can be read ahead.
+            // On tmpfs pages cannot be dropped, so nothing can be read ahead.
             return;
         }
         let wanted = Range {
@@ -194,7 +193,7 @@ mod tests {
         std::os::unix::fs::symlink("real", temp.path().join("alias")).unwrap();
         assert!(open(&inside).is_ok());
         assert!(open(&temp.path().join("alias/data")).is_err());
-        // What is behind a linked directory is not even looked for.
+        // The lookup does not go behind a linked directory.
         let behind = open(&temp.path().join("alias/nothing")).unwrap_err();
         assert!(!behind.is_gone(), "{behind}");
         assert!(open(temp.path()).is_err());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Who is at the other end of a Unix socket.
+//! Credentials of the peer of a Unix socket.
 
 use std::os::fd::AsFd;
 
@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 /// Credentials of the process that connected, as they were at `connect()`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerCred {
-    /// Process, which may have exited since; 0 when it is in another pid namespace.
+    /// Process, which may have exited since; 0 if it is in another pid namespace.
     pub pid: i32,
     /// Effective user id.
     pub uid: u32,
@@ -16,9 +16,9 @@ pub struct PeerCred {
     pub gid: u32,
 }
 
-/// Asks the kernel (`SO_PEERCRED`).
+/// Reads the peer's credentials (`SO_PEERCRED`).
 pub fn peer(socket: &impl AsFd) -> Result<PeerCred> {
-    // rustix's own type holds a pid that cannot be 0, so the kernel's struct is read instead.
+    // rustix's own type cannot hold pid 0, so the kernel's struct is read instead.
     let mut cred = libc::ucred {
         pid: 0,
         uid: u32::MAX,
@@ -78,7 +78,7 @@ pub fn peer_groups(socket: &impl AsFd) -> Result<Vec<u32>> {
         }
         let error = std::io::Error::last_os_error();
         let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
-        // The kernel says how much room it needs.
+        // The kernel returns the required size.
         if errno != rustix::io::Errno::RANGE || count <= groups.len() {
             return Err(Error::new(
                 "list the groups of",
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pair_is_our_own_peer() {
+    fn peer_of_a_socket_pair_is_this_process() {
         let (left, _right) = std::os::unix::net::UnixStream::pair().unwrap();
         let cred = peer(&left).unwrap();
         assert_eq!(cred.pid as u32, std::process::id());
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_a_pair_are_our_own() {
+    fn groups_of_a_socket_pair_are_those_of_this_process() {
         let (left, _right) = std::os::unix::net::UnixStream::pair().unwrap();
         let mut own: Vec<u32> = rustix::process::getgroups()
             .unwrap()
@@ -118,11 +118,11 @@ mod tests {
     }
 
     #[test]
-    fn more_groups_than_expected_are_listed_too() {
+    fn more_groups_than_the_initial_buffer_are_listed() {
         let many: Vec<rustix::process::Gid> =
             (1000..1200).map(rustix::process::Gid::from_raw).collect();
         let listed = std::thread::spawn(move || {
-            // Takes root, for this thread alone.
+            // Requires root; affects this thread only.
             rustix::thread::set_thread_groups(&many).ok()?;
             let (left, _right) = std::os::unix::net::UnixStream::pair().unwrap();
             Some(peer_groups(&left).unwrap().len())
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_no_peer() {
+    fn file_has_no_peer() {
         let file = std::fs::File::open("/proc/self/stat").unwrap();
         assert!(peer(&file).is_err());
         assert!(peer_groups(&file).is_err());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Events of single threads, through perf: threads that nobody watches pay nothing for it; and
-//! [events of a processor](processor).
+//! Events of single threads, through perf: other threads have no overhead. Also [events of a
+//! processor](processor).
 
 pub mod processor;
 
@@ -15,7 +15,7 @@ use crate::dir::Dir;
 use crate::error::{Error, Result};
 use crate::meminfo::page_bytes;
 
-/// `struct perf_event_attr` of its first version, which every kernel takes
+/// `struct perf_event_attr` in its first version, which every kernel accepts
 /// (include/uapi/linux/perf_event.h).
 #[repr(C)]
 #[derive(Default)]
@@ -35,18 +35,18 @@ struct Attr {
 const KIND_SOFTWARE: u32 = 1;
 const KIND_TRACEPOINT: u32 = 2;
 const PAGE_FAULTS: u64 = 2;
-/// Of `flags`: threads and children that are created later count too.
+/// In `flags`: includes threads and children that are created later.
 const INHERIT: u64 = 1 << 1;
 const SAMPLE_RAW: u64 = 1 << 10;
 const CLOEXEC: libc::c_ulong = 1 << 3;
 const RECORD_LOST: u32 = 2;
 const RECORD_SAMPLE: u32 = 9;
-/// Where `data_head` and `data_tail` are in the first page of a buffer.
+/// Offsets of `data_head` and `data_tail` in the first page of a buffer.
 const HEAD: usize = 1024;
 const TAIL: usize = 1032;
-/// Pages of a buffer behind that one, a power of two.
+/// Data pages of a buffer after the first page, a power of two.
 const DATA_PAGES: usize = 2;
-/// Bytes before the contents of a sample: the record's header, and how long the contents are.
+/// Bytes before the contents of a sample: the record's header and the length of the contents.
 const SAMPLE_HEAD: usize = 12;
 
 impl Attr {
@@ -55,10 +55,11 @@ impl Attr {
         self.open_for(tid, -1)
     }
 
-    /// Opens the event for a thread on a processor; -1 is any of them.
+    /// Opens the event for a thread on a processor; -1 means any.
     fn open_for(&self, tid: i32, processor: i32) -> std::result::Result<OwnedFd, Errno> {
         let none = -1;
-        // SAFETY: `self` is as long as it says; the other arguments are plain numbers: no group.
+        // SAFETY: `self` has the size that it states; the other arguments are plain numbers: no
+        // group.
         let fd = unsafe {
             libc::syscall(
                 libc::SYS_perf_event_open,
@@ -73,18 +74,18 @@ impl Attr {
             let error = std::io::Error::last_os_error();
             return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
         }
-        // SAFETY: the kernel has just given it to us.
+        // SAFETY: the kernel has just returned it to us.
         Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
     }
 }
 
-/// The page faults of a process as the processor raises them. `ru_minflt` and `pgfault` also count
-/// pages that the kernel maps on its own account, which is what `premap` does; this does not.
+/// The page faults that the processor raises for a process. Unlike this, `ru_minflt` and `pgfault`
+/// include pages that the kernel maps in advance, as `premap` does.
 #[derive(Debug)]
 pub struct PageFaults(OwnedFd);
 
 impl PageFaults {
-    /// Counts from now on, in this thread and all that it starts.
+    /// Starts to count, in this thread and all that it creates later.
     ///
     /// # Errors
     ///
@@ -101,11 +102,11 @@ impl PageFaults {
         attr.open(tid).map(PageFaults).map_err(failed)
     }
 
-    /// So many so far; after its end, in all.
+    /// The count so far; after the thread's end, the total.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] when the kernel gives no number.
+    /// [`Error::Io`] if the kernel returns no number.
     pub fn count(&self) -> Result<u64> {
         let mut count = [0; 8];
         let failed = |errno| Error::new("read", "a count of page faults", errno);
@@ -116,7 +117,7 @@ impl PageFaults {
     }
 }
 
-/// A tracepoint, and where its fields are.
+/// A tracepoint and the layout of its fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tracepoint {
     id: u64,
@@ -124,11 +125,11 @@ pub struct Tracepoint {
 }
 
 impl Tracepoint {
-    /// Looks it up in a tracefs.
+    /// Looks up a tracepoint in a tracefs.
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`] when the kernel has none such, [`Error::Malformed`].
+    /// [`Error::Gone`] if the kernel lacks it, [`Error::Malformed`].
     pub fn find(tracefs: &Dir, system: &str, event: &str) -> Result<Self> {
         let dir = tracefs.open_dir(format!("events/{system}/{event}"))?;
         let format = dir.read_text("format")?;
@@ -136,7 +137,7 @@ impl Tracepoint {
         parsed.ok_or_else(|| Error::malformed(dir.path().join("format"), "no fields or no id"))
     }
 
-    /// Parses the files `id` and `format`; `None` when there is no number or no field.
+    /// Parses the files `id` and `format`; `None` if there is no number or no field.
     pub fn parse(id: &str, format: &str) -> Option<Self> {
         let field = |line: &str| {
             // field:unsigned long index;	offset:24;	size:8;	signed:0;
@@ -156,13 +157,13 @@ impl Tracepoint {
         })
     }
 
-    /// A number out of what was recorded; `None` for another field than the tracepoint has.
+    /// Reads a number from a recorded event; `None` if the tracepoint has no such field.
     pub fn number(&self, contents: &[u8], name: &str) -> Option<u64> {
         let (_, offset, size) = self.fields.iter().find(|(field, _, _)| field == name)?;
         let bytes = contents.get(*offset..offset.checked_add(*size)?)?;
         let mut number = [0; 8];
         number.get_mut(..*size)?.copy_from_slice(bytes);
-        // All that Linux runs on here is little-endian or as wide as the field.
+        // The value is in the low bytes on a little-endian machine, else in the high ones.
         Some(match cfg!(target_endian = "little") {
             true => u64::from_le_bytes(number),
             false => u64::from_be_bytes(number) >> (64 - 8 * *size),
@@ -170,16 +171,16 @@ impl Tracepoint {
     }
 }
 
-/// What a thread has recorded since the last look.
+/// Events that a thread has recorded since the last call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
     /// Contents of each event, oldest first.
     pub events: Vec<Vec<u8>>,
-    /// Events are missing: the buffer was full.
+    /// Events were lost because the buffer was full.
     pub lost: bool,
 }
 
-/// Where the kernel writes what an event has to tell.
+/// The ring buffer that the kernel records an event in.
 #[derive(Debug)]
 struct Buffer {
     start: NonNull<u8>,
@@ -190,7 +191,7 @@ struct Buffer {
 unsafe impl Send for Buffer {}
 
 impl Buffer {
-    /// One of so many pages, a power of two.
+    /// Maps a buffer with this many data pages, a power of two.
     fn map(event: &OwnedFd, pages: usize) -> std::result::Result<Buffer, Errno> {
         let bytes = (1 + pages) * page_bytes() as usize;
         // SAFETY: a new mapping at an address of the kernel's choice.
@@ -214,7 +215,7 @@ impl Buffer {
         unsafe { &*self.start.as_ptr().add(at).cast::<AtomicU64>() }
     }
 
-    /// Takes what was recorded.
+    /// Takes the recorded bytes.
     fn take(&mut self) -> Vec<u8> {
         let (head, tail) = (
             self.counter(HEAD).load(Ordering::Acquire),
@@ -233,7 +234,7 @@ impl Buffer {
         records
     }
 
-    /// Drops what was recorded. Whether there was anything.
+    /// Drops the recorded bytes. Returns whether there were any.
     fn clear(&self) -> bool {
         let head = self.counter(HEAD).load(Ordering::Acquire);
         head != self.counter(TAIL).swap(head, Ordering::Release)
@@ -242,12 +243,12 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, whole, and nobody holds a reference into it.
+        // SAFETY: the whole mapping is ours, and no reference into it exists.
         let _ = unsafe { mm::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// A tracepoint that is recorded for one thread, readable (`EPOLLIN`) when there is something.
+/// A tracepoint recorded for one thread, readable (`EPOLLIN`) when events are waiting.
 #[derive(Debug)]
 pub struct Watch {
     fd: OwnedFd,
@@ -255,11 +256,11 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Records from now on until it is dropped or the thread ends.
+    /// Starts recording, until it is dropped or the thread ends.
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`] when the thread has ended, [`Error::Permission`] without CAP_PERFMON or
+    /// [`Error::Gone`] if the thread has ended, [`Error::Permission`] without CAP_PERFMON or
     /// CAP_SYS_ADMIN, [`Error::Unsupported`] on a kernel without perf.
     pub fn open(tracepoint: &Tracepoint, tid: i32) -> Result<Self> {
         let attr = Attr {
@@ -277,13 +278,13 @@ impl Watch {
         Ok(Watch { fd, buffer })
     }
 
-    /// Takes what was recorded.
+    /// Takes the recorded events.
     pub fn take(&mut self) -> Batch {
         parse(&self.buffer.take())
     }
 }
 
-/// Splits a piece of a buffer into its records; one that is cut off ends it.
+/// Splits part of a buffer into records, up to the first incomplete one.
 pub fn parse(mut records: &[u8]) -> Batch {
     let mut batch = Batch::default();
     while let Some((head, _)) = records.split_at_checked(8) {
@@ -347,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_and_losses_are_told_from_other_records() {
+    fn samples_and_losses_are_distinguished_from_other_records() {
         let mut all = record(RECORD_SAMPLE, &[1, 2, 3, 4]);
         all.extend(record(5, &[9, 9, 9, 9]));
         all.extend(record(RECORD_SAMPLE, &[5, 6, 7, 8]));
@@ -360,7 +361,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_buffer_is_survived(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn any_buffer_is_parsed_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let batch = parse(&bytes);
             prop_assert!(batch.events.len() <= bytes.len() / 8 + 1);
         }
@@ -386,9 +387,9 @@ mod tests {
         assert!(seen > 0, "a thousand pages were touched");
     }
 
-    /// Needs the rights and a tracefs; where they are missing, so is the feature.
+    /// Requires privileges and a tracefs; without them the feature is unavailable too.
     #[test]
-    fn a_thread_s_own_events_arrive() {
+    fn events_of_this_thread_arrive() {
         let Ok(tracefs) = Dir::open("/sys/kernel/tracing") else {
             eprintln!("SKIPPED: no tracefs");
             return;

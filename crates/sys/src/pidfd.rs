@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A process that cannot be mistaken for a later one of the same number.
+//! A handle for a process that stays valid if its pid is reused.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -9,7 +9,7 @@ use rustix::process::{pidfd_open, pidfd_send_signal, Pid, PidfdFlags, Signal};
 
 use crate::error::{Error, Result};
 
-/// A pidfd and the number under which it was opened. Readable (`EPOLLIN`) once the process exits.
+/// A pidfd and the pid with which it was opened. Readable (`EPOLLIN`) once the process exits.
 #[derive(Debug)]
 pub struct Pidfd {
     pid: i32,
@@ -17,8 +17,8 @@ pub struct Pidfd {
 }
 
 impl Pidfd {
-    /// Opens a process by number; [`Error::Gone`] when there is none, [`Error::Invalid`] when the
-    /// number is a thread's.
+    /// Opens a process by pid; [`Error::Gone`] if there is none, [`Error::Invalid`] if the id is a
+    /// thread's.
     pub fn open(pid: i32) -> Result<Self> {
         let path = || format!("/proc/{pid}");
         let raw = (pid > 0)
@@ -27,14 +27,14 @@ impl Pidfd {
             .ok_or_else(|| Error::new("open a pidfd of", path(), Errno::SRCH))?;
         match pidfd_open(raw, PidfdFlags::empty()) {
             Ok(fd) => Ok(Pidfd { pid, fd }),
-            // A number that is a thread's: EINVAL, in newer kernels ENOENT.
+            // For the id of a thread: EINVAL, or ENOENT on newer kernels.
             Err(Errno::NOENT) => Err(Error::new("open a pidfd of", path(), Errno::INVAL)),
             Err(errno) => Err(Error::new("open a pidfd of", path(), errno)),
         }
     }
 
-    /// Number under which the process was opened. It is only unambiguous while
-    /// [`Pidfd::is_alive`] says so *after* it was used.
+    /// The pid with which the process was opened. It is only unambiguous if [`Pidfd::is_alive`]
+    /// returns true *after* it was used.
     pub fn pid(&self) -> i32 {
         self.pid
     }
@@ -46,11 +46,11 @@ impl Pidfd {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // A failed poll proves nothing; the next use of the process will tell.
+        // A failed poll proves nothing; the next use of the process will show it.
         !matches!(poll(&mut fds, Some(&now)), Ok(ready) if ready > 0)
     }
 
-    /// Sends a signal; [`Error::Gone`] when the process has exited.
+    /// Sends a signal; [`Error::Gone`] if the process has exited.
     pub fn send(&self, signal: Signal) -> Result<()> {
         pidfd_send_signal(&self.fd, signal)
             .map_err(|errno| Error::new("signal", format!("/proc/{}", self.pid), errno))
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn follows_a_child_to_its_end() {
+    fn pidfd_follows_a_child_to_its_end() {
         let mut child = std::process::Command::new("sleep")
             .arg("60")
             .spawn()
@@ -89,14 +89,14 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_no_process() {
+    fn invalid_pids_are_gone() {
         assert!(Pidfd::open(0).unwrap_err().is_gone());
         assert!(Pidfd::open(-1).unwrap_err().is_gone());
         assert!(Pidfd::open(i32::MAX).unwrap_err().is_gone());
     }
 
     #[test]
-    fn a_thread_is_no_process() {
+    fn thread_id_is_no_process() {
         let (send, receive) = std::sync::mpsc::channel();
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {

@@ -26,7 +26,7 @@ pub struct Proc {
 }
 
 impl Proc {
-    /// Opens a procfs, as a rule at `/proc`.
+    /// Opens a procfs, usually at `/proc`.
     pub fn open(path: &str) -> Result<Self> {
         Ok(Proc {
             dir: Dir::open(path)?,
@@ -38,12 +38,12 @@ impl Proc {
         &self.dir
     }
 
-    /// Opens one process; [`crate::error::Error::Gone`] when there is none of that number.
+    /// Opens one process; [`crate::error::Error::Gone`] if there is none with that pid.
     pub fn process(&self, pid: i32) -> Result<Process> {
         Ok(Process::new(pid, self.dir.open_dir(pid.to_string())?))
     }
 
-    /// Numbers of all processes, ascending.
+    /// All pids, ascending.
     pub fn pids(&self) -> Result<Vec<i32>> {
         let names = self.dir.names()?;
         let mut pids: Vec<i32> = names.iter().filter_map(|name| parse_pid(name)).collect();
@@ -51,7 +51,7 @@ impl Proc {
         Ok(pids)
     }
 
-    /// All processes with their parents, as they are now. Those that exit meanwhile are left out.
+    /// All current processes with their parents. Those that exit during the scan are left out.
     pub fn tree(&self) -> Result<ProcessTree> {
         let mut stats = Vec::new();
         for pid in self.pids()? {
@@ -60,16 +60,16 @@ impl Proc {
         Ok(ProcessTree::new(stats))
     }
 
-    /// These processes and whoever descends from them, as they are now. `None` where the kernel does
-    /// not list children (`CONFIG_PROC_CHILDREN`), and where they have more threads than it is worth:
-    /// children are listed by the thread that made them.
+    /// These processes and all their descendants now. `None` if the kernel does not list children
+    /// (`CONFIG_PROC_CHILDREN`), or if they have too many threads for this to pay off: the kernel
+    /// lists children by the thread that created them.
     pub fn tree_below(&self, roots: &[i32]) -> Option<ProcessTree> {
         let mut open = roots.to_vec();
         let mut seen = BTreeSet::new();
         let mut stats = Vec::new();
         let mut threads = 0;
         while let Some(pid) = open.pop() {
-            // One that has ended has given its children away.
+            // The children of an ended process have been reparented.
             let Some(stat) = self.stat(pid).ok()?.filter(|_| seen.insert(pid)) else {
                 continue;
             };
@@ -84,7 +84,8 @@ impl Proc {
                 Some(())
             });
             let whole = listed.is_some() && !tids.is_empty() && threads <= THREADS_MAX;
-            // A thread may have ended meanwhile, or all of them: then all processes are looked at.
+            // Some or all threads may have ended meanwhile: the caller must then scan all
+            // processes.
             if !whole {
                 return None;
             }
@@ -92,8 +93,8 @@ impl Proc {
         Some(ProcessTree::new(stats))
     }
 
-    /// What is known of one process; `None` when it has ended. One file and no directory, because
-    /// there may be thousands.
+    /// The `stat` of one process; `None` if it has ended. Opens one file and no directory, because
+    /// there may be thousands of processes.
     pub fn stat(&self, pid: i32) -> Result<Option<Stat>> {
         match self.dir.read_text(format!("{pid}/stat")) {
             Ok(text) => Ok(Stat::parse(&text)),
@@ -102,7 +103,7 @@ impl Proc {
         }
     }
 
-    /// Number of the process or thread that was made last, in the caller's pid namespace.
+    /// Id of the most recently created process or thread, in the caller's pid namespace.
     pub fn last_pid(&self) -> Result<i32> {
         let text = self.dir.read_text("loadavg")?;
         let last = text.split_ascii_whitespace().nth(4);
@@ -110,7 +111,7 @@ impl Proc {
             .ok_or_else(|| Error::malformed(self.dir.path().join("loadavg"), "no last pid"))
     }
 
-    /// How many processes and threads were made since boot.
+    /// Number of processes and threads created since boot.
     pub fn forks(&self) -> Result<u64> {
         let text = self.dir.read_text("stat")?;
         let mut lines = text.lines();
@@ -120,7 +121,7 @@ impl Proc {
             .ok_or_else(|| Error::malformed(self.dir.path().join("stat"), "no processes"))
     }
 
-    /// The number at which pids begin anew.
+    /// The limit at which pids wrap around.
     pub fn pid_max(&self) -> Result<u64> {
         let file = "sys/kernel/pid_max";
         let text = self.dir.read_text(file)?;
@@ -133,7 +134,7 @@ impl Proc {
         Ok(MemInfo::parse(&self.dir.read_text("meminfo")?))
     }
 
-    /// The machine's swap areas; none when the kernel has no swap.
+    /// The machine's swap areas; none if the kernel lacks swap.
     pub fn swaps(&self) -> Result<Vec<SwapArea>> {
         match self.dir.read_text("swaps") {
             Ok(text) => Ok(parse_swaps(&text)),
@@ -142,20 +143,20 @@ impl Proc {
         }
     }
 
-    /// Counters of the memory management, `limelight_*` among them on a kernel that has it.
+    /// Counters of the memory management, including `limelight_*` on a kernel that has them.
     pub fn vmstat(&self) -> Result<Keyed> {
         Ok(Keyed::parse(&self.dir.read_text("vmstat")?))
     }
 
-    /// Everything that is mounted in the caller's mount namespace.
+    /// All mounts in the caller's mount namespace.
     pub fn mounts(&self) -> Result<Vec<Mount>> {
         let own = self.dir.read_text(own_mounts());
-        // A tree that a test made has no process of our number.
+        // A fake tree in a test has no process with our pid.
         let text = own.or_else(|error| self.dir.read_text("1/mountinfo").map_err(|_| error))?;
         Ok(mountinfo::parse(&text))
     }
 
-    /// Has an event (`EPOLLPRI`) when something is mounted or unmounted there.
+    /// A file with an event (`EPOLLPRI`) at each change of these mounts.
     pub fn mount_changes(&self) -> Result<OwnedFd> {
         let open = |path: String| self.dir.open_at(path, OFlags::RDONLY, "watch");
         let own = open(own_mounts());
@@ -172,7 +173,7 @@ impl Proc {
     }
 }
 
-/// Threads whose children are looked for at most.
+/// Most threads whose children are read.
 const THREADS_MAX: usize = 256;
 
 fn parse_pid(name: &str) -> Option<i32> {
@@ -199,7 +200,7 @@ mod tests {
             fs::write(dir.join("cgroup"), "0::/app\n").unwrap();
             fs::write(dir.join("oom_score_adj"), "0\n").unwrap();
         }
-        // Exited between listing and reading.
+        // This process exited between listing and reading.
         fs::create_dir(root.join("60")).unwrap();
         fs::create_dir(root.join("acpi")).unwrap();
         fs::write(
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn children_are_found_without_a_look_at_everybody() {
+    fn children_are_found_without_reading_all_processes() {
         let (temp, proc) = fake();
         assert!(proc.tree_below(&[40]).is_none(), "the kernel lists none");
         for (pid, children) in [(40, "41 "), (41, "42 "), (42, ""), (50, "")] {
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_a_fake_tree() {
+    fn fake_tree_is_read() {
         let (_temp, proc) = fake();
         assert_eq!(proc.pids().unwrap(), [1, 40, 41, 42, 50, 60]);
         let tree = proc.tree().unwrap();
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_door() {
+    fn process_attributes_are_read() {
         let (_temp, proc) = fake();
         let process = proc.process(41).unwrap();
         assert_eq!(process.comm().unwrap(), "a) b");
@@ -262,7 +263,18 @@ mod tests {
     }
 
     #[test]
-    fn the_running_kernel_fits_the_types() {
+    fn cpu_demand_is_running_and_waiting_time() {
+        let (temp, proc) = fake();
+        let process = proc.process(41).unwrap();
+        let write = |text: &str| std::fs::write(temp.path().join("41/schedstat"), text).unwrap();
+        write("1000000 2500000 7\n");
+        assert_eq!(process.cpu_demand().unwrap().as_micros(), 3500);
+        write("1000000\n");
+        assert!(process.cpu_demand().is_err());
+    }
+
+    #[test]
+    fn running_kernel_fits_the_types() {
         let proc = Proc::open("/proc").unwrap();
         let own = proc.process(std::process::id() as i32).unwrap();
         let (stat, status) = (own.stat().unwrap(), own.status().unwrap());
@@ -289,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_process_is_gone_through_its_door() {
+    fn open_process_is_gone_after_its_death() {
         let mut child = std::process::Command::new("sleep")
             .arg("60")
             .spawn()

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! One process: `/proc/PID`, held open.
 //!
-//! The directory is opened once. When the process dies, every later read through it fails as
-//! [`Error::Gone`], even after its number was given to a stranger.
+//! The directory is opened once. After the process has died, every read through it fails as
+//! [`Error::Gone`], even if its pid was reused.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use rustix::thread::CapabilitySet;
 
@@ -18,10 +19,10 @@ pub struct Process {
     dir: Dir,
 }
 
-/// What `/proc/PID/stat` says.
+/// Contents of `/proc/PID/stat`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stat {
-    /// Process id, as the mounted procfs counts.
+    /// Process id, in the pid namespace of the procfs mount.
     pub pid: i32,
     /// Name, at most 15 bytes; the process chooses it freely.
     pub comm: String,
@@ -29,7 +30,7 @@ pub struct Stat {
     pub state: char,
     /// Parent; 0 for init and for kernel threads' ancestor.
     pub ppid: i32,
-    /// Session (`setsid(2)`), by the number of the process that began it; 0 for one outside.
+    /// Session (`setsid(2)`), identified by the pid of its leader; 0 for none.
     pub session: i32,
     /// Page faults served without I/O.
     pub minor_faults: u64,
@@ -37,11 +38,11 @@ pub struct Stat {
     pub major_faults: u64,
     /// Processor time in user and kernel mode, in clock ticks.
     pub cpu_ticks: u64,
-    /// Clock ticks after boot at which the process was made: with the pid, its identity.
+    /// Start time in clock ticks after boot; identifies the process together with the pid.
     pub start_ticks: u64,
 }
 
-/// What `/proc/PID/status` says.
+/// Contents of `/proc/PID/status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Status {
     /// Process to which this thread belongs.
@@ -63,7 +64,7 @@ impl Process {
         Process { pid, dir }
     }
 
-    /// Its number.
+    /// Its pid.
     pub fn pid(&self) -> i32 {
         self.pid
     }
@@ -114,7 +115,7 @@ impl Process {
         })
     }
 
-    /// A variable of the environment that it was started with; `None` when that has none of the name.
+    /// A variable of its initial environment; `None` if not set.
     pub fn environment(&self, name: &str) -> Result<Option<String>> {
         let text = self.read("environ")?;
         let mut variables = text.split('\0').filter_map(|line| line.split_once('='));
@@ -122,10 +123,23 @@ impl Process {
         Ok(found.map(|(_, value)| value.to_owned()))
     }
 
-    /// Its place in the cgroup v2 hierarchy, such as `/user.slice/app.scope`, as the reader's
-    /// cgroup namespace shows it; `None` where no v2 hierarchy is mounted.
+    /// Its path in the cgroup v2 hierarchy, such as `/user.slice/app.scope`, relative to the
+    /// reader's cgroup namespace; `None` if no v2 hierarchy is mounted.
     pub fn cgroup(&self) -> Result<Option<String>> {
         Ok(parse_cgroup(&self.read("cgroup")?))
+    }
+
+    /// Time for which the main thread ran or waited for a processor (`schedstat`,
+    /// kernel/sched/stats.h). Fails without `CONFIG_SCHED_INFO`.
+    pub fn cpu_demand(&self) -> Result<Duration> {
+        let text = self.read("schedstat")?;
+        let mut numbers = text.split_whitespace().map(str::parse::<u64>);
+        match (numbers.next(), numbers.next()) {
+            (Some(Ok(ran)), Some(Ok(waited))) => {
+                Ok(Duration::from_nanos(ran.saturating_add(waited)))
+            }
+            _ => Err(self.malformed("schedstat", "no two numbers")),
+        }
     }
 
     /// Its `oom_score_adj`, -1000 (never killed) to 1000.
@@ -141,7 +155,7 @@ impl Process {
         self.dir.write("oom_score_adj", &value.to_string())
     }
 
-    /// The user who logged in for it, which children inherit and no program can change without
+    /// The user that logged in, which children inherit and which cannot be changed without
     /// privilege; `None` outside a login, and on a kernel without `CONFIG_AUDIT`.
     pub fn login_uid(&self) -> Result<Option<u32>> {
         match self.read("loginuid") {
@@ -158,9 +172,9 @@ impl Process {
         }
     }
 
-    /// Sets `oom_score_adj` to `value`, or to `floor` if that is higher, and the lowest value that the
-    /// process may give itself to `floor`: the kernel keeps the last privileged write as that. Where
-    /// this thread cannot write without privilege, both become `value`.
+    /// Sets `oom_score_adj` to `value`, or to `floor` if that is higher, and the lowest value that
+    /// the process may set itself to `floor`: the kernel keeps the last privileged write as that
+    /// minimum. If this thread cannot write without privilege, both become `value`.
     pub fn set_oom_score_adj_and_floor(&self, value: i16, floor: i16) -> Result<()> {
         self.set_oom_score_adj(floor)?;
         if value <= floor {
@@ -171,7 +185,7 @@ impl Process {
         written.unwrap_or_else(|_| self.set_oom_score_adj(value))
     }
 
-    /// Numbers of its threads, ascending; its own is among them.
+    /// Ids of its threads, including its own pid, ascending.
     pub fn threads(&self) -> Result<Vec<i32>> {
         let names = self.dir.open_dir("task")?.names()?;
         let mut tids: Vec<i32> = names.iter().filter_map(|name| name.parse().ok()).collect();
@@ -179,7 +193,7 @@ impl Process {
         Ok(tids)
     }
 
-    /// Clock ticks after boot at which one of its threads was made; [`Error::Gone`] when it has no
+    /// Start time of one of its threads in clock ticks after boot; [`Error::Gone`] if it has no
     /// such thread.
     pub fn thread_start(&self, tid: i32) -> Result<u64> {
         let file = format!("task/{tid}/stat");
@@ -190,8 +204,8 @@ impl Process {
             .start_ticks)
     }
 
-    /// The scheduler's group that its session is; `None` when it belongs to the one of all others,
-    /// and on a kernel without such groups.
+    /// The scheduling group of its session; `None` if it is in the default group, and on a kernel
+    /// without such groups.
     pub fn autogroup(&self) -> Result<Option<Autogroup>> {
         match self.read("autogroup") {
             Ok(text) => Ok(Autogroup::parse(&text)),
@@ -203,29 +217,29 @@ impl Process {
         }
     }
 
-    /// Sets the nice value of its session's group, -20 to 19. A lower one takes CAP_SYS_NICE, and
-    /// without CAP_SYS_ADMIN only one write in a tenth of a second goes through.
+    /// Sets the nice value of its session's group, -20 to 19. A lower one requires CAP_SYS_NICE;
+    /// without CAP_SYS_ADMIN only one write per tenth of a second succeeds.
     pub fn set_autogroup_nice(&self, nice: i32) -> Result<()> {
         self.dir.write("autogroup", &nice.to_string())
     }
 
-    /// Owner of the `/proc/PID` directory. This is the effective uid, but 0 while the process is
-    /// not dumpable (it changed its credentials): for trust in the safe direction.
+    /// Owner of the `/proc/PID` directory. This is the effective uid, or 0 while the process is not
+    /// dumpable (it changed its credentials), which errs on the side of less trust.
     pub fn owner_uid(&self) -> Result<u32> {
         Ok(self.dir.inode_and_owner()?.1)
     }
 
-    /// True while the process has not exited and been waited for.
+    /// True until the process has exited and been waited for.
     pub fn exists(&self) -> bool {
         self.read("stat").is_ok()
     }
 }
 
-/// A session as one group for the scheduler: its nice value is weighed against other groups, those
-/// of its threads only inside it.
+/// A session as one scheduling group: its nice value is weighed against other groups, those of its
+/// threads only inside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Autogroup {
-    /// Its number, never given away again while the machine runs.
+    /// Its number, never reused until reboot.
     pub number: u64,
     /// Its nice value, -20 to 19.
     pub nice: i32,
@@ -253,13 +267,13 @@ impl AsFd for Process {
 }
 
 impl Stat {
-    /// Parses `stat`. The name may hold anything, `") "` included, so it ends at the last
+    /// Parses `stat`. The name may contain anything, even `") "`, so it ends at the last
     /// parenthesis.
     pub fn parse(text: &str) -> Option<Self> {
         let (pid, rest) = text.split_once(" (")?;
         let (comm, rest) = rest.rsplit_once(") ")?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-        // Numbered as in proc(5), where the state is field 3.
+        // Fields are numbered as in proc(5), where the state is field 3.
         let field = |number: usize| fields.get(number - 3).copied();
         Some(Stat {
             pid: pid.trim().parse().ok()?,
@@ -279,7 +293,7 @@ impl Stat {
 }
 
 impl Status {
-    /// Parses `status`; `None` when `Tgid` or `Uid` is missing.
+    /// Parses `status`; `None` if `Tgid` or `Uid` is missing.
     pub fn parse(text: &str) -> Option<Self> {
         let value = |name: &str| {
             let line = text.lines().find(|line| {
@@ -319,8 +333,8 @@ fn parse_groups(text: &str) -> Vec<u32> {
 
 /// The v2 line (`0::PATH`) of `/proc/PID/cgroup`.
 pub fn parse_cgroup(text: &str) -> Option<String> {
-    // Not `lines()`: a name may hold anything but a newline (`cgroup_mkdir()`), and one that ends in
-    // a carriage return is another cgroup.
+    // Not `lines()`: a name may contain anything but a newline (`cgroup_mkdir()`), and a trailing
+    // carriage return is part of it.
     let mut lines = text.split_terminator('\n');
     let path = lines.find_map(|line| line.strip_prefix("0::"))?;
     Some(path.strip_suffix(" (deleted)").unwrap_or(path).to_owned())
@@ -334,7 +348,7 @@ mod tests {
     const TAIL: &str = "S 1 7 7 0 -1 4194560 311 0 42 0 5 3 0 0 20 0 1 0 9876 10 20 30";
 
     #[test]
-    fn stat_survives_hostile_names() {
+    fn stat_with_hostile_name_is_parsed() {
         for comm in ["sh", "a b", "x) R 1 (y", ") ", "((", ""] {
             let stat = Stat::parse(&format!("7 ({comm}) {TAIL}\n")).unwrap();
             assert_eq!(
@@ -350,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn status_takes_whole_names() {
+    fn status_fields_match_whole_names() {
         let text =
             "Name:\tsh\nNSTgid:\t9\nTgid:\t7\nUid:\t1000\t1001\t1002\t1003\nRssAnon:\t   12 kB\n";
         let status = Status::parse(text).unwrap();
@@ -372,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_line() {
+    fn cgroup_v2_line_is_parsed() {
         assert_eq!(
             parse_cgroup("4:memory:/m\n0::/a/b.scope\n").as_deref(),
             Some("/a/b.scope")
@@ -392,7 +406,7 @@ mod tests {
         }
 
         #[test]
-        fn any_name_round_trips(comm in "[^\n]{0,15}", pid in 1..i32::MAX) {
+        fn any_process_name_round_trips(comm in "[^\n]{0,15}", pid in 1..i32::MAX) {
             let stat = Stat::parse(&format!("{pid} ({comm}) {TAIL}")).unwrap();
             prop_assert_eq!(stat.pid, pid);
             prop_assert_eq!(stat.comm, comm);

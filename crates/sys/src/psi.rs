@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Pressure stall information: reading it, and being woken by it.
+//! Pressure stall information: reading it, and triggers.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub struct Stall {
     pub avg60: f32,
     /// Percent over the last 300 s.
     pub avg300: f32,
-    /// All stalled time since boot, in microseconds.
+    /// Total stalled time since boot, in microseconds.
     pub total_us: u64,
 }
 
@@ -28,12 +28,12 @@ pub struct Stall {
 pub struct Pressure {
     /// At least one task stalled.
     pub some: Stall,
-    /// All tasks stalled; the CPU file of older kernels does not have it.
+    /// All tasks stalled; missing in the CPU file of older kernels.
     pub full: Option<Stall>,
 }
 
 impl Pressure {
-    /// Parses a pressure file; `None` when it has no `some` line.
+    /// Parses a pressure file; `None` if it has no `some` line.
     pub fn parse(text: &str) -> Option<Self> {
         let line = |name: &str| {
             let line = text
@@ -59,7 +59,7 @@ impl Pressure {
     }
 
     /// Reads a pressure file below a directory: `pressure/memory` below `/proc`, or
-    /// `memory.pressure` below a cgroup. [`Error::Unsupported`] when PSI is off (`psi=0`).
+    /// `memory.pressure` below a cgroup. [`Error::Unsupported`] if PSI is off (`psi=0`).
     pub fn read(dir: &Dir, file: &str) -> Result<Self> {
         let text = dir
             .read_text(file)
@@ -69,7 +69,7 @@ impl Pressure {
     }
 }
 
-/// A missing pressure file says that the kernel has no PSI, or that it is switched off.
+/// A missing pressure file means that the kernel lacks PSI, or that it is switched off.
 fn absent(dir: &Dir, file: &str, error: Error) -> Error {
     match error.errno() {
         Some(errno @ (Errno::NOENT | Errno::OPNOTSUPP)) => Error::Unsupported {
@@ -81,7 +81,7 @@ fn absent(dir: &Dir, file: &str, error: Error) -> Error {
     }
 }
 
-/// Which kind of stall wakes.
+/// Kind of stall that fires a trigger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StallKind {
     /// At least one task stalled.
@@ -90,8 +90,8 @@ pub enum StallKind {
     Full,
 }
 
-/// Wakes its holder (`EPOLLPRI`) at most once a window in which tasks stalled for long enough.
-/// `EPOLLERR` says that the cgroup is gone.
+/// Becomes ready (`EPOLLPRI`) at most once per window, if tasks stalled for long enough in it.
+/// `EPOLLERR` means that the cgroup is gone.
 #[derive(Debug)]
 pub struct Trigger {
     fd: OwnedFd,
@@ -100,9 +100,9 @@ pub struct Trigger {
 }
 
 impl Trigger {
-    /// Arms a trigger on a pressure file. The kernel takes windows of 0.5 to 10 s; from a caller
-    /// without CAP_SYS_RESOURCE only multiples of 2 s, so a refused window is rounded up to one,
-    /// with the stall in proportion. [`Trigger::window`] says what is in force.
+    /// Arms a trigger on a pressure file. The kernel accepts windows of 0.5 to 10 s. Callers
+    /// without CAP_SYS_RESOURCE may only use multiples of 2 s, so a refused window is rounded up to
+    /// one, with the stall in proportion. [`Trigger::window`] returns the one in force.
     pub fn arm(
         dir: &Dir,
         file: &str,
@@ -140,7 +140,7 @@ impl Trigger {
             StallKind::Some => "some",
             StallKind::Full => "full",
         };
-        // The kernel wants the terminating NUL of a C string.
+        // The kernel requires the terminating NUL of a C string.
         let request = format!("{kind} {} {}\0", stall.as_micros(), window.as_micros());
         match rustix::io::write(&fd, request.as_bytes()) {
             Ok(_) => Ok(Trigger { fd, stall, window }),
@@ -152,7 +152,7 @@ impl Trigger {
         }
     }
 
-    /// Stalled time within a window that wakes.
+    /// Stalled time within a window that fires the trigger.
     pub fn stall(&self) -> Duration {
         self.stall
     }
@@ -169,7 +169,7 @@ impl AsFd for Trigger {
     }
 }
 
-/// The next window that an unprivileged caller may have: a multiple of 2 s, 2 to 10 s.
+/// The next longer window that an unprivileged caller may use: a multiple of 2 s, 2 to 10 s.
 fn unprivileged_window(window: Duration) -> Duration {
     let steps = window.as_micros().div_ceil(2_000_000).clamp(1, 5);
     Duration::from_secs(2 * steps as u64)
@@ -181,7 +181,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn parses_both_lines() {
+    fn both_lines_are_parsed() {
         let pressure = Pressure::parse(
             "some avg10=1.50 avg60=0.20 avg300=0.00 total=12345\n\
              full avg10=0.75 avg60=0.10 avg300=0.00 total=999\n",
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn no_psi_is_unsupported() {
+    fn missing_psi_is_unsupported() {
         let temp = tempfile::tempdir().unwrap();
         let dir = Dir::open(temp.path()).unwrap();
         assert!(Pressure::read(&dir, "pressure/memory")

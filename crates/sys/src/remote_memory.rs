@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Another process's memory: advice about parts of it, and giving it back when the process is
-//! being killed.
+//! Another process's memory: advice on ranges of it, and its release when the process is being
+//! killed.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -9,17 +9,17 @@ use rustix::io::Errno;
 use crate::error::{Error, Result};
 use crate::pidfd::Pidfd;
 
-/// Ranges with one call, and bytes of each: the kernel takes no more than 1024, and forgets what
-/// goes beyond 2 GiB.
+/// Most ranges per call, and most bytes of each: the kernel takes no more than 1024 ranges, and
+/// ignores anything beyond 2 GiB.
 const BATCH: usize = 1024;
 const PIECE: u64 = 1 << 20;
 
-/// Addresses of a process, in whole pages.
+/// An address range of a process, in whole pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AddressRange {
     /// First address.
     pub start: u64,
-    /// Address behind the last one.
+    /// Address after the last one.
     pub end: u64,
 }
 
@@ -39,7 +39,7 @@ impl AddressRange {
     }
 }
 
-/// How many pieces from the first one on make up so many bytes.
+/// Number of leading pieces that make up this many bytes.
 fn pieces_in(pieces: &[AddressRange], bytes: u64) -> usize {
     let mut left = bytes;
     let whole = pieces.iter().take_while(|piece| {
@@ -50,15 +50,15 @@ fn pieces_in(pieces: &[AddressRange], bytes: u64) -> usize {
     whole.count()
 }
 
-/// What may be said of another process's memory.
+/// Advice on another process's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RemoteAdvice {
-    /// It will be used: what is in swap is read, and what files lack. Nothing is mapped, so a
+    /// It will be used: reads pages from swap and missing pages of files. Nothing is mapped, so the
     /// first use still faults, but does not wait.
     WillNeed,
-    /// It is the first to go when memory is short.
+    /// It is reclaimed first when memory is short.
     Cold,
-    /// It goes now.
+    /// It is reclaimed now.
     PageOut,
 }
 
@@ -72,27 +72,27 @@ impl RemoteAdvice {
     }
 }
 
-/// What became of a request to give a dying process's memory back.
+/// Result of a request to release a dying process's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Released {
-    /// It is free, as far as nobody shares it.
+    /// The memory is free, except for shared pages.
     Done,
-    /// The process was quicker: it has no memory any more.
+    /// The process has already released its memory.
     AlreadyGone,
-    /// Not now: somebody else works on its memory. Asking again helps.
+    /// Another task holds the lock of its memory; a retry helps.
     Contended,
     /// The process is not dying, or shares its memory with one that is not.
     StillLiving,
 }
 
 impl Pidfd {
-    /// Gives advice about ranges of the process's memory; returns the number of bytes for which it
-    /// was taken. Ranges of which a part is not mapped any more, and memory that is locked or
-    /// special, are passed over: a process changes while one looks at it.
+    /// Gives advice on ranges of the process's memory; returns the number of bytes that were
+    /// processed. Skips ranges that are no longer fully mapped, and locked or special memory,
+    /// because a process changes while it is inspected.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] before Linux 5.10, [`Error::Gone`] when the process has ended,
+    /// [`Error::Unsupported`] before Linux 5.10, [`Error::Gone`] if the process has ended,
     /// [`Error::Permission`] without CAP_SYS_NICE and CAP_SYS_PTRACE.
     pub fn advise(&self, ranges: &[AddressRange], advice: RemoteAdvice) -> Result<u64> {
         let pieces: Vec<AddressRange> = ranges.iter().flat_map(AddressRange::pieces).collect();
@@ -101,7 +101,7 @@ impl Pidfd {
         while !rest.is_empty() {
             let batch = &rest[..rest.len().min(BATCH)];
             let served = match self.advise_some(batch, advice) {
-                // The kernel stops in front of the piece that it refuses.
+                // The kernel stops before the piece that it refuses.
                 Ok(bytes) => {
                     taken = taken.saturating_add(bytes);
                     pieces_in(batch, bytes)
@@ -122,8 +122,8 @@ impl Pidfd {
                 iov_len: range.bytes() as usize,
             })
             .collect();
-        // SAFETY: `vectors` lives as long as the call. The addresses are another process's: nothing
-        // of ours is accessed, and no advice of the three changes what memory holds.
+        // SAFETY: `vectors` outlives the call. The addresses are another process's: none of our
+        // memory is accessed, and none of the three kinds of advice changes the contents of memory.
         let done = unsafe {
             libc::syscall(
                 libc::SYS_process_madvise,
@@ -137,15 +137,15 @@ impl Pidfd {
         u64::try_from(done).map_err(|_| last_errno())
     }
 
-    /// Sends SIGKILL. Allocates nothing, so that the error is a bare number: [`Errno::SRCH`] when
-    /// the process has exited.
+    /// Sends SIGKILL. Allocates nothing, so the error is a bare number: [`Errno::SRCH`] if the
+    /// process has exited.
     pub fn kill(&self) -> Result<(), Errno> {
         rustix::process::pidfd_send_signal(self, rustix::process::Signal::KILL)
     }
 
-    /// Takes the memory of a process that has been sent SIGKILL, before the process itself gets
-    /// round to it. Allocates nothing, so that the error is a bare number: [`Errno::NOSYS`] before
-    /// Linux 5.15, [`Errno::PERM`] for another user's process.
+    /// Releases the memory of a process that has been sent SIGKILL, before the process does so
+    /// itself. Allocates nothing, so the error is a bare number: [`Errno::NOSYS`] before Linux
+    /// 5.15, [`Errno::PERM`] for another user's process.
     pub fn release_memory(&self) -> Result<Released, Errno> {
         // SAFETY: plain numbers; the descriptor lives as long as the call.
         let done = unsafe {
@@ -215,7 +215,7 @@ mod tests {
 
     impl Drop for Pages {
         fn drop(&mut self) {
-            // SAFETY: the mapping is ours and whole, and nobody uses it any more.
+            // SAFETY: the whole mapping is ours, and has no other user.
             let _ = unsafe { rustix::mm::munmap(self.0.as_ptr(), self.1 as usize) };
         }
     }
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn advice_passes_over_what_is_not_mapped() {
+    fn advice_skips_unmapped_ranges() {
         let pages = Pages::new(4);
         let own = own();
         // The first page of the address space is never mapped.
@@ -241,7 +241,7 @@ mod tests {
             let ranges = [nothing, pages.range(), nothing, pages.range(), nothing];
             match own.advise(&ranges, advice) {
                 Ok(bytes) => assert_eq!(bytes, 8 * page_bytes(), "{advice:?}"),
-                // A kernel without it.
+                // This kernel lacks the advice.
                 Err(error) => assert!(error.is_unsupported(), "{error}"),
             }
         }
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn long_ranges_are_taken_in_pieces() {
+    fn long_ranges_are_split_into_pieces() {
         let range = |start, end| AddressRange { start, end };
         let pieces: Vec<_> = range(4096, 4096 + 2 * PIECE + 8192).pieces().collect();
         assert_eq!(pieces.len(), 3);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn more_ranges_than_one_call_takes() {
+    fn more_ranges_than_fit_one_call_are_processed() {
         let pages = Pages::new(1);
         let many = vec![pages.range(); 2 * BATCH + 1];
         match own().advise(&many, RemoteAdvice::Cold) {
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_memory_of_the_dying_is_released() {
+    fn only_a_dying_process_has_its_memory_released() {
         let mut child = std::process::Command::new("sleep")
             .arg("600")
             .spawn()

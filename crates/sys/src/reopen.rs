@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Opens a file only after it is known what it is.
+//! Opens a file only after its type is known.
 //!
 //! A name that another user controls may lead to a device by the time it is opened, and opening a
 //! device, a FIFO or a file of a dead network mount has effects or blocks. `O_PATH` names a file
-//! without opening it; the descriptor then cannot be exchanged any more.
+//! without opening it, and the file behind the descriptor can no longer be exchanged.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::files::{FileKind, FileStat};
 
-/// Opens the regular file behind an `O_PATH` descriptor for reading. `EINVAL` for anything else.
+/// Opens the regular file behind an `O_PATH` descriptor for reading. `EINVAL` for any other type.
 pub(crate) fn regular(named: &OwnedFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let stat = rustix::fs::fstat(named)?;
     if !FileType::from_raw_mode(stat.st_mode).is_file() {
@@ -21,8 +21,8 @@ pub(crate) fn regular(named: &OwnedFd, flags: OFlags) -> rustix::io::Result<Owne
     again(named, flags)
 }
 
-/// Opens the file behind an `O_PATH` descriptor for reading if it is the one that was looked at
-/// before. `ENOENT` for another file, `EINVAL` for one that is neither regular nor a disk.
+/// Opens the file behind an `O_PATH` descriptor for reading if it is the one in `seen`. `ENOENT`
+/// for another file, `EINVAL` for one that is neither regular nor a disk.
 pub(crate) fn same(named: &OwnedFd, seen: &FileStat, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let found = FileStat::new(&rustix::fs::fstat(named)?);
     if found.kind == FileKind::Other {
@@ -35,11 +35,11 @@ pub(crate) fn same(named: &OwnedFd, seen: &FileStat, flags: OFlags) -> rustix::i
 }
 
 fn again(named: &OwnedFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-    // Our own descriptor: no other process can make this link lead elsewhere.
+    // Our own descriptor: no other process can redirect this link.
     let link = format!("/proc/self/fd/{}", named.as_raw_fd());
     let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     match open(&link, flags, Mode::empty()) {
-        // Only the owner and the privileged may leave the access time alone.
+        // Only the owner and privileged processes may use O_NOATIME.
         Err(Errno::PERM) if flags.contains(OFlags::NOATIME) => {
             open(&link, flags.difference(OFlags::NOATIME), Mode::empty())
         }

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What a thread asks of the schedulers: nice value and slice of the processor's, priority of the
-//! disk's.
+//! A thread's scheduling parameters: nice value and slice for the CPU, priority for disks.
 //!
-//! Threads are named by their number, as the kernel wants it. Numbers are given out again: check
-//! with [`Process::thread_start`](crate::process::Process::thread_start) whose it is.
+//! Threads are identified by their id, as the kernel requires. Ids are reused: use
+//! [`Process::thread_start`](crate::process::Process::thread_start) to check that it is the same
+//! thread.
 
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 
-/// `SCHED_OTHER`: what threads have unless they ask for something else.
+/// `SCHED_OTHER`: the default policy.
 const OTHER: u32 = 0;
-/// `SCHED_BATCH`: the same without preempting others when it wakes up.
+/// `SCHED_BATCH`: the same without preempting others on wakeup.
 const BATCH: u32 = 3;
-/// The only flag that [`Cpu`] carries over: children start without what was set.
+/// The only flag that [`Cpu`] preserves: children start with default scheduling.
 const RESET_ON_FORK: u64 = 1;
 
-/// `struct sched_attr` of Linux 3.14, 48 bytes: later kernels take it as it is.
+/// `struct sched_attr` of Linux 3.14, 48 bytes: later kernels accept it too.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Attr {
@@ -30,18 +30,18 @@ struct Attr {
     period: u64,
 }
 
-/// What a thread asks of the processor's scheduler.
+/// A thread's CPU scheduling parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cpu {
     attr: Attr,
 }
 
 impl Cpu {
-    /// Reads it; [`Error::Gone`] when there is no such thread. `tid` 0 is the caller.
+    /// Reads them; [`Error::Gone`] if there is no such thread. `tid` 0 is the caller.
     pub fn of(tid: i32) -> Result<Cpu> {
         let size = std::mem::size_of::<Attr>() as u32;
         let mut attr = Attr::default();
-        // SAFETY: `attr` is valid for `size` bytes, which is what the kernel is told.
+        // SAFETY: `attr` is valid for `size` bytes, which is the size passed to the kernel.
         let done = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, &mut attr, size, 0) };
         match done {
             0 => Ok(Cpu { attr }),
@@ -49,8 +49,8 @@ impl Cpu {
         }
     }
 
-    /// Whether the ordinary scheduler runs it, so that nice value and slice count. Real-time,
-    /// deadline and idle threads have chosen otherwise.
+    /// Whether the fair scheduler runs it, so that nice value and slice apply. Real-time, deadline
+    /// and idle threads use another policy.
     pub fn is_fair(&self) -> bool {
         matches!(self.attr.policy, OTHER | BATCH)
     }
@@ -60,8 +60,8 @@ impl Cpu {
         self.attr.nice
     }
 
-    /// The slice in nanoseconds, that of the kernel where the thread has none of its own; 0 on
-    /// kernels before 6.12, which know no slices of threads.
+    /// The slice in nanoseconds: its own, else the kernel's default; 0 on kernels before 6.12,
+    /// which have no slices per thread.
     pub fn slice_ns(&self) -> u64 {
         match self.is_fair() {
             true => self.attr.runtime,
@@ -69,8 +69,8 @@ impl Cpu {
         }
     }
 
-    /// Gives the thread a nice value and a slice in nanoseconds, and leaves all else as it was read;
-    /// slice 0: the kernel's own. A lower nice value takes CAP_SYS_NICE.
+    /// Sets the thread's nice value and slice in nanoseconds, and keeps all other parameters as
+    /// read; slice 0: the kernel's default. A lower nice value requires CAP_SYS_NICE.
     pub fn set(&self, tid: i32, nice: i32, slice_ns: u64) -> Result<()> {
         let attr = Attr {
             size: std::mem::size_of::<Attr>() as u32,
@@ -79,7 +79,7 @@ impl Cpu {
             runtime: slice_ns,
             ..self.attr
         };
-        // SAFETY: `attr` is valid and says how long it is.
+        // SAFETY: `attr` is valid and states its size.
         let done = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &attr, 0) };
         match done {
             0 => Ok(()),
@@ -88,25 +88,25 @@ impl Cpu {
     }
 }
 
-/// The nice value of a thread under any policy: a real-time or idle one has it again when it goes
-/// back to the ordinary scheduler.
+/// The nice value of a thread under any policy. For a real-time or idle thread it applies when the
+/// thread returns to the fair scheduler.
 pub fn nice(tid: i32) -> Result<i32> {
     rustix::process::getpriority_process(pid(tid))
         .map_err(|errno| Error::new("read the nice value of", format!("/proc/{tid}"), errno))
 }
 
-/// Sets it. A lower one takes CAP_SYS_NICE.
+/// Sets the nice value. A lower one requires CAP_SYS_NICE.
 pub fn set_nice(tid: i32, nice: i32) -> Result<()> {
     rustix::process::setpriority_process(pid(tid), nice)
         .map_err(|errno| Error::new("set the nice value of", format!("/proc/{tid}"), errno))
 }
 
-/// `None`, the calling thread, for 0.
+/// Converts a thread id; `None`, the calling thread, for 0.
 fn pid(tid: i32) -> Option<rustix::process::Pid> {
     rustix::process::Pid::from_raw(tid)
 }
 
-/// Priority of a thread's requests to disks: class in the upper three bits, level in the lower ones.
+/// A thread's priority for disk requests: class in the upper three bits, level in the lower ones.
 /// 0: none of its own, it follows the nice value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IoPriority(pub u16);
@@ -116,18 +116,18 @@ const BEST_EFFORT: u16 = 2;
 const WHO_PROCESS: libc::c_int = 1;
 
 impl IoPriority {
-    /// Level 0 (first) to 7 of the best-effort class, the ordinary one.
+    /// Level 0 (highest) to 7 of the best-effort class, the ordinary one.
     pub fn best_effort(level: u8) -> IoPriority {
         IoPriority(BEST_EFFORT << CLASS_SHIFT | u16::from(level.min(7)))
     }
 
-    /// Whether the thread has chosen nothing, or a level of the ordinary class: not real time, not
-    /// idle.
+    /// Whether the thread has no priority of its own or one of the ordinary class, so neither real
+    /// time nor idle.
     pub fn is_ordinary(self) -> bool {
         matches!(self.0 >> CLASS_SHIFT, 0 | BEST_EFFORT)
     }
 
-    /// Reads a thread's.
+    /// Reads a thread's priority.
     pub fn of(tid: i32) -> Result<IoPriority> {
         // SAFETY: no pointers are passed.
         let value = unsafe { libc::syscall(libc::SYS_ioprio_get, WHO_PROCESS, tid) };
@@ -137,7 +137,7 @@ impl IoPriority {
         }
     }
 
-    /// Gives it to a thread.
+    /// Sets a thread's priority.
     pub fn set(self, tid: i32) -> Result<()> {
         let value = libc::c_int::from(self.0);
         // SAFETY: no pointers are passed.
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_becomes_nicer_and_keeps_its_policy() {
+    fn thread_gets_a_higher_nice_value_and_keeps_its_policy() {
         in_a_thread(|tid| {
             let before = Cpu::of(tid).unwrap();
             assert!(before.is_fair());
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_is_taken_or_unknown_and_0_gives_the_kernel_s_back() {
+    fn slice_is_set_or_unsupported_and_0_restores_the_default() {
         in_a_thread(|tid| {
             let before = Cpu::of(tid).unwrap();
             before.set(tid, before.nice(), 700_100).unwrap();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn an_io_priority_round_trips() {
+    fn io_priority_round_trips() {
         in_a_thread(|tid| {
             let before = IoPriority::of(tid).unwrap();
             IoPriority::best_effort(6).set(tid).unwrap();
@@ -215,21 +215,21 @@ mod tests {
     }
 
     #[test]
-    fn classes_that_somebody_chose_are_not_ordinary() {
+    fn real_time_and_idle_classes_are_not_ordinary() {
         assert!(IoPriority(0).is_ordinary() && IoPriority::best_effort(7).is_ordinary());
         assert!(!IoPriority(1 << CLASS_SHIFT).is_ordinary());
         assert!(!IoPriority(3 << CLASS_SHIFT).is_ordinary());
     }
 
     #[test]
-    fn an_idle_thread_keeps_a_nice_value() {
+    fn idle_thread_keeps_a_nice_value() {
         in_a_thread(|tid| {
             let attr = Attr {
                 size: std::mem::size_of::<Attr>() as u32,
                 policy: libc::SCHED_IDLE as u32,
                 ..Attr::default()
             };
-            // SAFETY: `attr` is valid and says how long it is.
+            // SAFETY: `attr` is valid and states its size.
             let done = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &attr, 0) };
             assert_eq!(done, 0);
             let before = nice(tid).unwrap();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn no_such_thread() {
+    fn missing_thread_is_gone() {
         assert!(Cpu::of(i32::MAX).unwrap_err().is_gone());
         assert!(nice(i32::MAX).unwrap_err().is_gone());
         assert!(IoPriority::of(i32::MAX).unwrap_err().is_gone());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Which schedulers rule this machine: they decide which weights and priorities mean anything.
+//! Detects the schedulers of this machine, which decide which weights and priorities have an
+//! effect.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -10,7 +11,7 @@ use crate::cgroup::{CgroupPath, Hierarchy};
 use crate::dir::Dir;
 use crate::proc::Proc;
 
-/// A disk and who orders its requests.
+/// A disk and its I/O scheduling.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disk {
     /// Name, such as `vda`.
@@ -21,7 +22,7 @@ pub struct Disk {
     pub cost: bool,
 }
 
-/// The sched_ext scheduler in charge, by its own name, or `None`: the kernel's own one is. Reads
+/// Name of the active sched_ext scheduler; `None` if the kernel's own one is active. Reads
 /// `kernel/sched_ext` below a sysfs root.
 pub fn sched_ext(sys: &Dir) -> Option<String> {
     let state = sys.read_text("kernel/sched_ext/state").ok()?;
@@ -35,20 +36,20 @@ pub fn sched_ext(sys: &Dir) -> Option<String> {
     })
 }
 
-/// Whether sessions are groups of their own for the scheduler (`kernel.sched_autogroup_enabled`).
+/// Whether sessions are scheduling groups of their own (`kernel.sched_autogroup_enabled`).
 pub fn autogroup(proc: &Proc) -> bool {
     let text = proc.dir().read_text("sys/kernel/sched_autogroup_enabled");
     text.is_ok_and(|text| text.trim() == "1")
 }
 
-/// Whether the kernel grants realtime by group (`CONFIG_RT_GROUP_SCHED`): it then has the function that
-/// changes a group's share. No file says so on cgroup v2. Since Linux 6.15 it can be switched off at boot
-/// (`rt_group_sched=`), which is not looked at.
+/// Whether the kernel grants realtime by group (`CONFIG_RT_GROUP_SCHED`), detected by the function
+/// that changes a group's share, because no file reports it on cgroup v2. Since Linux 6.15 it can
+/// be disabled at boot (`rt_group_sched=`), which is not checked.
 pub fn realtime_groups(proc: &Proc) -> bool {
     let Ok(symbols) = proc.dir().open_at("kallsyms", OFlags::RDONLY, "read") else {
         return false;
     };
-    // There are some hundred thousand; a line at a time, for the memory that it takes.
+    // There are some hundred thousand symbols; read line by line to save memory.
     let mut symbols = BufReader::new(File::from(symbols));
     let mut line = Vec::new();
     while symbols
@@ -66,8 +67,9 @@ pub fn realtime_groups(proc: &Proc) -> bool {
     false
 }
 
-/// All real disks, below a sysfs root and with the cost model of the hierarchy's root. Those that
-/// only keep data in memory or pass requests on have no scheduler that counts.
+/// All real disks, below a sysfs root and with the cost model of the hierarchy's root. Leaves out
+/// devices that only keep data in memory or pass requests on, because their scheduler has no
+/// effect.
 pub fn disks(sys: &Dir, hierarchy: &Hierarchy) -> Vec<Disk> {
     let costed = hierarchy
         .open(&CgroupPath::root())
@@ -104,7 +106,7 @@ fn chosen(text: &str) -> &str {
     inside.map_or(text.trim(), |(word, _)| word)
 }
 
-/// Devices for which `io.cost.qos` says `enable=1`, as `MAJOR:MINOR`.
+/// Devices with `enable=1` in `io.cost.qos`, as `MAJOR:MINOR`.
 pub fn parse_cost(text: &str) -> Vec<String> {
     let enabled = |line: &&str| line.split_ascii_whitespace().any(|word| word == "enable=1");
     text.lines()
@@ -126,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sched_ext_scheduler_rules_only_while_it_is_enabled() {
+    fn sched_ext_scheduler_counts_only_while_enabled() {
         let temp = tempfile::tempdir().unwrap();
         let sys = Dir::open(temp.path()).unwrap();
         assert_eq!(sched_ext(&sys), None);
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_grants_realtime_by_group_has_a_function_for_it() {
+    fn realtime_groups_are_detected_by_a_kernel_function() {
         let temp = tempfile::tempdir().unwrap();
         let proc = Proc::open(temp.path().to_str().unwrap()).unwrap();
         assert!(!realtime_groups(&proc));
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_tell_who_orders_their_requests() {
+    fn disks_report_their_scheduler() {
         let temp = tempfile::tempdir().unwrap();
         let root = temp.path();
         for (name, schedulers, device) in [

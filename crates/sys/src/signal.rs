@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Signals as something to wait for, not as an interruption.
+//! Signals as a queue to wait for.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -9,14 +9,14 @@ use rustix::process::Signal;
 
 use crate::error::{Error, Result};
 
-/// A queue of blocked signals. Readable (`EPOLLIN`) when one waits.
+/// A queue of blocked signals. Readable (`EPOLLIN`) when it is not empty.
 #[derive(Debug)]
 pub struct Signals {
     fd: OwnedFd,
 }
 
 impl Signals {
-    /// Blocks the signals in the calling thread, and hence in threads and processes that it makes
+    /// Blocks the signals in the calling thread, and thus in threads and processes that it creates
     /// later, and queues them here instead.
     pub fn block(signals: &[Signal]) -> Result<Self> {
         let failed = |action| {
@@ -24,7 +24,7 @@ impl Signals {
             Error::new(action, "a set of signals", errno.unwrap_or(Errno::IO))
         };
         let mut set = MaybeUninit::uninit();
-        // SAFETY: sigemptyset() initialises the set that it is given.
+        // SAFETY: sigemptyset() initialises the set that it receives.
         let mut set: libc::sigset_t = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             set.assume_init()
@@ -42,12 +42,12 @@ impl Signals {
         if fd < 0 {
             return Err(failed("queue"));
         }
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new and has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Signals { fd })
     }
 
-    /// Takes the next signal's number, without blocking.
+    /// Takes the number of the next signal, without blocking.
     pub fn take(&self) -> Option<i32> {
         let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
         let size = std::mem::size_of::<libc::signalfd_siginfo>();
@@ -69,8 +69,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_blocked_signal_is_queued() {
-        // The mask is this thread's only.
+    fn blocked_signal_is_queued() {
+        // The mask affects this thread only.
         let signals = Signals::block(&[Signal::WINCH]).unwrap();
         assert_eq!(signals.take(), None);
         // SAFETY: raises a signal that is blocked above and ignored by default.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What swap areas lie on, and what compressed memory really takes: zram, and zswap in front of
+//! Media of the swap areas, and the actual memory use of compression: zram, and zswap in front of
 //! other areas.
 
 use std::os::unix::ffi::OsStrExt;
@@ -14,12 +14,12 @@ use crate::meminfo::SwapArea;
 use crate::mountinfo::unescape;
 use crate::proc::Proc;
 
-/// What a swap area lies on.
+/// Medium of a swap area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SwapMedium {
     /// Compressed memory.
     Zram(Zram),
-    /// A disk, or a part of one.
+    /// A disk or a partition.
     Disk(Spin),
     /// A file on a disk.
     File(Spin),
@@ -28,49 +28,49 @@ pub enum SwapMedium {
 /// Whether a disk has moving parts (`queue/rotational`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spin {
-    /// It has not: flash, or what passes for it.
+    /// No: flash, or a device that reports itself as such.
     Solid,
-    /// It turns.
+    /// Yes.
     Rotational,
-    /// The kernel does not say: a file system on several disks, a disk that is gone.
+    /// Not reported by the kernel: a file system on several disks, a disk that is gone.
     Unknown,
 }
 
-/// What a zram device holds (`mm_stat`, `bd_stat`), in bytes.
+/// Contents of a zram device (`mm_stat`, `bd_stat`), in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Zram {
-    /// What is stored, before compression.
+    /// Data stored, before compression.
     pub stored_bytes: u64,
-    /// The same compressed.
+    /// Data stored, after compression.
     pub compressed_bytes: u64,
-    /// Memory that it takes, with what the allocator wastes.
+    /// Memory used, including the allocator's overhead.
     pub taken_bytes: u64,
-    /// Memory that it may take at most; 0: as much as there is.
+    /// Limit of the memory used; 0: none.
     pub limit_bytes: u64,
-    /// What lies on a disk behind it by now and takes no memory.
+    /// Data written back to a disk, which uses no memory.
     pub written_back_bytes: u64,
 }
 
 /// The compressed cache in front of swap areas.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Zswap {
-    /// Pages on their way to an area are compressed and kept in memory first.
+    /// Whether pages on their way to an area are compressed and kept in memory first.
     pub enabled: bool,
-    /// Memory that it may take, in percent of all.
+    /// Limit of the memory used, in percent of all memory.
     pub most_percent: u32,
-    /// Memory that it takes now, in bytes; `None` before Linux 5.19.
+    /// Memory used now, in bytes; `None` before Linux 5.19.
     pub taken_bytes: Option<u64>,
-    /// What is stored in it, before compression, in bytes; `None` before Linux 5.19.
+    /// Data stored, before compression, in bytes; `None` before Linux 5.19.
     pub stored_bytes: Option<u64>,
 }
 
 impl SwapArea {
-    /// What it lies on, as sysfs (`/sys`) says. An area that was taken out of use meanwhile is a
-    /// disk of which nothing is known.
+    /// The medium of the area, from sysfs (`/sys`). An area that was removed meanwhile is a disk of
+    /// unknown kind.
     ///
     /// # Errors
     ///
-    /// [`Error::Malformed`] for a zram device that describes itself in another way than documented.
+    /// [`Error::Malformed`] for a zram device with statistics of an undocumented form.
     pub fn medium(&self, sys: &Dir) -> Result<SwapMedium> {
         let path = unescape(&self.path);
         if self.is_zram() {
@@ -95,10 +95,10 @@ fn name_of(path: &Path) -> &str {
     std::str::from_utf8(name.unwrap_or_default()).unwrap_or_default()
 }
 
-/// Of a disk's or a partition's directory. Those are behind symbolic links, which a `Dir` does not
-/// follow below itself.
+/// Whether a disk rotates, from the directory of the disk or of a partition. Those are behind
+/// symbolic links, which a `Dir` does not follow below itself.
 fn spin(block: &Path) -> Spin {
-    // A partition has its disk's queue.
+    // A partition shares its disk's queue.
     let queues = [block.join("queue"), block.join("../queue")];
     let told = queues.into_iter().find_map(|queue: PathBuf| {
         let text = Dir::open(queue).ok()?.read_text("rotational").ok()?;
@@ -112,7 +112,7 @@ fn spin(block: &Path) -> Spin {
 }
 
 impl Zram {
-    /// Reads a device's state, by its name (`zram0`), below a sysfs root.
+    /// Reads the state of a device with this name (`zram0`) below a sysfs root.
     pub fn read(sys: &Dir, name: &str) -> Result<Zram> {
         const FILE: &str = "mm_stat";
         let device = Dir::open(sys.path().join("class/block").join(name))?;
@@ -121,7 +121,7 @@ impl Zram {
             let what = format!("{:?} are not the numbers of a zram device", text.trim());
             Error::malformed(device.path().join(FILE), what)
         })?;
-        // Only where a disk behind it is configured; in units of 4 KiB.
+        // Present only if a backing device is configured; in units of 4 KiB.
         let written_back = device.read_text("bd_stat").ok().and_then(|text| {
             let pages: u64 = text.split_ascii_whitespace().next()?.parse().ok()?;
             pages.checked_mul(4096)
@@ -147,7 +147,7 @@ impl Zram {
 }
 
 impl Zswap {
-    /// Reads its state; not enabled on a kernel without it.
+    /// Reads the state of zswap; a kernel without it counts as not enabled.
     pub fn read(sys: &Dir, proc: &Proc) -> Result<Zswap> {
         let parameters = match sys.open_dir("module/zswap/parameters") {
             Ok(parameters) => parameters,
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn areas_lie_on_what_sysfs_says() {
+    fn media_follow_sysfs() {
         let (temp, sys) = fake();
         assert_eq!(
             medium(&sys, "/dev/sda2 partition 8 0 -2"),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_lies_on_the_disk_of_its_file_system() {
+    fn swap_file_has_the_medium_of_its_file_system() {
         let (temp, sys) = fake();
         let file = temp.path().join("swap file");
         fs::write(&file, "").unwrap();
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn zswap_is_off_unless_it_says_otherwise() {
+    fn zswap_is_off_unless_it_reports_otherwise() {
         let (temp, sys) = fake();
         write(
             temp.path(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Which parts of a process are in swap: `PAGEMAP_SCAN`, and on older kernels the entries of
-//! `/proc/PID/pagemap`.
+//! Finds the parts of a process that are in swap: `PAGEMAP_SCAN`, and on older kernels the entries
+//! of `/proc/PID/pagemap`.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -20,19 +20,19 @@ const FILE: &str = "pagemap";
 /// `PAGEMAP_SCAN` (include/uapi/linux/fs.h, Linux 6.7).
 const SCAN: libc::Ioctl = 0xc060_6610_u32 as libc::Ioctl;
 
-/// Regions that one call of it returns at most.
+/// Most regions that one such call returns.
 const REGIONS: usize = 512;
 
-/// Behind the last address that a process can have anywhere.
+/// Limit of user addresses on all architectures.
 const ADDRESSES: u64 = 1 << 56;
 
 /// A kind of page: its categories for `PAGEMAP_SCAN` and its bits in an entry of `pagemap`, all of
-/// which it has.
+/// which must be set.
 #[derive(Debug, Clone, Copy)]
 struct Category {
     scan: u64,
     entry: u64,
-    /// What it must not have, likewise.
+    /// Categories and bits that must not be set.
     scan_not: u64,
     entry_not: u64,
 }
@@ -44,7 +44,7 @@ const SWAPPED: Category = Category {
     entry_not: 0,
 };
 
-/// Mapped now, of a file or of shared memory.
+/// Mapped pages of a file or of shared memory.
 const OF_FILES: Category = Category {
     scan: (1 << 2) | (1 << 3),
     entry: (1 << 61) | (1 << 63),
@@ -52,7 +52,7 @@ const OF_FILES: Category = Category {
     entry_not: 0,
 };
 
-/// Mapped now, and of nobody else.
+/// Mapped pages that are neither.
 const ANONYMOUS: Category = Category {
     scan: 1 << 3,
     entry: 1 << 63,
@@ -60,12 +60,12 @@ const ANONYMOUS: Category = Category {
     entry_not: 1 << 61,
 };
 
-/// Bytes of one entry of `pagemap`, and entries that are read with one call.
+/// Bytes of one entry of `pagemap`, and entries per read.
 const ENTRY: usize = 8;
 const BATCH: u64 = 4096;
 
-/// Most that is looked at entry by entry, in bytes of one mapping and of all: some programs reserve
-/// address space by the terabyte, and each page of it costs an entry.
+/// Most bytes of one mapping and of all mappings that are read entry by entry: some programs
+/// reserve terabytes of address space, and each page costs an entry.
 const LOOK_MAPPING: u64 = 4 << 30;
 const LOOK_ALL: u64 = 32 << 30;
 
@@ -97,25 +97,25 @@ struct Region {
 }
 
 impl Process {
-    /// Ranges of its memory that are in swap, by address, until they add up to `most` bytes. Shared
-    /// memory that is in swap does not count: it is in nobody's page tables.
+    /// Ranges of its memory that are in swap, by address, up to `most` bytes in total. Excludes
+    /// shared memory in swap, which is in no page table.
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`] when the process has ended, [`Error::Permission`] without CAP_SYS_PTRACE,
+    /// [`Error::Gone`] if the process has ended, [`Error::Permission`] without CAP_SYS_PTRACE,
     /// [`Error::Unsupported`] on a kernel without `pagemap` (CONFIG_PROC_PAGE_MONITOR).
     pub fn swapped(&self, most: u64) -> Result<Vec<AddressRange>> {
         self.find(SWAPPED, most)
     }
 
-    /// Ranges of its memory that are mapped pages of files, by address, until they add up to `most`
-    /// bytes. Errors as for [`Process::swapped`].
+    /// Ranges of its memory that are mapped pages of files, by address, up to `most` bytes in
+    /// total. Errors as for [`Process::swapped`].
     pub fn file_pages(&self, most: u64) -> Result<Vec<AddressRange>> {
         self.find(OF_FILES, most)
     }
 
-    /// Ranges of its memory that are mapped pages of no file, by address, until they add up to
-    /// `most` bytes. Errors as for [`Process::swapped`].
+    /// Ranges of its memory that are mapped pages of no file, by address, up to `most` bytes in
+    /// total. Errors as for [`Process::swapped`].
     pub fn anonymous_pages(&self, most: u64) -> Result<Vec<AddressRange>> {
         self.find(ANONYMOUS, most)
     }
@@ -147,7 +147,7 @@ impl Process {
     ) -> Result<Vec<AddressRange>> {
         let mut found = Found::new(most);
         let mut regions = vec![Region::default(); REGIONS];
-        // Addresses that no process of this machine can have are refused.
+        // The kernel rejects addresses beyond the limit of this machine.
         let maps = self.dir().read_text("maps")?;
         let end = maps.lines().rev().find_map(accessible);
         let end = end.map_or(0, |range| range.end);
@@ -165,8 +165,8 @@ impl Process {
                 return_mask: category.scan,
                 ..ScanArguments::default()
             };
-            // SAFETY: `arguments` says its size and where there is room for how many regions; both
-            // live as long as the call. No flag that changes anything is set.
+            // SAFETY: `arguments` contains its size, and the address and capacity of `regions`;
+            // both outlive the call. No flag that changes anything is set.
             let done = unsafe { libc::ioctl(file.as_raw_fd(), SCAN, &mut arguments) };
             let Ok(count) = usize::try_from(done) else {
                 let error = std::io::Error::last_os_error();
@@ -186,7 +186,7 @@ impl Process {
         Ok(found.ranges)
     }
 
-    /// Entry by entry.
+    /// Reads the entries one by one.
     fn look(&self, file: &File, category: Category, most: u64) -> Result<Vec<AddressRange>> {
         let page = page_bytes();
         let mut found = Found::new(most);
@@ -203,7 +203,7 @@ impl Process {
                     self.pagemap_failed(Errno::from_io_error(&error).unwrap_or(Errno::IO))
                 })?;
                 if read < ENTRY {
-                    // The process has given its memory up.
+                    // The process has released its memory.
                     return Ok(found.ranges);
                 }
                 for entry in bytes[..read].chunks_exact(ENTRY) {
@@ -222,7 +222,7 @@ impl Process {
     }
 }
 
-/// What was found so far.
+/// Ranges found so far.
 struct Found {
     ranges: Vec<AddressRange>,
     bytes: u64,
@@ -238,7 +238,7 @@ impl Found {
         }
     }
 
-    /// Pages that may still be added.
+    /// Number of pages that may still be added.
     fn wanted(&self) -> u64 {
         self.most.saturating_sub(self.bytes) / page_bytes()
     }
@@ -252,7 +252,7 @@ impl Found {
     }
 }
 
-/// The addresses of a line of `maps` whose memory the process may access.
+/// The addresses of a line of `maps` if the process may access them.
 pub fn accessible(line: &str) -> Option<AddressRange> {
     let (range, rest) = line.split_once(' ')?;
     let (start, end) = range.split_once('-')?;
@@ -264,7 +264,7 @@ pub fn accessible(line: &str) -> Option<AddressRange> {
         start: number(start)?,
         end: number(end)?,
     };
-    // The page that old kernels map for their own sake is in no page table.
+    // Excludes the page that old kernels map for themselves, which is in no page table.
     (range.start < range.end && range.end < ADDRESSES).then_some(range)
 }
 
@@ -274,7 +274,7 @@ mod tests {
     use crate::proc::Proc;
     use proptest::prelude::*;
 
-    /// Pages that are there: what a machine without swap can be asked for.
+    /// Present pages, so that the test works on a machine without swap.
     const PRESENT: Category = Category {
         scan: 1 << 3,
         entry: 1 << 63,
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_find_the_same_pages() {
+    fn both_methods_find_the_same_pages() {
         let page = page_bytes() as usize;
         let mut memory = vec![0u8; 16 * page];
         let base = memory.as_ptr() as usize;
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_and_files_are_told_apart() {
+    fn memory_and_files_are_distinguished() {
         let page = page_bytes() as usize;
         let memory = vec![1u8; 4 * page];
         let inside = (memory.as_ptr() as usize).next_multiple_of(page) as u64;
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_is_asked_for() {
+    fn results_are_limited_to_the_requested_bytes() {
         let own = own();
         let file = File::open("/proc/self/pagemap").unwrap();
         let page = page_bytes();
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_swaps_nothing_has_nothing_in_swap() {
+    fn process_without_swap_has_no_swapped_ranges() {
         let status = own().status().unwrap();
         let ranges = own().swapped(u64::MAX).unwrap();
         if status.swap_bytes == Some(0) {
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_process_is_gone() {
+    fn dead_process_is_gone() {
         let mut child = std::process::Command::new("sleep")
             .arg("600")
             .spawn()
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_can_be_accessed_is_looked_at() {
+    fn only_accessible_ranges_are_read() {
         let range = |start, end| Some(AddressRange { start, end });
         assert_eq!(
             accessible("1000-3000 rw-p 0 00:00 0 [heap]"),

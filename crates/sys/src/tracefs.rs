@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Kernel tracepoints, through an instance of our own, so that nobody else's tracing is disturbed.
+//! Kernel tracepoints, through an instance of our own, so that other users of tracing are not
+//! disturbed.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -12,9 +13,9 @@ use crate::error::{Error, Result};
 use crate::mountinfo;
 use crate::proc::Proc;
 
-/// Size of an instance's buffer for each processor, in KiB. The kernel's own is 1408, which on a
-/// small machine is a good part of what the instance is there to save (kernel/trace/trace.h:
-/// TRACE_BUF_SIZE_DEFAULT).
+/// Size of an instance's buffer for each processor, in KiB. The kernel's default is 1408, which on
+/// a small machine is a large part of the memory that the instance is there to save
+/// (kernel/trace/trace.h: TRACE_BUF_SIZE_DEFAULT).
 const BUFFER_KIB: &str = "64";
 
 /// A mounted tracefs.
@@ -24,7 +25,7 @@ pub struct Tracefs {
 }
 
 impl Tracefs {
-    /// Finds the mount by `mountinfo`; [`Error::Unsupported`] when it is not mounted.
+    /// Finds the mount by `mountinfo`; [`Error::Unsupported`] if it is not mounted.
     pub fn find(proc: &Proc) -> Result<Self> {
         let mounts = proc.mounts()?;
         match mountinfo::find(&mounts, "tracefs") {
@@ -37,7 +38,7 @@ impl Tracefs {
         }
     }
 
-    /// Takes the tracefs mounted here.
+    /// Uses the tracefs mounted here.
     pub fn at(mount_point: impl Into<PathBuf>) -> Result<Self> {
         Ok(Tracefs {
             dir: Dir::open(mount_point)?,
@@ -51,8 +52,8 @@ impl Tracefs {
             .is_ok()
     }
 
-    /// Makes an instance with a buffer of its own. One of that name that a dead predecessor left is
-    /// removed first; [`Error::Busy`] when it is still in use.
+    /// Makes an instance with its own buffer. An instance of that name that a dead process left is
+    /// removed first; [`Error::Busy`] if it is still in use.
     pub fn create_instance(&self, name: &str) -> Result<Instance> {
         let parent = self.dir.open_dir("instances").map_err(unsupported)?;
         match parent.make_dir(name) {
@@ -105,38 +106,38 @@ pub struct Instance {
     parent: Dir,
     dir: Dir,
     name: String,
-    /// `None` only while the instance is being removed, which needs it closed.
+    /// `None` only during the removal of the instance, which requires it to be closed.
     pipe: Option<OwnedFd>,
-    /// Begin of a line whose end has not been read yet.
+    /// Start of a line whose end has not been read yet.
     rest: Vec<u8>,
 }
 
-/// Longest line that is kept while its end is awaited; the kernel's own limit is a page.
+/// Longest incomplete line that is kept; the kernel's own limit is a page.
 const LINE_MAX_BYTES: usize = 64 << 10;
 
 impl Instance {
-    /// Records a tracepoint, from now on; [`Error::Unsupported`] when the kernel has none such.
+    /// Starts to record a tracepoint; [`Error::Unsupported`] if the kernel lacks it.
     pub fn enable_event(&self, system: &str, event: &str) -> Result<()> {
         self.dir
             .write(format!("events/{system}/{event}/enable"), "1")
             .map_err(unsupported)
     }
 
-    /// Records it no longer. The kernel waits until no processor is in it: milliseconds.
+    /// Stops recording it. The kernel waits until no processor is in it: milliseconds.
     pub fn disable_event(&self, system: &str, event: &str) -> Result<()> {
         self.dir
             .write(format!("events/{system}/{event}/enable"), "0")
             .map_err(unsupported)
     }
 
-    /// Records only events for which the expression holds, such as `oom_score_adj == 0`.
+    /// Records only events that match the expression, such as `oom_score_adj == 0`.
     pub fn filter_event(&self, system: &str, event: &str, filter: &str) -> Result<()> {
         self.dir
             .write(format!("events/{system}/{event}/filter"), filter)
             .map_err(unsupported)
     }
 
-    /// Stamps events with this clock (`mono`: `CLOCK_MONOTONIC`) instead of the processor's own.
+    /// Uses this clock for time stamps (`mono`: `CLOCK_MONOTONIC`) instead of the processor's own.
     pub fn set_clock(&self, clock: &str) -> Result<()> {
         self.dir.write("trace_clock", clock)
     }
@@ -146,7 +147,7 @@ impl Instance {
         self.dir.write("buffer_size_kb", &kib.to_string())
     }
 
-    /// Takes all whole lines that wait, without blocking; none is not an error.
+    /// Takes all complete lines without blocking; none is not an error.
     pub fn lines(&mut self) -> Result<Vec<String>> {
         let mut buffer = [0u8; 8192];
         if let Some(pipe) = &self.pipe {
@@ -169,7 +170,7 @@ impl Instance {
     }
 }
 
-/// Removes all whole lines from the front of the buffer.
+/// Removes all complete lines from the front of the buffer.
 pub fn take_lines(buffer: &mut Vec<u8>) -> Vec<String> {
     let end = buffer
         .iter()
@@ -197,7 +198,7 @@ impl AsFd for Instance {
 impl Drop for Instance {
     fn drop(&mut self) {
         self.pipe = None;
-        // Left behind, it costs a buffer; the next start removes it.
+        // A leftover instance costs a buffer; the next start removes it.
         let _ = self.parent.remove_dir(&self.name);
     }
 }
@@ -209,7 +210,7 @@ pub enum Line<'a> {
     Event(TraceEvent<'a>),
     /// The buffer overflowed, and that many events of one CPU are missing.
     Lost {
-        /// Number of events, 0 when the kernel does not know.
+        /// Number of events, 0 if unknown to the kernel.
         events: u64,
     },
 }
@@ -217,7 +218,8 @@ pub enum Line<'a> {
 /// One recorded event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TraceEvent<'a> {
-    /// Name of the task that ran, up to 15 bytes of its own choice; `<...>` when the kernel forgot.
+    /// Name of the task that ran, up to 15 bytes of its own choice; `<...>` if unknown to the
+    /// kernel.
     pub comm: &'a str,
     /// Thread id of the task that ran.
     pub tid: i32,
@@ -227,13 +229,13 @@ pub struct TraceEvent<'a> {
     pub seconds: f64,
     /// Name of the tracepoint.
     pub name: &'a str,
-    /// What the tracepoint prints, such as `pid=7 comm=sh oom_score_adj=0`.
+    /// The tracepoint's text, such as `pid=7 comm=sh oom_score_adj=0`.
     pub fields: &'a str,
 }
 
 impl<'a> Line<'a> {
-    /// Parses a line of `trace_pipe`; `None` for anything else, such as the tail of a line that a
-    /// task's name broke in two.
+    /// Parses a line of `trace_pipe`; `None` for anything else, such as the rest of a line that
+    /// contains a newline from a task's name.
     ///
     /// ```text
     ///            <...>-1234    [000] d..2.   123.456789: oom_score_adj_update: pid=7 comm=sh ...
@@ -245,9 +247,10 @@ impl<'a> Line<'a> {
             let events = lost.split_once(" EVENTS]")?.0.parse().unwrap_or(0);
             return Some(Line::Lost { events });
         }
-        // The name fills 16 columns and may hold any byte, dashes and blanks included, so the first
-        // dash that is followed by a number, blanks and a CPU in brackets ends it. A name cannot
-        // hold all of that and a dash within its 15 bytes and still leave room in column 16.
+        // The name fills 16 columns and may contain any byte, including dashes and blanks. It ends
+        // at the first dash that is followed by a number, blanks and a CPU in brackets. A name
+        // cannot contain all of that and a dash within its 15 bytes and still leave room in column
+        // 16.
         let (comm, rest) = split_comm(line)?;
         let (tid, rest) = rest.split_once(' ')?;
         let (_, rest) = rest.split_once('[')?;
@@ -266,7 +269,7 @@ impl<'a> Line<'a> {
 }
 
 /// Splits off the 16 columns of the name. Bytes that were not UTF-8 have become three each, so the
-/// column of the dash is only a lower bound: it is the first one there that a number follows.
+/// dash may be further right: the first one from there on that a number follows counts.
 fn split_comm(line: &str) -> Option<(&str, &str)> {
     line.match_indices('-')
         .map(|(at, _)| at)
@@ -278,15 +281,16 @@ fn split_comm(line: &str) -> Option<(&str, &str)> {
         })
 }
 
-/// `pid` and new value out of the fields of `oom:oom_score_adj_update`. The name in their middle
-/// may hold anything, so they are taken from both ends.
+/// Extracts `pid` and the new value from the fields of `oom:oom_score_adj_update`. The name between
+/// them may contain anything, so they are read from both ends.
 pub fn parse_oom_score_adj(fields: &str) -> Option<(i32, i16)> {
     let (pid, rest) = fields.strip_prefix("pid=")?.split_once(" comm=")?;
     let (_, value) = rest.rsplit_once(" oom_score_adj=")?;
     Some((pid.parse().ok()?, value.trim_end().parse().ok()?))
 }
 
-/// Thread that is woken, out of the fields of `sched:sched_waking`. The name before it may hold anything.
+/// Extracts the id of the woken thread from the fields of `sched:sched_waking`. The name before it
+/// may contain anything.
 ///
 /// ```text
 /// comm=foot pid=812 prio=120 target_cpu=001
@@ -311,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn parses_lines_with_and_without_flags() {
+    fn lines_with_and_without_flags_are_parsed() {
         let with = event("            bash-1234    [001] d..2.   123.456789: oom_score_adj_update: pid=7 comm=sh oom_score_adj=0");
         assert_eq!((with.comm, with.tid, with.cpu), ("bash", 1234, 1));
         assert_eq!(
@@ -327,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_names() {
+    fn hostile_names_are_parsed() {
         for comm in [
             "a b-c d",
             "-1 [9] : x: y",
@@ -346,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_events_and_broken_lines() {
+    fn lost_events_and_broken_lines_are_recognised() {
         assert_eq!(
             Line::parse("CPU:1 [LOST 42 EVENTS]"),
             Some(Line::Lost { events: 42 })
@@ -356,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn oom_score_adj_fields() {
+    fn oom_score_adj_fields_are_parsed() {
         assert_eq!(
             parse_oom_score_adj("pid=7 comm=sh oom_score_adj=-900"),
             Some((7, -900))
@@ -367,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn sched_waking_fields() {
+    fn sched_waking_fields_are_parsed() {
         let fields = "comm=foot pid=812 prio=120 target_cpu=001";
         assert_eq!(parse_sched_waking(fields), Some(812));
         let sly = "comm=a pid=1 prio=0 pid=7 prio=98 target_cpu=000";
@@ -388,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_needs_its_kernel_files() {
+    fn instance_requires_its_kernel_files() {
         let temp = tempfile::tempdir().unwrap();
         let tracefs = Tracefs::at(temp.path()).unwrap();
         assert!(tracefs

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Who descends from whom.
+//! Parents and children of processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,22 +23,22 @@ impl ProcessTree {
         ProcessTree { stats, children }
     }
 
-    /// What is known of one process.
+    /// The `stat` of one process.
     pub fn get(&self, pid: i32) -> Option<&Stat> {
         self.stats.get(&pid)
     }
 
-    /// All processes, by ascending number.
+    /// All processes, by ascending pid.
     pub fn iter(&self) -> impl Iterator<Item = &Stat> {
         self.stats.values()
     }
 
-    /// The parent's number; 0 for the first processes.
+    /// The parent's pid; 0 for the first processes.
     pub fn parent(&self, pid: i32) -> Option<i32> {
         self.get(pid).map(|stat| stat.ppid)
     }
 
-    /// Whether this is a thread of the kernel, and no program that calls itself like one: those are
+    /// Whether this is a kernel thread, and not a program with such a name: kernel threads are
     /// children of `kthreadd`, which has no parent.
     pub fn is_kernel_thread(&self, stat: &Stat) -> bool {
         is_kernel_thread(stat, |pid| self.get(pid).cloned())
@@ -51,7 +51,7 @@ impl ProcessTree {
 
     /// Children, their children and so on, without `pid` itself, ascending.
     pub fn descendants(&self, pid: i32) -> Vec<i32> {
-        // Numbers are read at different moments, so reuse could make a loop of them.
+        // The pids are read at different moments, so reuse could form a loop.
         let mut found = BTreeSet::new();
         let mut open = vec![pid];
         while let Some(next) = open.pop() {
@@ -62,7 +62,7 @@ impl ProcessTree {
     }
 }
 
-/// As [`ProcessTree::is_kernel_thread`], where `parent` finds what is known of a process.
+/// Like [`ProcessTree::is_kernel_thread`], with `parent` to look up a process.
 pub fn is_kernel_thread(stat: &Stat, parent: impl FnOnce(i32) -> Option<Stat>) -> bool {
     let begins = |stat: &Stat| stat.ppid == 0 && stat.comm == "kthreadd";
     begins(stat) || parent(stat.ppid).is_some_and(|parent| begins(&parent))
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn descendants_of_a_branch() {
+    fn descendants_of_a_branch_are_listed() {
         let tree = ProcessTree::new([stat(1, 0), stat(5, 1), stat(9, 5), stat(7, 9), stat(6, 1)]);
         assert_eq!(tree.descendants(5), [7, 9]);
         assert_eq!(tree.children(1), [5, 6]);
@@ -98,14 +98,14 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_made_by_reuse_ends() {
+    fn loop_through_pid_reuse_terminates() {
         let tree = ProcessTree::new([stat(2, 3), stat(3, 2)]);
         assert_eq!(tree.descendants(2), [3]);
     }
 
     proptest! {
         #[test]
-        fn descendants_end_and_never_name_the_root(
+        fn descendants_terminate_and_exclude_the_root(
             pairs in prop::collection::vec((0..30i32, 0..30i32), 0..60),
             root in 0..30i32,
         ) {

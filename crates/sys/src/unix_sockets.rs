@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `/proc/net/unix`: local sockets that have a name and somebody who listens.
+//! `/proc/net/unix`: listening Unix sockets that have a name.
 
 use crate::error::Result;
 use crate::proc::Proc;
 
-/// A socket at which somebody listens.
+/// A listening socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listening {
-    /// Its number, by which descriptors name it (`socket:[4242]`).
+    /// Its inode number, as in the names of descriptors (`socket:[4242]`).
     pub inode: u64,
-    /// Its path; one that is no file begins with `@`. Whoever made it chose it.
+    /// Its path; an abstract name begins with `@`. Its creator chose it.
     pub name: String,
 }
 
@@ -25,7 +25,7 @@ const LISTENS: u32 = 1 << 16;
 pub fn parse(text: &str) -> Vec<Listening> {
     let line = |line: &str| {
         let mut rest = line;
-        // The name comes last and may hold blanks, the number before it is aligned to the right.
+        // The name comes last and may contain blanks; the number before it is right-aligned.
         let mut word = || {
             let (word, after) = rest.trim_start_matches(' ').split_once(' ')?;
             rest = after;
@@ -51,7 +51,7 @@ pub fn parse(text: &str) -> Vec<Listening> {
 }
 
 impl Proc {
-    /// Sockets at which somebody listens in the machine's own network, wherever the caller is.
+    /// Listening sockets in the machine's own network namespace, whatever the caller's is.
     pub fn listening_sockets(&self) -> Result<Vec<Listening>> {
         Ok(parse(&self.dir().read_text("1/net/unix")?))
     }
@@ -72,7 +72,7 @@ Num       RefCount Protocol Flags    Type St Inode Path
 ";
 
     #[test]
-    fn those_who_listen_are_found_by_name() {
+    fn listening_sockets_are_found_by_name() {
         let found = parse(TEXT);
         let found: Vec<(u64, &str)> = found
             .iter()
@@ -87,7 +87,7 @@ Num       RefCount Protocol Flags    Type St Inode Path
     }
 
     #[test]
-    fn a_socket_of_our_own_is_found() {
+    fn own_socket_is_found() {
         use std::os::fd::AsRawFd;
         use std::os::unix::net::UnixListener;
         let temp = tempfile::tempdir().unwrap();
@@ -95,7 +95,7 @@ Num       RefCount Protocol Flags    Type St Inode Path
         let listener = UnixListener::bind(&path).unwrap();
         let own = format!("/proc/self/fd/{}", listener.as_raw_fd());
         let target = std::fs::read_link(own).unwrap();
-        // The test may run beside, not in, the network of process 1.
+        // The test may run in another network namespace than process 1.
         let text = std::fs::read_to_string("/proc/self/net/unix").unwrap();
         let found = parse(&text);
         let found = found

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! How much memory the kernel keeps free: the watermarks of `/proc/zoneinfo`.
+//! The kernel's reserves of free memory: the watermarks of `/proc/zoneinfo`.
 
 use crate::error::{Error, Result};
 use crate::meminfo::page_bytes;
@@ -7,18 +7,18 @@ use crate::proc::Proc;
 
 /// The watermarks of all zones together, in bytes.
 ///
-/// What fragmentation adds to all three for a while (`boost`) is left out, for it comes and goes; how
-/// much that may be is [`Watermarks::most_boost_bytes`]. What zones keep back from requests that could
-/// be served elsewhere (`protection`) is left out, too.
+/// Excludes the temporary increase of all three by fragmentation (`boost`); its maximum is
+/// [`Watermarks::most_boost_bytes`]. Also excludes what zones reserve against requests that could
+/// be served elsewhere (`protection`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Watermarks {
-    /// Below this, whoever wants memory reclaims it himself.
+    /// Below this, allocating tasks reclaim memory themselves (direct reclaim).
     pub min_bytes: u64,
     /// Below this, kswapd wakes up.
     pub low_bytes: u64,
-    /// Up to this it works.
+    /// kswapd reclaims up to this.
     pub high_bytes: u64,
-    /// Most that fragmentation may add to each of them (`vm.watermark_boost_factor`).
+    /// Largest increase of each of them by fragmentation (`vm.watermark_boost_factor`).
     pub most_boost_bytes: u64,
 }
 
@@ -30,7 +30,7 @@ impl Watermarks {
         let marks = Watermarks::parse(&text, page_bytes()).ok_or_else(|| {
             Error::malformed(proc.dir().path().join(FILE), "no zone has watermarks")
         })?;
-        // Ten-thousandths of the high watermark.
+        // The factor is in ten-thousandths of the high watermark.
         let factor = proc.dir().read_text("sys/vm/watermark_boost_factor").ok();
         let factor = factor.and_then(|text| text.trim().parse::<u64>().ok());
         let boost = marks.high_bytes / 10_000;
@@ -40,7 +40,7 @@ impl Watermarks {
         })
     }
 
-    /// Parses `zoneinfo`, with the size of a page in bytes; `None` when no zone has any.
+    /// Parses `zoneinfo`, given the page size in bytes; `None` if no zone has watermarks.
     pub fn parse(text: &str, page: u64) -> Option<Watermarks> {
         let mut sum = None;
         let mut boost = 0u64;
@@ -52,7 +52,7 @@ impl Watermarks {
                 }
                 continue;
             };
-            // What belongs to one processor has a colon.
+            // Per-processor values have a colon.
             let Ok(pages) = value.parse::<u64>() else {
                 continue;
             };
@@ -128,7 +128,7 @@ Node 0, zone  Movable
     }
 
     #[test]
-    fn what_fragmentation_may_add_is_a_part_of_the_high_watermark() {
+    fn largest_boost_is_a_share_of_the_high_watermark() {
         let temp = tempfile::tempdir().unwrap();
         std::fs::write(temp.path().join("zoneinfo"), TWO).unwrap();
         let proc = Proc::open(temp.path().to_str().unwrap()).unwrap();
@@ -140,7 +140,7 @@ Node 0, zone  Movable
     }
 
     #[test]
-    fn this_machine_has_some() {
+    fn this_machine_has_watermarks() {
         let proc = Proc::open("/proc").unwrap();
         let marks = Watermarks::read(&proc).unwrap();
         assert!(marks.min_bytes > 0, "{marks:?}");

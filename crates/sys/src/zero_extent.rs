@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Zeroes on a disk, for the kernel to read into pages.
+//! A range of zeroes on a disk, for the kernel to read into pages.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 
-/// A part of a block device, opened so that nobody else mounts it or opens it in the same way.
+/// A part of a block device, opened exclusively: no other process can mount it or open it so.
 #[derive(Debug)]
 pub struct ZeroExtent {
     fd: OwnedFd,
@@ -19,16 +19,16 @@ pub struct ZeroExtent {
 }
 
 impl ZeroExtent {
-    /// Opens a block device for this purpose alone. `offset` and `len` are in bytes. `trusted`:
-    /// pages are handed out as they were read, without a look at them.
+    /// Opens a block device exclusively. `offset` and `len` are in bytes. `trusted`: pages are
+    /// handed out as they were read, without verification.
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`] when it is mounted or otherwise in use, [`Error::Invalid`] when it is no block
+    /// [`Error::Busy`] if it is mounted or otherwise in use, [`Error::Invalid`] if it is no block
     /// device.
     pub fn open(path: &Path, offset: u64, len: u64, trusted: bool) -> Result<ZeroExtent> {
         let failed = |errno| Error::new("open", path, errno);
-        // Looked at first: to open another device can have effects.
+        // Checked first, because opening another device can have effects.
         let stat = rustix::fs::stat(path).map_err(failed)?;
         if !FileType::from_raw_mode(stat.st_mode).is_block_device() {
             return Err(failed(Errno::INVAL));
@@ -53,7 +53,7 @@ impl ZeroExtent {
         self.len
     }
 
-    /// Whether what it answers is believed.
+    /// Whether its data is used without verification.
     pub fn is_trusted(&self) -> bool {
         self.trusted
     }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_disk_is_refused_unopened() {
+    fn non_block_device_is_refused_unopened() {
         for path in ["/dev/null", "/etc/hostname", "/tmp"] {
             let error = ZeroExtent::open(Path::new(path), 0, 4096, false).unwrap_err();
             assert!(matches!(error, Error::Invalid { .. }), "{error}");

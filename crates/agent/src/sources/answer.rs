@@ -1,57 +1,57 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! From single drawing operations to frames, and which of them are worth telling.
+//! Combines single drawing operations into frames, and selects those to report.
 //!
-//! X clients draw as they like: a frame may be one operation or a hundred, and the server knows no
-//! bounds between frames but for clients that use Present. So what is drawn after input counts as one
-//! frame until nothing has been drawn for [`SETTLE`]; its time is that of the last operation. A
-//! client that does not stop (a film, an animation) has shown a frame after [`DRAWING_MAX`].
+//! X clients draw freely: a frame may be one operation or a hundred, and the server knows the
+//! bounds of frames only for clients that use Present. So everything drawn after input counts as
+//! one frame until nothing has been drawn for [`SETTLE`]; its time is that of the last operation. A
+//! client that keeps drawing (a film, an animation) has shown a frame after [`DRAWING_MAX`].
 //!
-//! Only frames after input are told. Times are of `CLOCK_MONOTONIC`.
+//! Only frames after input are reported. Times are on `CLOCK_MONOTONIC`.
 
 use std::time::Duration;
 
-/// A frame is complete when nothing was drawn for half a frame of a usual display.
+/// A frame is complete after half a frame time of a common display without drawing.
 const SETTLE: Duration = Duration::from_millis(8);
 
-/// A client that goes on drawing has shown a frame after this long.
+/// A client that keeps drawing has shown a frame after this long.
 const DRAWING_MAX: Duration = Duration::from_millis(100);
 
-/// Input that nothing was drawn for in this time has no answer. The daemon remembers it no longer.
+/// Input without drawing for this long has no answer. The daemon forgets it at the same time.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// What the daemon is told.
+/// Event to report to the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum News {
-    /// Input came.
+    /// Input arrived.
     Input(Duration),
     /// A frame was shown.
     Frame(Duration),
 }
 
-/// What is being waited for.
+/// State of the response to input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Answer {
-    /// Nothing: what is drawn now is an animation.
+    /// No input is pending: anything drawn now is an animation.
     #[default]
     Idle,
-    /// Something to be drawn.
+    /// Input is pending and nothing has been drawn yet.
     Waiting {
-        /// When the last input came.
+        /// Time of the last input.
         since: Duration,
     },
-    /// The end of a frame.
+    /// A frame is being drawn.
     Drawing {
         /// Its first operation.
         first: Duration,
         /// Its last one so far.
         last: Duration,
-        /// When that was heard of.
+        /// Time at which the agent received that.
         heard: Duration,
     },
 }
 
 impl Answer {
-    /// Input came. A frame that was being drawn cannot show what comes of it, and is over.
+    /// Handles input. A frame in progress cannot be the response to it, and ends here.
     pub fn input(&mut self, at: Duration) -> impl Iterator<Item = News> {
         let before = match *self {
             Answer::Drawing { last, .. } => Some(News::Frame(last)),
@@ -61,8 +61,8 @@ impl Answer {
         before.into_iter().chain([News::Input(at)])
     }
 
-    /// Something was drawn at `at`, which was `heard` of now. On a busy machine that may be a while
-    /// later, and whether more is drawn cannot be known before.
+    /// Handles drawing at `at`, received at `heard`. On a busy machine that may be much later, and
+    /// further drawing cannot be known before.
     pub fn drawn(&mut self, at: Duration, heard: Duration) {
         match self {
             Answer::Idle => {}
@@ -83,11 +83,11 @@ impl Answer {
         }
     }
 
-    /// A whole frame was shown.
+    /// Handles a complete frame.
     pub fn shown(&mut self, at: Duration) -> Option<News> {
         match std::mem::take(self) {
             Answer::Idle => None,
-            // On its way to the screen before the input came.
+            // It was on its way to the screen before the input came.
             Answer::Waiting { since } if at < since => {
                 *self = Answer::Waiting { since };
                 None
@@ -96,12 +96,12 @@ impl Answer {
         }
     }
 
-    /// Whether what is drawn now makes a difference.
+    /// Whether drawing has to be observed now.
     pub fn is_wanted(&self) -> bool {
         *self != Answer::Idle
     }
 
-    /// Time passed.
+    /// Handles deadlines up to `now`.
     pub fn pass_time(&mut self, now: Duration) -> Option<News> {
         if self.deadline().is_none_or(|at| now < at) {
             return None;
@@ -112,7 +112,7 @@ impl Answer {
         }
     }
 
-    /// When [`Answer::pass_time`] has something to do.
+    /// When [`Answer::pass_time`] has work next.
     pub fn deadline(&self) -> Option<Duration> {
         match *self {
             Answer::Idle => None,
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_everything_until_nothing_is_drawn() {
+    fn frame_ends_when_drawing_pauses() {
         let mut answer = Answer::default();
         assert_eq!(input(&mut answer, 100), [News::Input(MS(100))]);
         for ms in [120, 121, 127] {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_frame_is_told_at_once() {
+    fn complete_frame_is_reported_at_once() {
         let mut answer = Answer::default();
         input(&mut answer, 100);
         assert_eq!(answer.shown(MS(99)), None, "it was on its way before");
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn animations_are_not_told() {
+    fn animations_are_not_reported() {
         let mut answer = Answer::default();
         for ms in 0..100 {
             answer.drawn(MS(ms * 16), MS(ms * 16));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_stops_drawing_has_shown_a_frame_after_a_while() {
+    fn continuous_drawing_counts_as_a_frame_after_a_while() {
         let mut answer = Answer::default();
         input(&mut answer, 0);
         let mut told = Vec::new();
@@ -181,13 +181,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_heard_late_was_drawn_when_the_server_says_and_is_waited_out_from_now() {
+    fn late_event_has_the_servers_time_and_settles_from_its_receipt() {
         let mut answer = Answer::default();
         input(&mut answer, 100);
         answer.drawn(MS(120), MS(150));
         assert_eq!(answer.pass_time(MS(157)), None);
         answer.drawn(MS(155), MS(157));
-        // Of another clock: not before what was drawn already.
+        // From another clock: never earlier than what was drawn already.
         answer.drawn(MS(90), MS(158));
         assert_eq!(answer.pass_time(MS(166)), Some(News::Frame(MS(155))));
         input(&mut answer, 200);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn input_ends_the_frame_that_was_being_drawn() {
+    fn input_ends_the_frame_in_progress() {
         let mut answer = Answer::default();
         input(&mut answer, 0);
         answer.drawn(MS(20), MS(20));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_answers_is_given_up() {
+    fn unanswered_input_is_dropped() {
         let mut answer = Answer::default();
         input(&mut answer, 0);
         assert_eq!(answer.pass_time(MS(9_999)), None);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each frame that is told follows input, and none comes before it.
+        /// Each reported frame follows input, and none precedes it.
         #[test]
         fn frames_follow_input(steps in prop::collection::vec((0..4u8, 0..40u64), 0..200)) {
             let mut answer = Answer::default();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! From the name that a window gives itself (app id, WM class) to a process of this user: by the unit
-//! that was made for the app, by the program's name, or by the program that the desktop entry of that
-//! name starts.
+//! Maps the name that a window gives itself (app id, WM class) to a process of this user: by the
+//! app's unit, by the program's name, or by the program that the desktop entry of that name starts.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -22,14 +21,14 @@ pub struct Apps {
     entries: Vec<PathBuf>,
 }
 
-/// How well a process fits, the best last.
+/// How well a process matches, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
-    /// The desktop entry starts a program of its name.
+    /// The desktop entry starts a program of this name.
     Entry,
     /// Its program has the name.
     Program,
-    /// Its unit has.
+    /// Its unit has the name.
     Unit,
 }
 
@@ -41,7 +40,7 @@ struct Candidate {
 }
 
 impl Apps {
-    /// Looks into /proc and the desktop entries of the system and of the user.
+    /// Opens /proc and the desktop entries of the system and of the user.
     pub fn open() -> Result<Apps, String> {
         let home = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from);
         let default = || Some(Path::new(&std::env::var_os("HOME")?).join(".local/share"));
@@ -61,8 +60,8 @@ impl Apps {
         })
     }
 
-    /// The process that fits a name best: of several apps the one that was started last, and of an
-    /// app the process that was there first.
+    /// The process that matches a name best: of several apps the one started last, and of an app
+    /// its first process.
     pub fn find(&self, app_id: &str) -> Option<ProcessId> {
         if app_id.is_empty() {
             return None;
@@ -79,7 +78,7 @@ impl Apps {
         best(&candidates)
     }
 
-    /// Whether that process is still there.
+    /// Whether that process still runs.
     pub fn lives(&self, known: ProcessId) -> bool {
         let stat = self.proc.process(known.pid).and_then(|p| p.stat());
         stat.is_ok_and(|stat| stat.start_ticks == known.starttime)
@@ -118,7 +117,7 @@ impl Apps {
 
     /// The program that the desktop entry of this name starts.
     fn entry_program(&self, app_id: &str) -> Option<String> {
-        // It becomes part of a path.
+        // The name becomes part of a path.
         if app_id.contains('/') {
             return None;
         }
@@ -129,7 +128,7 @@ impl Apps {
     }
 }
 
-/// The best fit; of several the root that was started last.
+/// The best match; of several, the root that was started last.
 fn best(candidates: &[Candidate]) -> Option<ProcessId> {
     let fit = candidates.iter().map(|one| one.fit).max()?;
     let fitting = || candidates.iter().filter(|one| one.fit == fit);
@@ -140,7 +139,7 @@ fn best(candidates: &[Candidate]) -> Option<ProcessId> {
         .max_by_key(|process| (process.starttime, process.pid))
 }
 
-/// Names of a process's program: that of its file, that by which it was called, and its own.
+/// Names of a process's program: from its file, its command line, and its `comm`.
 fn programs_of(process: &Process, comm: &str) -> BTreeSet<String> {
     let file = process.dir().path().join("exe");
     let file = std::fs::read_link(file).ok();
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_the_best_then_the_newest_root() {
+    fn best_match_then_newest_root_is_chosen() {
         let all = [
             candidate(Fit::Program, 10, 1, 5),
             candidate(Fit::Program, 11, 10, 9),
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_found_by_its_program() {
+    fn own_process_is_found_by_its_program() {
         let own = std::env::current_exe().unwrap();
         let own = own.file_name().unwrap().to_str().unwrap();
         let apps = Apps::open().unwrap();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Waiting for a compositor or another server to come (again): the directories where they put their sockets are
-//! watched, and each change is followed by a few attempts, because a socket is there before anybody
-//! answers on it. Between changes nothing wakes up.
+//! Waits for a compositor or another server to appear. The directories of their sockets are
+//! watched, and each change is followed by a few attempts, because a socket exists before its
+//! server answers. Between changes there are no wakeups.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use limelight_sys::inotify::Inotify;
 use rustix::fs::inotify::WatchFlags;
 
-/// After a change attempts are made at these distances.
+/// Delays of the attempts after a change.
 const ATTEMPTS: [Duration; 6] = [
     Duration::from_millis(100),
     Duration::from_millis(200),
@@ -20,19 +20,19 @@ const ATTEMPTS: [Duration; 6] = [
     Duration::from_secs(5),
 ];
 
-/// Attempts to come.
+/// State of the attempts.
 #[derive(Debug)]
 pub struct Arrivals {
     places: Vec<PathBuf>,
-    /// `None` where no directory can be watched: then the last distance repeats.
+    /// `None` if no directory can be watched: then the last delay repeats.
     watched: Option<Inotify>,
     next: Option<Duration>,
     made: usize,
 }
 
 impl Arrivals {
-    /// Watches these directories from now on; the first attempts follow at once. One that is not there yet is watched
-    /// from the next change in another one on.
+    /// Watches these directories; the first attempts follow at once. A directory that does not
+    /// exist yet is watched from the next change in another one on.
     pub fn watch(places: Vec<PathBuf>, now: Duration) -> Arrivals {
         let queue = Inotify::new().ok();
         Arrivals {
@@ -43,17 +43,17 @@ impl Arrivals {
         }
     }
 
-    /// To wait for.
+    /// The descriptor to wait for.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.watched.as_ref().map(AsFd::as_fd)
     }
 
-    /// When the next attempt is due whatever the descriptor says.
+    /// When the next attempt is due, even if the descriptor has no event.
     pub fn deadline(&self) -> Option<Duration> {
         self.next
     }
 
-    /// Whether an attempt is to be made now.
+    /// Whether an attempt is due now.
     pub fn is_due(&mut self, now: Duration) -> bool {
         let events = self.watched.as_ref().map(Inotify::events);
         if events.is_some_and(|events| events.is_ok_and(|events| !events.is_empty())) {
@@ -75,7 +75,7 @@ impl Arrivals {
     }
 }
 
-/// Whether any of them can be watched.
+/// Watches these directories. Returns whether any of them can be watched.
 fn watch_all(queue: &Inotify, places: &[PathBuf]) -> bool {
     let kinds = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
     let watched = places.iter().map(|place| queue.watch(place, kinds));
@@ -89,7 +89,7 @@ mod tests {
     const S: Duration = Duration::from_secs(1);
 
     #[test]
-    fn attempts_end_until_something_comes() {
+    fn attempts_end_until_the_next_change() {
         let temp = tempfile::tempdir().unwrap();
         let mut arrivals = Arrivals::watch(vec![temp.path().to_owned()], S);
         assert!(!arrivals.is_due(S));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_comes_later_is_watched_too() {
+    fn directory_created_later_is_watched_too() {
         let temp = tempfile::tempdir().unwrap();
         let later = temp.path().join("pulse");
         let mut arrivals = Arrivals::watch(vec![temp.path().to_owned(), later.clone()], S);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_directory_attempts_do_not_end() {
+    fn attempts_never_end_without_a_watch() {
         let mut arrivals = Arrivals::watch(vec!["/nonexistent".into()], S);
         for _ in 0..20 {
             let at = arrivals.deadline().unwrap();

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Where this session's compositor or display server is: what the environment says, else what lies in
-//! the runtime directory. A service that the user's systemd started before the desktop has no
-//! variables that would tell.
+//! Locates this session's compositor or display server: by the environment, else by the contents of
+//! the runtime directory. A service that the user's systemd started before the desktop lacks the
+//! variables.
 
 use std::ffi::OsString;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where X servers put their sockets.
+/// Directory of the X servers' sockets.
 const X11_SOCKETS: &str = "/tmp/.X11-unix";
 
 /// systemd answers within milliseconds.
 const MANAGER_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Places and names, each as far as it is known.
+/// Locations and names, each if known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Environment {
     /// `$XDG_RUNTIME_DIR`.
@@ -33,24 +33,24 @@ pub struct Environment {
     pub hyprland: Option<PathBuf>,
     /// `$NIRI_SOCKET`.
     pub niri: Option<PathBuf>,
-    /// The places were not named but found.
+    /// The locations were found by a search, not named by the environment.
     pub found: bool,
-    /// Input and frames are to be watched, too.
+    /// Input and frames are to be watched too.
     pub responses: bool,
 }
 
 impl Environment {
-    /// What the environment says.
+    /// Locations named by the environment.
     pub fn of_process(display: Option<&str>) -> Environment {
         Environment::named(|name| std::env::var_os(name), display)
     }
 
-    /// What is found instead, where that names no display or none that answers.
+    /// Locations found by a search, for use if the environment names none that works.
     pub fn look_around(self) -> Environment {
         self.look(Path::new(X11_SOCKETS), rustix::process::getuid().as_raw())
     }
 
-    /// The directories in which the socket of a compositor or an X server can come.
+    /// Directories in which the socket of a compositor or an X server can appear.
     pub fn places(&self) -> Vec<PathBuf> {
         let hypr = self.runtime.as_ref().map(|runtime| runtime.join("hypr"));
         let x11 = Some(PathBuf::from(X11_SOCKETS));
@@ -58,7 +58,7 @@ impl Environment {
         places.into_iter().flatten().collect()
     }
 
-    /// What these variables say.
+    /// Locations named by these variables.
     fn named(variable: impl Fn(&str) -> Option<OsString>, display: Option<&str>) -> Environment {
         let variable = |name| variable(name).filter(|value: &OsString| !value.is_empty());
         let path = |name| variable(name).map(PathBuf::from);
@@ -83,14 +83,14 @@ impl Environment {
         }
     }
 
-    /// Whether this desktop calls itself so.
+    /// Whether the desktop has this name.
     pub fn is_desktop(&self, name: &str) -> bool {
         let names = self.desktop.split(':');
         names.into_iter().any(|one| one.eq_ignore_ascii_case(name))
     }
 
-    /// Adds what lies in the runtime directory, and the X servers of this user or of root. Of several
-    /// the newest, because dead ones leave theirs behind.
+    /// Adds sockets in the runtime directory, and X servers of this user or of root. Of several it
+    /// takes the newest, because dead servers leave their sockets behind.
     fn look(self, x11: &Path, uid: u32) -> Environment {
         let runtime = self.runtime.as_deref();
         let socket = |begin: &str, end: &str| newest(runtime?, begin, end, |kind| kind.is_socket());
@@ -110,7 +110,7 @@ impl Environment {
     }
 }
 
-/// Variables that say where a display is and how to reach it.
+/// Variables that locate a display and give access to it.
 const VARIABLES: [&str; 8] = [
     "WAYLAND_DISPLAY",
     "DISPLAY",
@@ -122,8 +122,9 @@ const VARIABLES: [&str; 8] = [
     "XDG_CURRENT_DESKTOP",
 ];
 
-/// What the user's systemd knows by now and this process does not: desktops import their variables
-/// there after services such as this one were started. Nothing where that cannot be asked.
+/// Variables that the user's systemd has and this process lacks or has with another value: desktops
+/// import them there after services such as this one were started. Empty if systemd cannot be
+/// queried.
 pub fn news_of_manager() -> Vec<(String, String)> {
     let ask = || -> zbus::Result<Vec<String>> {
         let bus = zbus::blocking::connection::Builder::session()?
@@ -142,7 +143,7 @@ pub fn news_of_manager() -> Vec<(String, String)> {
     news(&ask().unwrap_or_default(), |name| std::env::var(name).ok())
 }
 
-/// Those of the variables that are known there otherwise than here.
+/// Those of the variables that differ from the ones of this process.
 fn news(assignments: &[String], own: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
     let pairs = assignments.iter().filter_map(|one| one.split_once('='));
     let pairs = pairs.filter(|(name, _)| VARIABLES.contains(name));
@@ -152,7 +153,7 @@ fn news(assignments: &[String], own: impl Fn(&str) -> Option<String>) -> Vec<(St
         .collect()
 }
 
-/// The newest file of that kind in a directory.
+/// The newest matching file in a directory.
 fn newest(
     directory: &Path,
     begin: &str,
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_places_in_the_runtime_directory() {
+    fn relative_names_are_in_the_runtime_directory() {
         let environment = named(&[
             ("XDG_RUNTIME_DIR", "/run/user/7"),
             ("WAYLAND_DISPLAY", "wayland-1"),
@@ -196,14 +197,14 @@ mod tests {
         assert_eq!(environment.hyprland, Some("/run/user/7/hypr/abc_1".into()));
         assert_eq!(environment.sway, None);
         assert!(environment.is_desktop("gnome") && !environment.is_desktop("KDE"));
-        // An absolute name is one already, and needs no directory.
+        // An absolute name needs no directory.
         let absolute = named(&[("WAYLAND_DISPLAY", "/tmp/w")]);
         assert_eq!(absolute.wayland, Some("/tmp/w".into()));
         assert_eq!(named(&[("WAYLAND_DISPLAY", "wayland-1")]).wayland, None);
     }
 
     #[test]
-    fn what_is_not_named_is_looked_for() {
+    fn unnamed_displays_are_searched_for() {
         let temp = tempfile::tempdir().unwrap();
         let runtime = temp.path().join("run");
         let x11 = temp.path().join("x11");
@@ -222,7 +223,7 @@ mod tests {
         assert_eq!(found.hyprland, Some(runtime.join("hypr/sig")));
         assert_eq!(found.display.as_deref(), Some(":3"));
         assert!(found.found);
-        // A stranger's X server is not ours, unless the stranger is root.
+        // Another user's X server is not used, unless that user is root.
         if uid != 0 {
             assert_eq!(named().look(&x11, uid + 1).display, None);
         }
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_concerns_displays_and_is_not_known_is_news() {
+    fn only_changed_display_variables_are_news() {
         let there = [
             "DISPLAY=:1",
             "WAYLAND_DISPLAY=wayland-1",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Hyprland: its second socket says that another window is active (`activewindowv2>>ADDRESS`), the
-//! first one which process that is (`j/activewindow`).
+//! Hyprland: its second socket reports that another window is active (`activewindowv2>>ADDRESS`);
+//! the first one returns its process (`j/activewindow`).
 
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Traffic as Hyprland's wiki (IPC, hyprctl) and its source describe it, played by the test: Debian 12
-//! does not package Hyprland.
+//! Simulated traffic, according to Hyprland's wiki (IPC, hyprctl) and its source: Debian 12 does
+//! not package Hyprland.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -33,7 +33,7 @@ impl Compositor {
         }
     }
 
-    /// Observes while a question is answered so.
+    /// Observes while one query receives this answer.
     fn observe_with(&mut self, answer: &'static str) -> Result<Seen, Gone> {
         let listener = self.questions.try_clone().unwrap();
         let answering = std::thread::spawn(move || {
@@ -55,18 +55,18 @@ const KITTY: &str = r#"{"address": "0x55d3b5c3c0a0","mapped": true,"hidden": fal
     "xwayland": false,"pinned": false,"fullscreen": 0,"grouped": [],"focusHistoryID": 0}"#;
 
 #[test]
-fn an_active_window_has_a_process() {
+fn active_window_has_a_process() {
     let mut compositor = Compositor::start();
     let seen = compositor.observe_with(KITTY).unwrap();
     assert_eq!(
         (seen.pid, seen.window.as_deref()),
         (Some(4242), Some("0x55d3b5c3c0a0"))
     );
-    // Nothing of this is about the focus: nobody is asked.
+    // None of this concerns the focus, so no query is made.
     let talk = "workspacev2>>2,2\nwindowtitle>>55d3b5c3c0a0\nactivewindow>>kitty,~ > x>>y\n";
     compositor.events.write_all(talk.as_bytes()).unwrap();
     assert_eq!(compositor.source.observe().unwrap(), seen);
-    // A line that is not whole yet says nothing either.
+    // An incomplete line has no effect either.
     compositor.events.write_all(b"activewindowv2>>").unwrap();
     assert_eq!(compositor.source.observe().unwrap(), seen);
     compositor.events.write_all(b"\n").unwrap();
@@ -75,7 +75,7 @@ fn an_active_window_has_a_process() {
 }
 
 #[test]
-fn a_compositor_that_ends_is_gone() {
+fn ended_compositor_is_gone() {
     let mut compositor = Compositor::start();
     assert!(compositor.observe_with("unknown request").is_err());
     compositor.observe_with(KITTY).unwrap();

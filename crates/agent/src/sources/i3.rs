@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! i3, over its IPC: it names X11 windows, and the X server says whose they are.
+//! i3, over its IPC: it names X11 windows, and the X server returns their processes.
 //!
-//! i3 keeps `_NET_ACTIVE_WINDOW`, so the source for X11 serves it, too, and knows input and frames
-//! besides: this one is for those who ask for it.
+//! i3 maintains `_NET_ACTIVE_WINDOW`, so the X11 source serves it too and also observes input and
+//! frames. This source is used only on request.
 
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
         .map_err(|error| NotHere::because(format!("{display}: {error}")))?;
     if !x11::has_client_ids(&conn).unwrap_or(false) {
         return Err(NotHere::because(
-            "the X server does not say whose a window is (XRes 1.2)",
+            "the X server does not report a window's process (XRes 1.2)",
         ));
     }
     let path = environment.i3.clone().or_else(|| socket(&conn, screen));
@@ -44,7 +44,7 @@ pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
     Ok(Box::new(I3 { ipc, conn, detail }))
 }
 
-/// Where i3 says that its socket is (`i3 --get-socketpath`).
+/// The path of i3's socket (`i3 --get-socketpath`).
 fn socket(conn: &RustConnection, screen: usize) -> Option<PathBuf> {
     use x11rb::connection::Connection;
     let root = conn.setup().roots.get(screen)?.root;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A connection to i3, or to sway, which speaks its protocol.
+//! A connection to i3, or to sway, which uses the same protocol.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ pub struct Ipc {
 }
 
 impl Ipc {
-    /// Connects and subscribes to what concerns the focus.
+    /// Connects and subscribes to events that concern the focus.
     pub fn connect(path: &Path) -> Result<Ipc, String> {
         let mut ipc = Ipc {
             stream: Stream::connect(path)?,
@@ -42,7 +42,7 @@ impl Ipc {
         &self.stream
     }
 
-    /// The other side's version, as it says it.
+    /// The peer's version string.
     pub fn version(&mut self) -> Result<String, String> {
         #[derive(Deserialize)]
         struct Version {
@@ -53,7 +53,7 @@ impl Ipc {
         Ok(version.human_readable)
     }
 
-    /// The window that has the focus, after everything that has been said so far.
+    /// The window that has the focus, after all events received so far.
     pub fn focused(&mut self) -> Result<Option<Node>, String> {
         loop {
             self.stream.read()?;
@@ -64,12 +64,12 @@ impl Ipc {
                 return Ok(known.clone());
             }
             let tree = self.ask(GET_TREE, b"")?;
-            // Events that came with it are taken in next.
+            // Events received with the answer are handled next.
             self.focus.look(&tree)?;
         }
     }
 
-    /// Asks, and waits for the answer; events that come first are taken in.
+    /// Sends a request and waits for the answer; events that arrive first are handled.
     fn ask(&mut self, kind: u32, payload: &[u8]) -> Result<Vec<u8>, String> {
         self.stream.say(&encode(kind, payload))?;
         loop {

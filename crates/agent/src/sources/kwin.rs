@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! KWin (Plasma): a script of ours runs inside it and calls us over the session bus whenever another
-//! window becomes active.
+//! KWin (Plasma): our script runs inside it and calls the agent over the session bus whenever
+//! another window becomes active.
 //!
-//! The bus's answers are waited for by a thread of zbus; this one is woken through a pipe. Only KWin
-//! itself is listened to.
+//! A zbus thread waits for messages on the bus and wakes the agent's thread through a pipe. Only
+//! messages of KWin itself are accepted.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -31,7 +31,7 @@ const SCRIPTING: &str = "/Scripting";
 const SCRIPTING_INTERFACE: &str = "org.kde.kwin.Scripting";
 const SCRIPT_INTERFACE: &str = "org.kde.kwin.Script";
 
-/// By these interfaces KWin is known.
+/// Interfaces by which KWin is recognised.
 const OWN_INTERFACES: [&str; 4] = [
     "org_kde_plasma_shell",
     "org_kde_plasma_window_management",
@@ -39,7 +39,7 @@ const OWN_INTERFACES: [&str; 4] = [
     "kde_output_order_v1",
 ];
 
-/// KWin answers within milliseconds; while it starts it may take longer.
+/// KWin answers within milliseconds; during its start it may take longer.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// KWin, with our script in it.
@@ -47,13 +47,13 @@ pub struct KWin {
     bus: Connection,
     told: Arc<Mutex<Seen>>,
     woken: UnixStream,
-    /// Ends with the compositor; it is not spoken to.
+    /// Only used to notice the end of the compositor.
     compositor: Compositor,
 }
 
-/// What the script calls.
+/// The object that the script calls.
 struct Receiver {
-    /// KWin's name on the bus: nobody else may call.
+    /// KWin's name on the bus: calls by other peers are ignored.
     kwin: String,
     told: Arc<Mutex<Seen>>,
     wake: UnixStream,
@@ -61,7 +61,7 @@ struct Receiver {
 
 #[zbus::interface(name = "org.limelight.Agent1")]
 impl Receiver {
-    /// The window that is active now, and its process; both empty: none is.
+    /// Receives the active window and its process; both are empty if there is none.
     fn active(&self, window: &str, pid: &str, #[zbus(header)] header: Header<'_>) {
         if header
             .sender()
@@ -72,12 +72,12 @@ impl Receiver {
         if let Ok(mut told) = self.told.lock() {
             *told = seen(window, pid);
         }
-        // A pipe that is full wakes, too.
+        // If the pipe is full, a wakeup is already pending.
         let _ = (&self.wake).write(&[1]);
     }
 }
 
-/// Finds KWin by what it offers, and loads the script into it.
+/// Recognises KWin by its interfaces, and loads the script into it.
 pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
     let socket = environment.wayland.as_deref();
     let socket = socket.ok_or_else(|| NotHere::because("there is no Wayland compositor"))?;
@@ -112,7 +112,7 @@ pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
         .replace("@RECEIVER@", &own.unwrap_or_default())
         .replace("@PATH@", PATH)
         .replace("@INTERFACE@", INTERFACE);
-    // KWin reads it from a file, and has read it when it runs.
+    // KWin reads the script from a file, and has read it once it runs.
     let file = runtime.join(format!("limelight-agent-{}.js", std::process::id()));
     std::fs::write(&file, script).map_err(|error| format!("{}: {error}", file.display()))?;
     let loaded = load(&connection, &file.to_string_lossy());
@@ -126,7 +126,7 @@ pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
     }))
 }
 
-/// Loads and runs the script in place of one that an earlier agent left.
+/// Loads and runs the script, replacing one left by an earlier agent.
 fn load(bus: &Connection, file: &str) -> zbus::Result<()> {
     let scripting = Some(SCRIPTING_INTERFACE);
     unload(bus)?;
@@ -140,7 +140,7 @@ fn load(bus: &Connection, file: &str) -> zbus::Result<()> {
         )?
         .body()
         .deserialize()?;
-    // KWin 6 has it below /Scripting, KWin 5 at the top.
+    // KWin 6 has the script object below /Scripting, KWin 5 at the top.
     let run = |path: String| {
         bus.call_method(Some(KWIN), path, Some(SCRIPT_INTERFACE), "run", &())
             .map(drop)
@@ -162,7 +162,7 @@ fn unload(bus: &Connection) -> zbus::Result<()> {
 
 impl Drop for KWin {
     fn drop(&mut self) {
-        // One whose KWin is gone is gone already.
+        // If KWin is gone, so is the script.
         let _ = unload(&self.bus);
     }
 }
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_script_is_complete() {
+    fn script_has_all_its_placeholders() {
         for name in ["@RECEIVER@", "@PATH@", "@INTERFACE@"] {
             assert_eq!(SCRIPT.matches(name).count(), 1, "{name}");
         }

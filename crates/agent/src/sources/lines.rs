@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A Unix socket over which a compositor talks in lines or packets: reads never wait, and what nobody
-//! ends is bounded.
+//! A Unix socket over which a compositor sends lines or packets. Reads never block, and unfinished
+//! messages are bounded.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,13 +11,13 @@ use std::time::Duration;
 use limelight_compositor::lines;
 use limelight_sys::peercred;
 
-/// More than this does not wait unread: the largest messages are lists of all windows.
+/// Limit of unprocessed input: the largest messages are lists of all windows.
 const WAITING_MAX: usize = 16 << 20;
 
-/// A compositor answers a question within milliseconds; one that takes this long is stuck.
+/// A compositor answers a query within milliseconds; one that takes this long hangs.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 
-/// A connection and what has been read from it.
+/// A connection and its unprocessed input.
 #[derive(Debug)]
 pub struct Stream {
     socket: UnixStream,
@@ -26,7 +26,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Connects. The error says to what.
+    /// Connects. The error names the path.
     pub fn connect(path: &Path) -> Result<Stream, String> {
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());
         let socket = UnixStream::connect(path).map_err(failed)?;
@@ -38,7 +38,7 @@ impl Stream {
         })
     }
 
-    /// Asks one question over a connection of its own, and reads until the other side ends it.
+    /// Sends one query over a separate connection, and reads until the peer closes it.
     pub fn ask(path: &Path, question: &[u8]) -> Result<Vec<u8>, String> {
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());
         let mut socket = UnixStream::connect(path).map_err(failed)?;
@@ -52,28 +52,28 @@ impl Stream {
         Ok(answer)
     }
 
-    /// Says something. Questions are so short that a socket that cannot take one is stuck.
+    /// Sends a message. Messages are so short that a socket that cannot accept one is stuck.
     pub fn say(&mut self, words: &[u8]) -> Result<(), String> {
         let said = self.socket.write_all(words);
         said.map_err(|error| format!("{}: {error}", self.path.display()))
     }
 
-    /// Who is at the other end: `sway (pid 812)`.
+    /// The process at the other end: `sway (pid 812)`.
     pub fn peer(&self) -> String {
         peer_of(&self.socket)
     }
 
-    /// For people: who says it, and where.
+    /// The peer and its socket, for people.
     pub fn detail(&self) -> String {
         format!("{} says it over {}", self.peer(), self.path.display())
     }
 
-    /// To wait for.
+    /// The descriptor to wait for.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Reads everything that there is; what was read before and not taken stays in front.
+    /// Reads all available input and appends it to the unprocessed input.
     pub fn read(&mut self) -> Result<&mut Vec<u8>, String> {
         let mut buffer = [0u8; 16 * 1024];
         loop {
@@ -91,12 +91,12 @@ impl Stream {
         Ok(&mut self.unread)
     }
 
-    /// What was read and not taken.
+    /// The unprocessed input.
     pub fn unread(&mut self) -> &mut Vec<u8> {
         &mut self.unread
     }
 
-    /// Waits until there is something to read.
+    /// Waits for input.
     pub fn wait(&self) -> Result<(), String> {
         use rustix::event::{poll, PollFd, PollFlags, Timespec};
         let patience = Timespec {
@@ -117,13 +117,13 @@ impl Stream {
         }
     }
 
-    /// All whole lines that there are.
+    /// Takes all complete lines.
     pub fn lines(&mut self) -> Result<Vec<String>, String> {
         Ok(lines::take(self.read()?))
     }
 }
 
-/// Who is at the other end of a socket, by the kernel's word.
+/// The process at the other end of a socket, according to the kernel.
 pub fn peer_of(socket: &impl AsFd) -> String {
     let Ok(peer) = peercred::peer(socket) else {
         return "a compositor".to_owned();

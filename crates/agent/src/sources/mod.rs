@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Compositors and display servers, one file each. Each says which process has the focus, and some
-//! when input comes and when the answer to it is shown; the daemon decides what that means.
+//! Compositors and display servers, one file each. Each reports the process that has the focus, and
+//! some the times of input and of the first frame after it; the daemon decides what that means.
 //!
-//! A new one is a file with a [`Source`] and a row in [`pick::KINDS`].
+//! To add one, write a file with a [`Source`] and add a row to [`pick::KINDS`].
 
 pub mod answer;
 pub mod app_id;
@@ -27,53 +27,54 @@ use std::time::Duration;
 
 pub use limelight_compositor::{FocusBy, PidBy, Seen};
 
-/// Somebody who knows what has the focus.
+/// A source of focus reports.
 pub trait Source {
-    /// Name under which the daemon is told: `x11`, `sway`, ...
+    /// Name in reports to the daemon: `x11`, `sway`, ...
     fn name(&self) -> &'static str;
 
-    /// Whom it asks and how, for people: `sway (pid 812), over /run/user/1000/sway-ipc.sock`.
+    /// The server and the interface in use, for people: `sway (pid 812), over
+    /// /run/user/1000/sway-ipc.sock`.
     fn detail(&self) -> String;
 
-    /// Descriptors that become readable when something may have changed.
+    /// Descriptors that become readable when the focus may have changed.
     fn fds(&self) -> Vec<BorrowedFd<'_>>;
 
-    /// Takes everything that has happened and says what has the focus now. Never waits for events;
-    /// called once before the first wait, and whenever a descriptor is readable.
+    /// Takes all events and returns what has the focus now. Never waits for events; called once
+    /// before the first wait, and whenever a descriptor is readable.
     fn observe(&mut self) -> Result<Seen, Gone>;
 
-    /// Descriptor that becomes readable when there may be input or a frame; `None` where nobody
-    /// tells.
+    /// Descriptor that becomes readable when there may be input or a frame; `None` if the source
+    /// does not report them.
     fn responses_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Takes input and frames that there have been since the last time. Never waits.
+    /// Takes input and frames since the last call. Never waits.
     fn responses(&mut self) -> Result<Vec<Told>, Gone> {
         Ok(Vec::new())
     }
 
-    /// When [`Source::responses`] has something to do whatever the descriptor says, on
+    /// When [`Source::responses`] has work even if the descriptor has no event, on
     /// `CLOCK_MONOTONIC`.
     fn responses_deadline(&self) -> Option<Duration> {
         None
     }
 }
 
-/// Something that happened to the app of a process.
+/// An event of a process's app: the pid, and the event.
 pub type Told = (i32, answer::News);
 
-/// A source cannot be reached (any more).
+/// A source cannot be reached, or no longer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gone {
-    /// What: "the X server on display :0".
+    /// The source: "the X server on display :0".
     pub what: String,
-    /// Why.
+    /// The cause.
     pub cause: String,
 }
 
 impl Gone {
-    /// What went away, and why.
+    /// Error for a source that went away.
     pub fn new(what: impl Into<String>, cause: impl std::fmt::Display) -> Gone {
         Gone {
             what: what.into(),

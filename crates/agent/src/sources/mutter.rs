@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! mutter (GNOME): it marks the cgroup of each app that has the focus or had it, with the attribute
-//! `user.xdg.inactive-since`, which is -1 on the one that has it. The directories above are watched.
+//! mutter (GNOME): it marks the cgroup of each app that has or had the focus with the attribute
+//! `user.xdg.inactive-since`, which is -1 for the app that has it. Their parent directories are
+//! watched.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,24 +17,24 @@ use super::pick::NotHere;
 use super::wayland::Compositor;
 use super::{FocusBy, Gone, PidBy, Seen, Source};
 
-/// The attribute.
+/// The extended attribute with the mark.
 const ATTRIBUTE: &str = "user.xdg.inactive-since";
 
-/// By this interface mutter is known.
+/// Interfaces by which mutter is recognised.
 const OWN_INTERFACES: [&str; 2] = ["gtk_shell1", "mutter_x11_interop"];
 
-/// A session has a handful of slices; those in a slice are looked into this deep.
+/// A session has a handful of slices; nested slices are searched to this depth.
 const DEPTH_MAX: usize = 8;
 
-/// The cgroups of this user.
+/// Focus source that reads mutter's marks on this user's cgroups.
 pub struct Mutter {
     marks: Marks,
-    /// Ends with the compositor; it is not spoken to.
+    /// Only used to notice the end of the compositor.
     compositor: Compositor,
     root: PathBuf,
 }
 
-/// Marks below a directory.
+/// The marks below a directory.
 #[derive(Debug)]
 struct Marks {
     mount: PathBuf,
@@ -42,7 +43,7 @@ struct Marks {
     focused: Option<PathBuf>,
 }
 
-/// Finds mutter by what it offers, and this user's cgroups.
+/// Recognises mutter by its interfaces, and finds this user's cgroups.
 pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
     let socket = environment.wayland.as_deref();
     let socket = socket.ok_or_else(|| NotHere::because("there is no Wayland compositor"))?;
@@ -68,7 +69,8 @@ pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
     }))
 }
 
-/// Where the user's systemd has its cgroups; for an agent that runs below it by its own cgroup.
+/// Root of the cgroups of the user's systemd; for an agent that runs below it, derived from its own
+/// cgroup.
 fn root_of(mount: &Path, own: Option<&str>, uid: u32) -> PathBuf {
     let manager = format!("user@{uid}.service");
     let own = own.and_then(|own| {
@@ -79,7 +81,7 @@ fn root_of(mount: &Path, own: Option<&str>, uid: u32) -> PathBuf {
 }
 
 impl Marks {
-    /// Watches a directory and the slices in it, and reads the marks that there are.
+    /// Watches a directory and the slices in it, and reads the existing marks.
     fn watch(mount: &Path, root: &Path) -> Result<Marks, String> {
         let mut marks = Marks {
             mount: mount.to_owned(),
@@ -97,7 +99,7 @@ impl Marks {
         let watch = self.queue.watch(slice, kinds);
         let watch = watch.map_err(|error| error.to_string())?;
         self.slices.insert(watch, slice.to_owned());
-        // Watched first, so that nothing that comes meanwhile is missed.
+        // The watch is added first, so that no change in between is missed.
         for child in std::fs::read_dir(slice).into_iter().flatten().flatten() {
             if child.file_type().is_ok_and(|kind| kind.is_dir()) {
                 self.look(&child.path(), depth);
@@ -106,7 +108,7 @@ impl Marks {
         Ok(())
     }
 
-    /// Looks at one cgroup. A slice that is gone already is none.
+    /// Examines one cgroup. Ignores a slice that is already gone.
     fn look(&mut self, path: &Path, depth: usize) {
         let is_slice = path.extension().is_some_and(|kind| kind == "slice");
         if is_slice && depth < DEPTH_MAX && !self.slices.values().any(|known| known == path) {
@@ -119,7 +121,7 @@ impl Marks {
         }
     }
 
-    /// Takes in what has changed.
+    /// Handles the changes.
     fn take(&mut self) -> Result<(), String> {
         for event in self.queue.events().map_err(|error| error.to_string())? {
             let slice = event.watch.and_then(|watch| self.slices.get(&watch));
@@ -131,7 +133,7 @@ impl Marks {
                     continue;
                 }
                 (Some(_), None) => continue,
-                // Events were lost: everything may have changed.
+                // Events were lost, so everything may have changed.
                 (None, _) if event.watch.is_none() => {
                     let slices: Vec<PathBuf> = self.slices.values().cloned().collect();
                     slices.iter().try_for_each(|slice| self.add(slice, 0))?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The marks, set by the test in a directory of its own: what mutter does to a cgroup, without mutter.
+//! Marks set by the test in a temporary directory, as mutter sets them on cgroups.
 
 use super::*;
 
@@ -9,9 +9,9 @@ struct Tree {
 }
 
 impl Tree {
-    /// `None` where the temporary directory cannot have attributes.
+    /// `None` if the temporary directory does not support attributes.
     fn new() -> Option<Tree> {
-        // Beside the build: a tmpfs of an older kernel takes no attributes.
+        // Next to the build directory: tmpfs on older kernels does not support attributes.
         let build = std::env::current_exe().unwrap();
         let temp = tempfile::tempdir_in(build.parent().unwrap()).unwrap();
         let root = temp.path().join("user@7.service");
@@ -45,13 +45,13 @@ fn set(path: &Path, value: &str) -> rustix::io::Result<()> {
 }
 
 #[test]
-fn the_mark_moves_with_the_focus() {
+fn mark_moves_with_the_focus() {
     let Some(mut tree) = Tree::new() else { return };
     let cgroup = |name: &str| Some(format!("/user@7.service/app.slice/{name}"));
     assert_eq!(tree.focused(), None);
     tree.mark("app-a-1.scope", "-1");
     assert_eq!(tree.focused(), cgroup("app-a-1.scope"));
-    // A slice that comes later, and an app in it.
+    // A slice created later, and an app in it.
     let nested = "app-term.slice/app-term-2.scope";
     std::fs::create_dir_all(tree.path(nested)).unwrap();
     assert_eq!(tree.focused(), cgroup("app-a-1.scope"));
@@ -62,7 +62,7 @@ fn the_mark_moves_with_the_focus() {
     assert_eq!(tree.focused(), None);
     std::fs::remove_dir(tree.path("app-term.slice")).unwrap();
     assert_eq!(tree.focused(), None);
-    // Marks that are there already are read at once.
+    // Existing marks are read at once.
     tree.mark("app-a-1.scope", "-1");
     let root = tree.temp.path().join("user@7.service");
     let again = Marks::watch(tree.temp.path(), &root).unwrap();
@@ -70,7 +70,7 @@ fn the_mark_moves_with_the_focus() {
 }
 
 #[test]
-fn the_cgroup_of_an_agent_below_the_manager_tells_where_that_is() {
+fn root_is_derived_from_the_agents_cgroup() {
     let mount = Path::new("/sys/fs/cgroup");
     let usual = "/sys/fs/cgroup/user.slice/user-7.slice/user@7.service";
     assert_eq!(root_of(mount, None, 7), Path::new(usual));

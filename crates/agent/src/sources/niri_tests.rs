@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Traffic as niri's documentation of its IPC describes it, played by the test: Debian 12 does not
-//! package niri.
+//! Simulated traffic, according to niri's IPC documentation: Debian 12 does not package niri.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
@@ -19,7 +18,7 @@ const BEGIN: &str = concat!(
 );
 
 #[test]
-fn the_state_comes_first_and_changes_follow() {
+fn initial_state_is_followed_by_changes() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("niri.wayland-1.77.sock");
     let listener = UnixListener::bind(&path).unwrap();
@@ -51,7 +50,7 @@ fn the_state_comes_first_and_changes_follow() {
         pid(say("{\"WindowFocusChanged\":{\"id\":12}}\n")),
         Some(4242)
     );
-    // The overview: no window has the focus.
+    // In the overview no window has the focus.
     assert_eq!(pid(say("{\"WindowFocusChanged\":{\"id\":null}}\n")), None);
     assert_eq!(
         pid(say("{\"OverviewOpenedOrClosed\":{\"is_open\":true}}\n")),

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Which source serves this session: the first that works, in an order in which those that know the
-//! process come before those that have to guess. What was passed over is kept with the reason.
+//! Selects the source for this session: the first that works, in an order in which sources that
+//! know the process precede those that guess. Skipped sources are kept with the reason.
 
 use limelight_core::control::PassedOver;
 
 use super::environment::Environment;
 use super::{hyprland, i3, kwin, mutter, niri, sway, wlr, x11, Source};
 
-/// A source that there could be.
+/// A kind of source.
 pub struct Kind {
-    /// Its name, and that of its module.
+    /// Its name, which is also that of its module.
     pub name: &'static str,
     connect: fn(&Environment) -> Result<Box<dyn Source>, NotHere>,
 }
 
-/// All of them, in the order in which they are tried. Compositors of wlroots may offer what mutter is
-/// known by, hence mutter after them; a display that is only Xwayland's shows a part
-/// of what there is, hence X11 after everything of Wayland.
+/// All kinds, in the order of the attempts. Compositors based on wlroots may offer the interfaces
+/// that identify mutter, hence mutter after them. A display of Xwayland shows only some of the
+/// windows, hence X11 after all Wayland sources.
 pub const KINDS: [Kind; 8] = [
     kind("sway", sway::connect),
     kind("hyprland", hyprland::connect),
@@ -35,12 +35,12 @@ const fn kind(
     Kind { name, connect }
 }
 
-/// Why a source is not to be had here.
+/// Why a source is not available here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotHere(String);
 
 impl NotHere {
-    /// Because of this.
+    /// Error with this reason.
     pub fn because(why: impl Into<String>) -> NotHere {
         NotHere(why.into())
     }
@@ -52,15 +52,15 @@ impl From<String> for NotHere {
     }
 }
 
-/// The source that was picked, and those before it.
+/// The selected source, and those skipped before it.
 pub struct Pick {
-    /// It; `None`: none works.
+    /// The source; `None` if none works.
     pub source: Option<Box<dyn Source>>,
-    /// Those that do not work here, and why.
+    /// Sources that do not work here, and why.
     pub passed_over: Vec<PassedOver>,
 }
 
-/// Tries them in turn; with a name that one alone.
+/// Tries all kinds in turn, or only the one with this name.
 pub fn pick(environment: &Environment, wanted: Option<&str>) -> Pick {
     pick_of(&KINDS, environment, wanted)
 }
@@ -123,7 +123,7 @@ mod tests {
     ];
 
     #[test]
-    fn the_first_that_works_is_taken_and_the_others_are_named() {
+    fn first_working_source_is_picked_and_skipped_ones_are_listed() {
         let pick = pick_of(&FEW, &Environment::default(), None);
         assert_eq!(pick.source.map(|source| source.name()), Some("first"));
         assert_eq!(pick.passed_over.len(), 1);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_found_where_nothing_is_named() {
+    fn nothing_is_found_without_named_places() {
         let pick = pick(&Environment::default(), None);
         assert!(pick.source.is_none());
         assert_eq!(pick.passed_over.len(), KINDS.len());

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Input and frames of an X server: when the user begins to wait, and when what he waited for is shown.
+//! Input and frames of an X server: when the user starts to wait, and when the response is shown.
 //!
-//! *Input* is what the server reports as raw events (XInput 2) whatever has the focus or a grab: a key,
-//! a button or a finger. Which key it was is looked at for one thing only, whether it is a modifier,
-//! which by itself asks for nothing; it is neither kept nor told. Motion is not input here: a pointer
-//! that moves would keep a window open all the time.
+//! *Input* is a raw event of the server (XInput 2), whatever has the focus or a grab: a key, a
+//! button or a finger. The key code is used only to ignore modifiers, which request nothing by
+//! themselves; it is neither stored nor reported. Motion does not count as input: a moving pointer
+//! would keep a window open all the time.
 //!
-//! *Frames* are what is drawn in the active window, or in a menu or tooltip that its program opens
-//! (DAMAGE), and what its program presents there (Present). The server tells only the first damage
-//! after it was asked to: while nobody waits it is asked once in [`REARM`], so that a window that is
-//! drawn all the time costs little.
+//! *Frames* are drawn in the active window, or in a menu or tooltip of its program (DAMAGE), or
+//! presented there by its program (Present). The server reports only the first damage after a
+//! request. While no response is pending, damage is requested once per [`REARM`], so that a window
+//! that is drawn continuously costs little.
 //!
-//! This is a connection of its own: the other one waits for answers now and then, and what comes in
+//! This uses a separate connection: the other one sometimes waits for answers, and events received
 //! meanwhile would be stamped late.
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -32,46 +32,47 @@ use x11rb::rust_connection::RustConnection;
 use super::answer::{Answer, News};
 use super::Told;
 
-/// While nobody waits, damage is asked for at most this often. What is drawn between input and the
-/// next time goes unseen, so this must be short: who draws as often as this draws again soon.
+/// Shortest time between requests for damage while no response is pending. Drawing between input
+/// and the next request is missed, so this must be short: a client that draws this often draws
+/// again soon.
 const REARM: Duration = Duration::from_millis(8);
 
-/// Most menus and tooltips of one program that are watched; the oldest go.
+/// Most menus and tooltips of one program that are watched; the oldest are dropped.
 const POPUPS_MAX: usize = 8;
 
-/// A server's time that is further from ours is another machine's.
+/// A server time that differs by more than this from ours is from another machine.
 const AGE_MAX_MS: u32 = 10_000;
 
-/// Something that is watched for damage.
+/// A window watched for damage.
 #[derive(Debug, Clone, Copy)]
 struct Watched {
     window: Window,
     damage: Damage,
-    /// Number of the request that began it. The server answers that with a damage of the whole window,
-    /// although nothing was drawn.
+    /// Sequence number of the request that started it. The server answers that request with damage
+    /// of the whole window, although nothing was drawn.
     began: u16,
-    /// The server will tell of the next damage.
+    /// Whether the server will report the next damage.
     armed: bool,
 }
 
-/// The active window, and what its program shows beside it.
+/// The active window, and other windows of its program.
 #[derive(Debug)]
 struct Target {
     window: Window,
     pid: i32,
-    /// Number of its Present events.
+    /// Id of its Present events.
     present: Option<u32>,
-    /// The window first.
+    /// Watched windows, the active one first.
     watched: Vec<Watched>,
 }
 
-/// An X server's input and frames.
+/// Observes an X server's input and frames.
 pub struct Responses {
     conn: RustConnection,
     root: Window,
-    /// Bits of an id that are its program's to choose; the others are the program's own.
+    /// Bits of a resource id that its client chooses; the others identify the client.
     own_bits: u32,
-    /// Keys that are only held.
+    /// Key codes of the modifiers.
     modifiers: Vec<u8>,
     has_present: bool,
     target: Option<Target>,
@@ -81,7 +82,7 @@ pub struct Responses {
 }
 
 impl Responses {
-    /// Connects, and asks for input. An error says what the server lacks.
+    /// Connects, and requests input events. The error names what the server lacks.
     pub fn connect(display: &str) -> Result<Self, String> {
         let (conn, screen) =
             RustConnection::connect(Some(display)).map_err(|error| error.to_string())?;
@@ -109,7 +110,8 @@ impl Responses {
         };
         let (version, has_present) = begin().map_err(|error| error.to_string())?;
         let version = (version.major_version, version.minor_version);
-        // Raw events ignore grabs from 2.1 on: without that a menu would swallow all input.
+        // From 2.1 on, grabs do not affect raw events: in older versions a menu would swallow all
+        // input.
         if version < (2, 1) {
             return Err(format!(
                 "its XInput is {}.{}, not 2.1",
@@ -165,12 +167,12 @@ impl Responses {
         Ok(())
     }
 
-    /// Descriptor that becomes readable when something happened.
+    /// Descriptor that becomes readable when events are waiting.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.conn.stream().as_fd()
     }
 
-    /// When [`Responses::turn`] has something to do, on `CLOCK_MONOTONIC`.
+    /// When [`Responses::turn`] has work next, on `CLOCK_MONOTONIC`.
     pub fn deadline(&self) -> Option<Duration> {
         self.answer
             .deadline()
@@ -179,7 +181,7 @@ impl Responses {
             .min()
     }
 
-    /// Another window, of the process `pid`, has the focus now.
+    /// Switches to the window that has the focus now, of the process `pid`.
     pub fn follow(&mut self, active: Option<(Window, i32)>) -> Result<(), ConnectionError> {
         if self
             .target
@@ -200,7 +202,7 @@ impl Responses {
         }
         self.rearm_at = None;
         if let Some((window, pid)) = active {
-            // Only a client that was given four billion ids has none left.
+            // Fails only if the client has used up its four billion ids.
             if let (Ok(watched), Ok(present)) = (self.watch(window), self.presents(window)) {
                 self.target = Some(Target {
                     window,
@@ -218,7 +220,7 @@ impl Responses {
         let begin = self
             .conn
             .damage_create(damage, window, ReportLevel::NON_EMPTY)?;
-        // Events carry the low half of it.
+        // Events contain the lower half of the sequence number.
         let began = begin.sequence_number() as u16;
         drop(begin);
         self.conn
@@ -241,7 +243,7 @@ impl Responses {
         Ok(Some(id))
     }
 
-    /// Takes everything that has happened, and says what of it the daemon wants to know.
+    /// Takes all events, and returns those to report to the daemon.
     pub fn turn(&mut self) -> Result<Vec<Told>, ConnectionError> {
         let mut news = Vec::new();
         while let Some(event) = self.conn.poll_for_event()? {
@@ -328,12 +330,12 @@ impl Responses {
             let whose = |watched: &&mut Watched| watched.damage == event.damage;
             all.find(|watched| whose(watched) && watched.began != event.sequence)
         });
-        // What a window that had the focus before still does is not looked at.
+        // Drawing in a window that had the focus before is ignored.
         let Some(watched) = watched else {
             return Ok(());
         };
         watched.armed = false;
-        // The server's own time: beside a busy machine this is heard late.
+        // Use the server's time: on a busy machine the event arrives late.
         let drawn = server_time(event.timestamp, at);
         self.answer.drawn(drawn, at);
         let due = self.armed_at + REARM;
@@ -344,7 +346,7 @@ impl Responses {
         Ok(())
     }
 
-    /// Asks to be told of the next damage everywhere.
+    /// Requests a report of the next damage in all watched windows.
     fn arm(&mut self, at: Duration) -> Result<(), ConnectionError> {
         self.armed_at = at;
         self.rearm_at = None;
@@ -360,7 +362,7 @@ impl Responses {
         Ok(())
     }
 
-    /// Whether a window belongs to the program whose window has the focus.
+    /// Whether a window belongs to the program that has the focus.
     fn is_popup(&self, window: Window) -> bool {
         self.target.as_ref().is_some_and(|target| {
             (window ^ target.window) & !self.own_bits == 0
@@ -382,7 +384,7 @@ impl Responses {
         Ok(())
     }
 
-    /// A menu was closed. The active window stays: it may be shown again.
+    /// Stops watching a closed menu. The active window stays watched: it may be shown again.
     fn forget(&mut self, window: Window) -> Result<(), ConnectionError> {
         let Some(target) = &mut self.target else {
             return Ok(());
@@ -393,16 +395,16 @@ impl Responses {
             .position(|known| known.window == window);
         if let Some(at) = found.filter(|&at| at > 0) {
             let gone = target.watched.remove(at);
-            // An error if the window was destroyed with it; nobody waits for that error.
+            // Fails if the window was destroyed too; that error is not awaited.
             self.conn.damage_destroy(gone.damage)?;
         }
         Ok(())
     }
 }
 
-/// When the server says that something happened: it counts milliseconds of our clock in 32 bits, and
-/// what happened did so on average in the middle of one. A server on another machine has another
-/// clock; then it happened now.
+/// Converts a server time to ours: the server counts milliseconds of our clock in 32 bits, and on
+/// average the event happened in the middle of one. A server on another machine has another clock;
+/// then the current time is used.
 fn server_time(time: Timestamp, now: Duration) -> Duration {
     let now_ms = now.as_millis() as u32;
     let age = now_ms.wrapping_sub(time);
@@ -413,7 +415,7 @@ fn server_time(time: Timestamp, now: Duration) -> Duration {
     (begin + Duration::from_micros(500)).min(now)
 }
 
-/// When a frame was shown, by the server's microseconds of our clock.
+/// Time at which a frame was shown, from the server's microseconds of our clock.
 fn presented(ust: u64, now: Duration) -> Duration {
     let shown = Duration::from_micros(ust);
     match now.checked_sub(shown) {
@@ -427,7 +429,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_server_s_milliseconds_are_ours_also_when_they_wrap() {
+    fn server_time_is_converted_across_a_wrap() {
         let now = Duration::from_micros(5_000_700_250);
         let ms = |ms: u64| ms as u32;
         assert_eq!(
@@ -447,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn a_presentation_time_that_cannot_be_is_now() {
+    fn impossible_presentation_time_becomes_now() {
         let now = Duration::from_secs(100);
         assert_eq!(presented(99_990_000, now), Duration::from_millis(99_990));
         assert_eq!(presented(0, now), now);
@@ -455,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_display_that_is_not_there_is_an_error() {
+    fn missing_display_is_an_error() {
         assert!(Responses::connect(":4000").is_err());
     }
 }

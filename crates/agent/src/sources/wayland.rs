@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What a Wayland compositor offers, by which it can be told what it is.
+//! A Wayland compositor's interfaces, by which it is recognised.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -14,16 +14,16 @@ use super::lines::peer_of;
 /// A compositor that has answered.
 #[derive(Debug)]
 pub struct Compositor {
-    /// Ends with the compositor.
+    /// The connection, which ends with the compositor.
     pub connection: Connection,
-    /// Who it is: `phoc (pid 812)`.
+    /// Its process: `phoc (pid 812)`.
     pub peer: String,
     /// Interfaces of its globals.
     pub interfaces: Vec<String>,
 }
 
 impl Compositor {
-    /// Connects and asks what there is.
+    /// Connects and lists the globals.
     pub fn connect(socket: &Path) -> Result<Compositor, String> {
         let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", socket.display());
         let stream = UnixStream::connect(socket).map_err(|error| failed(&error))?;
@@ -41,7 +41,7 @@ impl Compositor {
         })
     }
 
-    /// Whether it is still there, for those that say nothing more to it. Never waits.
+    /// Checks that it still runs, for callers that send no further requests. Never waits.
     pub fn check(&self) -> Result<(), String> {
         while let Some(reading) = self.connection.prepare_read() {
             match reading.read() {
@@ -56,14 +56,14 @@ impl Compositor {
         Ok(())
     }
 
-    /// Whether it offers one of these.
+    /// Whether it offers one of these interfaces.
     pub fn offers(&self, interfaces: &[&str]) -> bool {
         let mut offered = self.interfaces.iter();
         offered.any(|offered| interfaces.contains(&offered.as_str()))
     }
 }
 
-/// Whoever looks at the globals once.
+/// State of a client that only lists the globals.
 struct Looking;
 
 impl Dispatch<WlRegistry, GlobalListContents> for Looking {

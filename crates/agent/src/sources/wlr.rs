@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Compositors with wlr-foreign-toplevel-management (labwc, Wayfire, river, phoc, COSMIC's older
-//! ones, ...): they tell which window is active and what it calls itself, not whose it is.
+//! ones, ...): they report the active window and its app id, but not its process.
 //!
-//! Of several processes with that name the one that was started last is taken when the window comes
-//! up, and kept as long as it lives: an app that has just been started is the one whose window has
-//! just opened.
+//! If several processes have that name, the one started last is chosen when the window opens, and
+//! kept as long as it lives: the newest window most likely belongs to the newest app.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -25,7 +24,7 @@ use super::pick::NotHere;
 use super::wayland::Compositor;
 use super::{FocusBy, Gone, PidBy, Seen, Source};
 
-/// A compositor's windows.
+/// Focus source for such compositors.
 pub struct Wlr {
     connection: Connection,
     queue: EventQueue<Windows>,
@@ -33,22 +32,22 @@ pub struct Wlr {
     detail: String,
 }
 
-/// What is known of them.
+/// State of the windows.
 struct Windows {
     apps: Apps,
     open: HashMap<ObjectId, Window>,
-    /// Windows are activated in this order: each seat may have one.
+    /// Counter of activations, to find the latest one: each seat may have an active window.
     activations: u64,
-    /// The compositor tells no more.
+    /// The compositor sends no more events.
     finished: bool,
 }
 
 #[derive(Debug, Default)]
 struct Window {
     app_id: String,
-    /// In which order it was activated; `None`: it is not active.
+    /// Number of its activation; `None` if it is not active.
     active: Option<u64>,
-    /// What was said since the last `done`.
+    /// State received since the last `done`.
     said_active: Option<bool>,
     process: Option<ProcessId>,
 }
@@ -78,7 +77,7 @@ pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
         activations: 0,
         finished: false,
     };
-    // All windows that there are.
+    // Receives all existing windows.
     queue
         .roundtrip(&mut windows)
         .map_err(|error| failed(&error))?;
@@ -95,7 +94,7 @@ pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
 }
 
 impl Wlr {
-    /// Reads and takes in what there is.
+    /// Reads and handles all available events.
     fn take(&mut self) -> Result<(), String> {
         let said = |error: &dyn std::fmt::Display| error.to_string();
         loop {
@@ -163,7 +162,7 @@ impl Windows {
         }
     }
 
-    /// What was said of a window is complete.
+    /// Applies the state of a window once it is complete.
     fn done(&mut self, id: &ObjectId) {
         let Some(window) = self.open.get_mut(id) else {
             return;

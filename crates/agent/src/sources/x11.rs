@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! X11: the active window of the window manager, or the input focus where there is none.
+//! X11: the active window of the window manager, or the input focus without one.
 //!
-//! Under a window manager that keeps `_NET_ACTIVE_WINDOW` (EWMH) one property of the root window
-//! says it all. Without one, the top-level windows are watched for changes of focus and the server
-//! is asked for the focus. Which of both holds is found out anew whenever a window manager comes
-//! or goes.
+//! A window manager that maintains `_NET_ACTIVE_WINDOW` (EWMH) reports the focus in one property of
+//! the root window. Without one, the top-level windows are watched for focus changes and the server
+//! is queried for the focus. The mode is determined again whenever a window manager starts or ends.
 //!
-//! The process behind a window is asked of the server (XRes 1.2), which has it from the kernel.
-//! Only a server without XRes leaves `_NET_WM_PID`, which any program can set to anything: it
-//! counts only together with a `WM_CLIENT_MACHINE` that is this machine, and the daemon checks in
-//! any case whose process it is.
+//! The server returns a window's process (XRes 1.2), which it has from the kernel. Only for a
+//! server without XRes `_NET_WM_PID` is used, which any program can set to anything: it counts only
+//! together with a `WM_CLIENT_MACHINE` that names this machine, and the daemon checks the owner of
+//! the process in any case.
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -30,7 +29,7 @@ use super::responses::Responses;
 use super::{FocusBy, Gone, PidBy, Seen, Source, Told};
 
 x11rb::atom_manager! {
-    /// Properties that are read.
+    /// Atoms of properties that are read.
     Atoms: AtomsCookie {
         _NET_ACTIVE_WINDOW,
         _NET_SUPPORTED,
@@ -41,39 +40,39 @@ x11rb::atom_manager! {
     }
 }
 
-/// Windows nest this deep at most when a parent with `_NET_WM_PID` is looked for.
+/// Longest chain of parents that is searched for `_NET_WM_PID`.
 const DEPTH_MAX: usize = 32;
 
-/// An X server, watched.
+/// Focus source that watches an X server.
 pub struct X11 {
     display: String,
-    /// A Wayland compositor's: it shows a part of what there is.
+    /// It belongs to a Wayland compositor and shows only some of the windows.
     is_xwayland: bool,
     conn: RustConnection,
     root: Window,
     atoms: Atoms,
-    /// Whether the server can tell a client's process (XRes 1.2).
+    /// Whether the server can return a client's process (XRes 1.2).
     has_client_ids: bool,
     mode: Mode,
     last: Option<Seen>,
-    /// Input and frames, where they are wanted and the server tells of them.
+    /// Input and frames, if they are wanted and the server reports them.
     responses: Option<Responses>,
 }
 
-/// Who tells of the focus.
+/// The way in which the focus is tracked.
 enum Mode {
-    /// An EWMH window manager, which lives as long as this window of its own.
+    /// An EWMH window manager, which runs as long as this window of its own exists.
     WindowManager {
         check: Window,
-        /// The active window, watched for its end: openbox goes on naming the last window that was
-        /// closed.
+        /// The active window, watched for its destruction: openbox keeps naming the last window
+        /// that was closed.
         active: Option<Window>,
     },
-    /// Nobody: these top-level windows are watched.
+    /// No window manager: these top-level windows are watched.
     InputFocus { watched: HashSet<Window> },
 }
 
-/// Connects to the display, and watches input and frames, too, if they are wanted.
+/// Connects to the display, and watches input and frames too if they are wanted.
 pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
     let display = environment.display.as_deref();
     let display = display.ok_or_else(|| NotHere::because("$DISPLAY names no X server"))?;
@@ -132,9 +131,9 @@ impl X11 {
         Gone::new(what(&self.display), error)
     }
 
-    /// Finds out whether there is a window manager, and watches what then tells of the focus.
+    /// Checks for a window manager, and watches what then reports the focus.
     fn choose_mode(&mut self, first: bool) -> Result<(), ConnectionError> {
-        // Watched before it is asked for, so that no change falls in between.
+        // The watch is added before the query, so that no change in between is missed.
         self.select(self.root, EventMask::PROPERTY_CHANGE)?;
         match self.window_manager()? {
             Some((check, name)) => {
@@ -142,7 +141,7 @@ impl X11 {
                     Mode::WindowManager { check: known, .. } if *known == check => return Ok(()),
                     Mode::WindowManager { .. } => {}
                     Mode::InputFocus { watched } => {
-                        // The window manager's own window was new once, too.
+                        // The window manager's own window is among the watched ones.
                         for &window in watched.iter().filter(|&&window| window != check) {
                             self.select(window, EventMask::NO_EVENT)?;
                         }
@@ -167,7 +166,7 @@ impl X11 {
         Ok(())
     }
 
-    /// Watches the root window for new windows, and every top-level window for the focus.
+    /// Watches the root window for new windows, and every top-level window for focus changes.
     fn watch_windows(&mut self) -> Result<(), ConnectionError> {
         let root_events =
             EventMask::PROPERTY_CHANGE | EventMask::SUBSTRUCTURE_NOTIFY | EventMask::FOCUS_CHANGE;
@@ -184,27 +183,27 @@ impl X11 {
     }
 
     fn watch_window(&self, window: Window) -> Result<bool, ConnectionError> {
-        // A window inside gets the focus: its top-level is told too. With the focus on the pointer
-        // it is the pointer's crossing that counts.
+        // If an inner window gets the focus, its top-level window receives an event too. If the
+        // focus follows the pointer, crossing events show the change.
         let crossing = EventMask::ENTER_WINDOW | EventMask::LEAVE_WINDOW;
         self.select(window, EventMask::FOCUS_CHANGE | crossing)
     }
 
-    /// Selects events; `false` when the window is gone, which is no failure.
+    /// Selects events; `false` if the window is gone, which is no failure.
     fn select(&self, window: Window, events: EventMask) -> Result<bool, ConnectionError> {
         let change = ChangeWindowAttributesAux::new().event_mask(events);
         let selected = self.conn.change_window_attributes(window, &change)?.check();
         Ok(answer(selected)?.is_some())
     }
 
-    /// The window of the running EWMH window manager, and its name. The property outlives a window
-    /// manager that crashed, so its window must carry it too, and be there.
+    /// The check window of the running EWMH window manager, and its name. The property survives a
+    /// crash of the window manager, so its window must have it too, and exist.
     fn window_manager(&self) -> Result<Option<(Window, String)>, ConnectionError> {
         let atoms = &self.atoms;
         let Some(check) = self.window_property(self.root, atoms._NET_SUPPORTING_WM_CHECK)? else {
             return Ok(None);
         };
-        // Its end is told by the destruction of this window.
+        // The window manager's end destroys this window.
         self.select(
             check,
             EventMask::STRUCTURE_NOTIFY | EventMask::PROPERTY_CHANGE,
@@ -230,7 +229,7 @@ impl X11 {
         name: u32,
         kind: u32,
     ) -> Result<Option<x11rb::protocol::xproto::GetPropertyReply>, ConnectionError> {
-        /// In units of 4 bytes: more than any property read here has.
+        /// In units of 4 bytes: longer than any property that is read here.
         const LENGTH: u32 = 4096;
         let reply = self
             .conn
@@ -245,7 +244,7 @@ impl X11 {
         Ok(window.filter(|&window| window != x11rb::NONE))
     }
 
-    /// Takes one event; `true` when the focus may have changed.
+    /// Handles one event; `true` if the focus may have changed.
     fn take(&mut self, event: Event) -> Result<bool, ConnectionError> {
         let atoms = &self.atoms;
         match (event, &mut self.mode) {
@@ -253,7 +252,7 @@ impl X11 {
                 self.choose_mode(false)?;
                 Ok(true)
             }
-            // A window manager that starts names its window first and what it can do afterwards.
+            // A starting window manager sets its window first and its capabilities afterwards.
             (Event::PropertyNotify(event), Mode::InputFocus { .. })
                 if event.atom == atoms._NET_SUPPORTED =>
             {
@@ -329,7 +328,7 @@ impl X11 {
 
     fn pid_of(&self, window: Window) -> Result<Option<(i32, PidBy)>, ConnectionError> {
         if self.has_client_ids {
-            // Without an answer it is a client on another machine, or one that is gone.
+            // No answer means that the client runs on another machine or is gone.
             let pid = client_pid(&self.conn, window)?;
             return Ok(pid.map(|pid| (pid, PidBy::Server)));
         }
@@ -360,7 +359,7 @@ impl X11 {
     }
 
     fn look(&mut self) -> Result<Seen, ConnectionError> {
-        // Answers are waited for, and events may come in before them: ask again until none has.
+        // Events may arrive while answers are awaited: repeat until there are none.
         let mut changed = self.last.is_none();
         loop {
             while let Some(event) = self.conn.poll_for_event()? {
@@ -431,8 +430,8 @@ impl Source for X11 {
     }
 }
 
-/// An answer, or nothing when the server refused the question: as a rule because the window was
-/// destroyed meanwhile, of which an event will tell.
+/// Converts an error of the server to `None`: usually the window was destroyed meanwhile, which an
+/// event will report.
 fn answer<T>(reply: Result<T, ReplyError>) -> Result<Option<T>, ConnectionError> {
     match reply {
         Ok(value) => Ok(Some(value)),
@@ -445,7 +444,7 @@ fn what(display: &str) -> String {
     format!("no X server on display {display:?}")
 }
 
-/// The process behind a window, by the server's word; `None` when it is gone or not of this machine.
+/// A window's process according to the server; `None` if it is gone or runs on another machine.
 pub(super) fn client_pid(
     conn: &RustConnection,
     window: Window,
@@ -460,7 +459,7 @@ pub(super) fn client_pid(
     Ok(pid.and_then(valid_pid))
 }
 
-/// Whether the server can tell a client's process (XRes 1.2).
+/// Whether the server can return a client's process (XRes 1.2).
 pub(super) fn has_client_ids(conn: &RustConnection) -> Result<bool, ReplyError> {
     if conn
         .extension_information(res::X11_EXTENSION_NAME)?
@@ -472,7 +471,7 @@ pub(super) fn has_client_ids(conn: &RustConnection) -> Result<bool, ReplyError> 
     Ok((version.server_major, version.server_minor) >= (1, 2))
 }
 
-/// A process id, if the number can be one.
+/// Converts a number to a process id, if it is valid.
 fn valid_pid(number: u32) -> Option<i32> {
     i32::try_from(number).ok().filter(|&pid| pid > 0)
 }
@@ -489,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn a_display_that_is_not_there_is_named() {
+    fn error_names_the_missing_display() {
         let gone = X11::connect(":4000", true).err().unwrap();
         assert!(gone.to_string().contains(":4000"), "{gone}");
         let nonsense = X11::connect("nonsense", false).err().unwrap();

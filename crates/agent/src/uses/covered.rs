@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! How much of a window is left to be seen when others lie above it.
+//! Computes the visible part of a window that is covered by others.
 
-/// A window's place on the screen, in pixels.
+/// A window's area on the screen, in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rect {
     pub left: i32,
     pub top: i32,
-    /// First column and first line that are outside.
+    /// First column and first row outside.
     pub right: i32,
     pub bottom: i32,
 }
 
-/// A window that is cut into more pieces than this can be seen.
+/// A window that is cut into more pieces than this counts as visible.
 const PIECES_MAX: usize = 256;
 
 impl Rect {
-    /// In pixels; nothing for one that is no rectangle.
+    /// Area in pixels; 0 for an inverted rectangle.
     pub fn area(&self) -> u64 {
         let side = |from: i32, to: i32| u64::try_from(i64::from(to) - i64::from(from)).unwrap_or(0);
         side(self.left, self.right) * side(self.top, self.bottom)
     }
 
-    /// What both have in common.
+    /// The intersection of both.
     pub fn common(&self, other: &Rect) -> Rect {
         Rect {
             left: self.left.max(other.left),
@@ -31,7 +31,7 @@ impl Rect {
         }
     }
 
-    /// What is left when another one lies above it: at most four pieces.
+    /// The visible rest when another one lies above it: at most four pieces.
     fn without(self, above: &Rect) -> impl Iterator<Item = Rect> {
         let common = self.common(above);
         let apart = common.area() == 0;
@@ -66,7 +66,7 @@ impl Rect {
     }
 }
 
-/// Pixels of a window that none of those `above` it covers.
+/// Number of a window's pixels that none of those `above` covers.
 pub fn uncovered(window: Rect, above: &[Rect]) -> u64 {
     let mut pieces = vec![window];
     for cover in above {
@@ -96,9 +96,9 @@ mod tests {
     }
 
     proptest! {
-        /// The same as looking at every pixel.
+        /// Compares with a check of every pixel.
         #[test]
-        fn what_is_left_is_what_no_pixel_of_another_one_covers(
+        fn uncovered_area_equals_the_number_of_uncovered_pixels(
             window in rect(),
             above in prop::collection::vec(rect(), 0..6),
         ) {

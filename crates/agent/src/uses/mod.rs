@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Apps of this session that are in use although they are not in front: those that can be seen, and
-//! those that play or record sound. When memory runs short they are taken after those that are not.
+//! Background apps of this session that are in use: those that are visible, and those that play or
+//! record sound. When memory runs short, other apps are reclaimed first.
 
 mod covered;
 mod sound;
@@ -15,7 +15,7 @@ use limelight_core::model::apps::Use;
 use self::sound::Sound;
 use self::visible::Visible;
 
-/// What is watched of the session.
+/// Watches the session for such apps.
 #[derive(Default)]
 pub struct Uses {
     visible: Option<Visible>,
@@ -23,8 +23,8 @@ pub struct Uses {
 }
 
 impl Uses {
-    /// Watches a display's windows and the session's sound server. What cannot be watched is said
-    /// and done without.
+    /// Watches a display's windows and the session's sound server. Logs and skips what cannot be
+    /// watched.
     pub fn watch(display: Option<&str>) -> Uses {
         let visible = display.map(Visible::connect);
         if let Some(Err(why)) = &visible {
@@ -36,7 +36,7 @@ impl Uses {
         }
     }
 
-    /// Takes in what has happened. Never waits for events.
+    /// Handles all events. Never waits for events.
     pub fn turn(&mut self, now: Duration) {
         if let Some(Err(error)) = self.visible.as_mut().map(|visible| visible.turn(now)) {
             tracing::debug!("which windows can be seen is not known any more: {error}");
@@ -47,7 +47,7 @@ impl Uses {
         }
     }
 
-    /// Processes that are in use now, and why.
+    /// Processes that are in use now, and their uses.
     pub fn processes(&self) -> BTreeSet<(i32, Use)> {
         let visible = self.visible.iter().flat_map(Visible::pids);
         let sounding = self.sound.iter().flat_map(Sound::pids);
@@ -64,7 +64,7 @@ impl Uses {
         visible.into_iter().chain(sound).collect()
     }
 
-    /// When [`Uses::turn`] has something to do whatever the descriptors say, on `CLOCK_MONOTONIC`.
+    /// When [`Uses::turn`] has work even if the descriptors have no event, on `CLOCK_MONOTONIC`.
     pub fn deadline(&self) -> Option<Duration> {
         let visible = self.visible.as_ref().and_then(Visible::deadline);
         let sound = self.sound.as_ref().and_then(Sound::deadline);

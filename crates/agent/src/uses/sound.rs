@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! PulseAudio, or PipeWire in its place: whose streams play or record.
+//! Processes with streams that play or record, from PulseAudio or from PipeWire in its place.
 //!
-//! Its own program is asked, run as a child: it speaks to either server and links to none of their
-//! libraries. One child says when something changes and costs nothing while nothing does; then
-//! another one lists the streams. A server that does not run is not started by this: only a socket
-//! that is there already is spoken to.
+//! Uses the server's own program as a child process: it works with either server and avoids linking
+//! to their libraries. One child reports changes and costs nothing in between; after a change
+//! another one lists the streams. This never starts a server: it connects only to an existing
+//! socket.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -18,22 +18,22 @@ use serde_json::Value;
 
 use crate::sources::arrivals::Arrivals;
 
-/// The program.
+/// The program that is run.
 const PROGRAM: &str = "pactl";
 
-/// The directory of its socket, where the session has all of them.
+/// Directory of its socket in the session's runtime directory.
 const DIRECTORY: &str = "pulse";
 
-/// Lists come at most this often: who plays a game makes a stream a second.
+/// Shortest time between two lists: a game may create a stream every second.
 const LIST_EVERY: Duration = Duration::from_secs(1);
 
-/// How often a server is spoken to that has a socket and does not answer.
+/// Interval of attempts if a server has a socket and does not answer.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// No list of streams is longer.
+/// Longest list of streams that is read.
 const LIST_MAX_BYTES: usize = 4 << 20;
 
-/// A child and what it has said so far.
+/// A child and its output so far.
 struct Running {
     child: Child,
     output: ChildStdout,
@@ -44,9 +44,9 @@ impl Running {
     fn start(server: &str, arguments: &[&str]) -> std::io::Result<Running> {
         let mut child = Command::new(PROGRAM)
             .args(arguments)
-            // Named explicitly, so that none is started.
+            // Set explicitly, so that no server is started.
             .env("PULSE_SERVER", server)
-            // Messages are read by us, not by a person.
+            // Fixed messages, because they are parsed.
             .env("LC_ALL", "C")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -63,7 +63,7 @@ impl Running {
         })
     }
 
-    /// Reads what there is. `false`: it has ended, or says more than it should.
+    /// Reads the available output. `false` if the child has ended or writes too much.
     fn read(&mut self) -> bool {
         let mut buffer = [0u8; 16 * 1024];
         loop {
@@ -88,22 +88,22 @@ impl Drop for Running {
     }
 }
 
-/// The session's sound server.
+/// Watches the session's sound server.
 pub struct Sound {
     subscriber: Option<Running>,
     lists: Vec<Running>,
-    /// Streams that the present lists have shown so far.
+    /// Streams found by the current lists so far.
     found: BTreeSet<i32>,
     pids: BTreeSet<i32>,
     listed_at: Option<Duration>,
     changed: bool,
     retry_at: Option<Duration>,
-    /// While it has no socket.
+    /// Set while the server has no socket.
     arrivals: Option<Arrivals>,
 }
 
 impl Sound {
-    /// A server that has not been looked for yet.
+    /// A server that has not been searched for yet.
     pub fn new() -> Sound {
         Sound {
             subscriber: None,
@@ -117,12 +117,12 @@ impl Sound {
         }
     }
 
-    /// Processes whose streams play or record.
+    /// Processes with streams that play or record.
     pub fn pids(&self) -> &BTreeSet<i32> {
         &self.pids
     }
 
-    /// Readable when there may be something to do.
+    /// Descriptors that become readable when there may be work.
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
         let all = self.subscriber.iter().chain(&self.lists);
         let arrivals = self.arrivals.as_ref().and_then(Arrivals::fd);
@@ -131,7 +131,7 @@ impl Sound {
             .collect()
     }
 
-    /// When there is something to do whatever the descriptors say.
+    /// When there is work even if the descriptors have no event.
     pub fn deadline(&self) -> Option<Duration> {
         let list = (self.changed && self.lists.is_empty())
             .then(|| self.listed_at.map_or(Duration::ZERO, |at| at + LIST_EVERY));
@@ -139,7 +139,7 @@ impl Sound {
         [list, self.retry_at, arrival].into_iter().flatten().min()
     }
 
-    /// Takes in what the children say, and starts those that are due.
+    /// Handles the children's output, and starts those that are due.
     pub fn turn(&mut self, now: Duration) {
         let came = self.arrivals.as_mut().is_some_and(|one| one.is_due(now));
         if came || self.retry_at.is_some_and(|at| at <= now) {
@@ -203,7 +203,7 @@ impl Sound {
         }
     }
 
-    /// Lists that are complete count when all are.
+    /// Takes the lists once all of them are complete.
     fn take_lists(&mut self) {
         if self.lists.is_empty() {
             return;
@@ -222,7 +222,7 @@ impl Sound {
     }
 }
 
-/// The server's address, if its socket is there.
+/// The server's address, if its socket exists.
 fn server() -> Option<String> {
     if let Some(named) = std::env::var("PULSE_SERVER").ok().filter(|s| !s.is_empty()) {
         return Some(named);
@@ -233,12 +233,13 @@ fn server() -> Option<String> {
         .then(|| format!("unix:{}", socket.display()))
 }
 
-/// Where the session has its sockets.
+/// The session's runtime directory.
 fn runtime() -> Option<PathBuf> {
     std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)
 }
 
-/// Takes whole lines from what the subscriber said. Whether one of them is about a stream.
+/// Takes complete lines from the subscriber's output. Returns whether one of them concerns a
+/// stream.
 fn concerns_streams(said: &mut Vec<u8>) -> bool {
     let Some(end) = said.iter().rposition(|&byte| byte == b'\n') else {
         return false;

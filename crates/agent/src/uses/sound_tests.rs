@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Lists by hand, and a real PulseAudio with a sink that leads nowhere. Without one that test is
-//! skipped, and says so.
+//! Handmade lists, and a real PulseAudio with a null sink. Without PulseAudio that test is skipped
+//! with a message.
 
 use super::*;
 use limelight_sys::clock;
@@ -11,7 +11,7 @@ use std::time::Instant;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
-fn streams_that_play_have_a_process() {
+fn playing_streams_have_a_process() {
     let list = br#"[
         {"index":1,"corked":false,"properties":{"application.process.id":"101"}},
         {"index":2,"corked":true,"properties":{"application.process.id":"102"}},
@@ -23,7 +23,7 @@ fn streams_that_play_have_a_process() {
 }
 
 #[test]
-fn lines_are_taken_whole() {
+fn lines_are_taken_when_complete() {
     let mut said = b"Event 'new' on client #3\nEvent 'new' on sink-in".to_vec();
     assert!(!concerns_streams(&mut said));
     said.extend_from_slice(b"put #5\nEvent");
@@ -65,7 +65,7 @@ fn wait_for(what: &str, sound: &mut Sound, holds: impl Fn(&Sound) -> bool) {
     }
 }
 
-/// The only test that looks at the environment's server.
+/// The only test that uses the environment's server.
 #[test]
 fn a_real_server_tells_who_plays() {
     for program in ["pulseaudio", "pactl", "pacat"] {
@@ -102,7 +102,7 @@ fn a_real_server_tells_who_plays() {
     }
     std::env::set_var("PULSE_SERVER", &address);
     let mut sound = Sound::new();
-    wait_for("a list of nobody", &mut sound, |sound| {
+    wait_for("an empty list", &mut sound, |sound| {
         sound.listed_at.is_some() && sound.lists.is_empty()
     });
     assert!(sound.pids().is_empty());

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! X11: whose windows can be seen.
+//! X11: processes with visible windows.
 //!
-//! The window manager's list of windows says which there are and which is above which; without one
-//! the server's own does. A window that is not hidden, on the desktop that is shown, and not all but
-//! covered by those above it can be seen. What a compositor makes transparent is not known here and
-//! counts as covering.
+//! The window manager's list gives the windows and their stacking order; without one the server's
+//! own list does. A window is visible if it is not hidden, is on the current desktop, and is not
+//! almost covered by those above it. Transparency by a compositor is unknown here and counts as
+//! covering.
 //!
-//! This is a connection of its own, because events are selected on windows where the other one
-//! selects others. Windows that are moved about lead to two looks a second.
+//! This uses a separate connection, because it selects other events on the same windows. While
+//! windows are moved it scans twice a second.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -25,7 +25,7 @@ use x11rb::rust_connection::RustConnection;
 use super::covered::{uncovered, Rect};
 
 x11rb::atom_manager! {
-    /// Properties that are read.
+    /// Atoms of properties that are read.
     Atoms: AtomsCookie {
         _NET_CLIENT_LIST_STACKING,
         _NET_CURRENT_DESKTOP,
@@ -35,19 +35,19 @@ x11rb::atom_manager! {
     }
 }
 
-/// At most one look in this time.
+/// Shortest time between two scans.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Most windows that are looked at, those on top.
+/// Most windows that are checked, from the top.
 const WINDOWS_MAX: usize = 256;
 
-/// Percent of a window that must be left for it to be seen.
+/// Percent of a window that must be uncovered for it to be visible.
 const SEEN_PERCENT: u64 = 5;
 
-/// The desktop of windows that are on all.
+/// Desktop number of windows that are on all desktops.
 const ALL_DESKTOPS: u32 = u32::MAX;
 
-/// An X server's windows, watched.
+/// Watches an X server's windows.
 pub struct Visible {
     conn: RustConnection,
     root: Window,
@@ -55,12 +55,12 @@ pub struct Visible {
     atoms: Atoms,
     pids: BTreeSet<i32>,
     looked_at: Option<Duration>,
-    /// Something may have changed since.
+    /// Whether something may have changed since.
     changed: bool,
 }
 
 impl Visible {
-    /// Connects, and asks to be told of changes. An error says what the server lacks.
+    /// Connects, and requests change events. The error names what the server lacks.
     pub fn connect(display: &str) -> Result<Visible, String> {
         let (conn, screen) =
             RustConnection::connect(Some(display)).map_err(|error| error.to_string())?;
@@ -90,7 +90,7 @@ impl Visible {
             Ok(Some(Atoms::new(&conn)?.reply()?))
         };
         let atoms = begin().map_err(|error| error.to_string())?;
-        let atoms = atoms.ok_or("it has no XRes 1.2, which tells whose a window is")?;
+        let atoms = atoms.ok_or("it has no XRes 1.2, which reports a window's process")?;
         Ok(Visible {
             conn,
             root,
@@ -102,23 +102,23 @@ impl Visible {
         })
     }
 
-    /// Readable when something may have changed.
+    /// Descriptor that becomes readable when something may have changed.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.conn.stream().as_fd()
     }
 
-    /// When to look, if something has changed.
+    /// When the next scan is due, if something has changed.
     pub fn deadline(&self) -> Option<Duration> {
         self.changed
             .then(|| self.looked_at.map_or(Duration::ZERO, |at| at + LOOK_EVERY))
     }
 
-    /// Processes whose windows could be seen at the last look.
+    /// Processes with visible windows as of the last scan.
     pub fn pids(&self) -> &BTreeSet<i32> {
         &self.pids
     }
 
-    /// Takes events, and looks when it is time.
+    /// Takes events, and scans when that is due.
     pub fn turn(&mut self, now: Duration) -> Result<(), ConnectionError> {
         while let Some(event) = self.conn.poll_for_event()? {
             self.take(&event);
@@ -127,7 +127,7 @@ impl Visible {
             self.changed = false;
             self.looked_at = Some(now);
             self.pids = self.look()?;
-            // Answers were waited for; what came in between waits for the next look.
+            // Events that arrived while answers were awaited count for the next scan.
             while let Some(event) = self.conn.poll_for_event()? {
                 self.take(&event);
             }
@@ -175,7 +175,7 @@ impl Visible {
         self.owners(&seen)
     }
 
-    /// Windows of programs, the one below all others first.
+    /// Windows of programs, from the bottom to the top.
     fn stack(&self) -> Result<Vec<Window>, ConnectionError> {
         let listed = self.words(self.root, self.atoms._NET_CLIENT_LIST_STACKING)?;
         let mut stack = match listed {
@@ -188,8 +188,8 @@ impl Visible {
         Ok(stack)
     }
 
-    /// Where each of these windows is on the screen, if it is shown. All are asked before the first
-    /// answer is waited for.
+    /// The area of each of these windows on the screen, if it is shown. All requests are sent
+    /// before the first answer is awaited.
     fn places(&self, windows: &[Window]) -> Result<Vec<Option<Rect>>, ConnectionError> {
         let conn = &self.conn;
         let atoms = &self.atoms;
@@ -208,7 +208,7 @@ impl Visible {
         }
         let mut places = Vec::with_capacity(windows.len());
         for (attributes, geometry, origin, desktop, state) in asked {
-            // Each answer is taken, whatever the others say.
+            // Take every answer, even if another one was an error.
             let attributes = answer(attributes.reply())?;
             let geometry = answer(geometry.reply())?;
             let origin = answer(origin.reply())?;
@@ -238,7 +238,7 @@ impl Visible {
         Ok(places)
     }
 
-    /// The processes of these windows, as the server has them from the kernel.
+    /// The processes of these windows, which the server has from the kernel.
     fn owners(&self, windows: &[Window]) -> Result<BTreeSet<i32>, ConnectionError> {
         let mut asked = Vec::with_capacity(windows.len());
         for &client in windows {
@@ -261,7 +261,7 @@ impl Visible {
         Ok(pids)
     }
 
-    /// A property that is a list of numbers; `None` when there is none of the name.
+    /// A property that is a list of numbers; `None` if it does not exist.
     fn words(&self, window: Window, name: u32) -> Result<Option<Vec<u32>>, ConnectionError> {
         /// In units of 4 bytes.
         const LENGTH: u32 = 4096;
@@ -273,8 +273,8 @@ impl Visible {
     }
 }
 
-/// An answer, or nothing when the server refused the question: as a rule because the window was
-/// destroyed meanwhile, of which an event will tell.
+/// Converts an error of the server to `None`: usually the window was destroyed meanwhile, which an
+/// event will report.
 fn answer<T>(reply: Result<T, ReplyError>) -> Result<Option<T>, ConnectionError> {
     match reply {
         Ok(value) => Ok(Some(value)),

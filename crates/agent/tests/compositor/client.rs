@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A Wayland client with one window, which does nothing.
+//! A Wayland client with one idle window.
 
 use std::os::fd::AsFd;
 

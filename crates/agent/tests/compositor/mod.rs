@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Real compositors without a screen, a client of their own for them, and a daemon that the test plays.
+//! Real compositors without a screen, a client for them, and a daemon simulated by the test.
 //!
-//! Compositors refuse to run as root or should not: as root everything runs as another user, from a
-//! directory that this user can reach.
+//! Compositors refuse to run as root, or should not: if the test runs as root, everything runs as
+//! another user, from a directory that this user can access.
 
 pub mod client;
 
@@ -20,19 +20,19 @@ use limelight_core::control::{FocusTarget, Request, Response};
 /// Only a hang takes this long.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The user as whom things run that root must not run.
+/// The unprivileged user that replaces root.
 const NOBODY: u32 = 65534;
 
-/// What the agent said.
+/// A message of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Said {
-    /// Its source.
+    /// The source in use.
     Source(Option<String>),
-    /// What has the focus, by whose word.
+    /// The focus claim, and its source.
     Focus(String, FocusTarget),
 }
 
-/// A process that ends with its owner.
+/// A process that is killed on drop.
 pub struct Running(pub Child);
 
 impl Running {
@@ -48,7 +48,7 @@ impl Drop for Running {
     }
 }
 
-/// A directory that is `$HOME`, `$XDG_RUNTIME_DIR` and more.
+/// A directory that serves as `$HOME`, `$XDG_RUNTIME_DIR` and more.
 pub struct Place {
     directory: tempfile::TempDir,
     uid: u32,
@@ -63,7 +63,7 @@ impl Place {
         };
         let place = Place { directory, uid };
         place.give(place.path(""));
-        // Where the build is this user may not look.
+        // This user cannot access the build directory.
         std::fs::copy(env!("CARGO_BIN_EXE_limelight-agent"), place.path("agent")).unwrap();
         std::fs::copy(std::env::current_exe().unwrap(), place.path("client")).unwrap();
         place
@@ -77,7 +77,7 @@ impl Place {
         self.directory.path().join(name)
     }
 
-    /// To the user as whom things run.
+    /// Changes the owner to the user that runs everything.
     pub fn give(&self, path: PathBuf) {
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         if rustix::process::geteuid().is_root() {
@@ -92,7 +92,7 @@ impl Place {
         path
     }
 
-    /// A command with this environment and no other.
+    /// A command with only this environment.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command
@@ -108,7 +108,7 @@ impl Place {
         command
     }
 
-    /// Starts it, with what it says in a file that is shown when the test fails.
+    /// Starts a command; its output goes to a file that is shown if the test fails.
     pub fn start(&self, command: &mut Command, name: &str) -> Running {
         let log = std::fs::File::create(self.path(&format!("{name}.log"))).unwrap();
         command.stderr(log.try_clone().unwrap()).stdout(log);
@@ -123,7 +123,7 @@ impl Place {
         format!("unix:path={}", self.path("bus").display())
     }
 
-    /// A session bus.
+    /// Starts a session bus.
     pub fn start_bus(&self) -> Running {
         let mut command = self.command("dbus-daemon");
         command.args(["--session", "--nofork", "--nopidfile", "--address"]);
@@ -133,14 +133,14 @@ impl Place {
         bus
     }
 
-    /// An X server, and its display.
+    /// Starts an X server; returns it and its display.
     pub fn start_xvfb(&self) -> (Running, String) {
         let mut command = self.command("Xvfb");
         command.args(["-displayfd", "1", "-screen", "0", "640x480x24"]);
         command.args(["-nolisten", "tcp"]);
         command.stdout(Stdio::piped()).stderr(Stdio::null());
         let mut server = Running(command.spawn().unwrap());
-        // It takes the first free display itself, and prints its number once it serves.
+        // It chooses the first free display, and prints its number once it serves.
         let mut line = String::new();
         let stdout = server.0.stdout.as_mut().expect("piped");
         BufReader::new(stdout).read_line(&mut line).unwrap();
@@ -161,7 +161,7 @@ impl Place {
         found.unwrap()
     }
 
-    /// Starts the agent. It has to find the compositor by itself unless `arguments` say more.
+    /// Starts the agent. It must find the compositor by itself unless `arguments` name a source.
     pub fn start_agent(&self, arguments: &[&str]) -> Running {
         let mut command = self.command(self.path("agent"));
         command
@@ -171,12 +171,12 @@ impl Place {
         self.start(&mut command, "agent")
     }
 
-    /// A window of a program with this name and app id.
+    /// Opens a window of a program with this name and app id.
     pub fn open(&self, app_id: &str, wayland: &str) -> Running {
         self.start(&mut self.window(app_id, wayland), app_id)
     }
 
-    /// The same, in a cgroup from its first moment on.
+    /// The same, in a cgroup from the start.
     pub fn open_in(&self, app_id: &str, wayland: &str, cgroup: &str) -> Running {
         self.start_in(&self.window(app_id, wayland), app_id, cgroup)
     }
@@ -193,7 +193,7 @@ impl Place {
         command
     }
 
-    /// Starts a command in a cgroup, into which only root may put it.
+    /// Starts a command in a cgroup; requires root.
     pub fn start_in(&self, command: &Command, name: &str, cgroup: &str) -> Running {
         let mut shell = self.command("sh");
         shell
@@ -231,7 +231,7 @@ impl Place {
     }
 }
 
-/// A daemon that agrees to everything and passes on what it was told.
+/// A daemon that accepts everything and passes on what it receives.
 pub struct Daemon {
     said: Receiver<Said>,
 }
@@ -254,7 +254,7 @@ impl Daemon {
                         (Some(Said::Focus(source, target)), ok())
                     }
                     Request::Agent { source, detail, .. } => {
-                        println!("    {}: {detail}", source.as_deref().unwrap_or("nobody"));
+                        println!("    {}: {detail}", source.as_deref().unwrap_or("no source"));
                         let answer = Response::Agent { own_scopes: true };
                         (Some(Said::Source(source)), answer)
                     }
@@ -270,7 +270,7 @@ impl Daemon {
         Daemon { said }
     }
 
-    /// Waits until it is told this; what it is told before is passed over.
+    /// Waits for this message and skips earlier ones.
     pub fn expect(&self, wanted: &Said, place: &Place) {
         let deadline = Instant::now() + PATIENCE;
         let mut told = Vec::new();
@@ -291,12 +291,12 @@ fn ok() -> Response {
     }
 }
 
-/// How long it is watched whether a process does nothing, and how many wake-ups of all its threads that
-/// leaves: fewer than one a second.
+/// Observation time for an idle process, and the most wakeups of all its threads in that time:
+/// fewer than one per second.
 const QUIET: Duration = Duration::from_secs(4);
 const QUIET_WAKEUPS: u64 = 3;
 
-/// Waits until nothing wakes a process up.
+/// Waits until a process is idle.
 pub fn wait_until_quiet(process: &Running) {
     let wakeups = || -> u64 {
         let threads = std::fs::read_dir(format!("/proc/{}/task", process.pid()));
@@ -314,7 +314,7 @@ pub fn wait_until_quiet(process: &Running) {
     wait_for("the agent to be quiet", || {
         let before = wakeups();
         std::thread::sleep(QUIET);
-        // A thread that has ended takes its count with it.
+        // When a thread ends its count is lost.
         wakeups().saturating_sub(before) <= QUIET_WAKEUPS
     });
 }

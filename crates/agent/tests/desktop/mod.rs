@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A real X server and a real window manager for tests: Xvfb and openbox.
+//! A real X server and real window managers for tests: Xvfb, openbox and i3.
 
 // Each test program uses a part of it.
 #![allow(dead_code)]
@@ -23,7 +23,7 @@ pub fn is_installed(program: &str) -> bool {
     std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
-/// A process that ends with its owner.
+/// A process that is killed on drop.
 pub struct Running(pub Child);
 
 impl Running {
@@ -54,7 +54,7 @@ impl Drop for Running {
     }
 }
 
-/// An X server on a display of its own, and the test's own connection to it.
+/// An X server with its own display, and the test's connection to it.
 pub struct Server {
     pub process: Running,
     pub display: String,
@@ -65,7 +65,7 @@ pub struct Server {
 impl Server {
     pub fn start() -> Self {
         let mut command = Command::new("Xvfb");
-        // It takes the first free display itself, and prints its number once it serves.
+        // It chooses the first free display, and prints its number once it serves.
         command.args([
             "-displayfd",
             "1",
@@ -135,8 +135,8 @@ impl Server {
         reply.reply().is_ok_and(|reply| reply.type_ != x11rb::NONE)
     }
 
-    /// Starts this test program once more, with the argument `client`: it shows a window and prints
-    /// its number.
+    /// Starts this test program again with the argument `client`: it shows a window and prints its
+    /// id.
     pub fn open_client(&self) -> Client {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
@@ -148,7 +148,7 @@ impl Server {
         Client { process, window }
     }
 
-    /// Asks the window manager to bring a window to the front, as a pager does.
+    /// Asks the window manager to activate a window, as a pager does.
     pub fn activate(&self, window: Window) {
         let kind = self.atom("_NET_ACTIVE_WINDOW");
         let event = ClientMessageEvent::new(32, window, kind, [2, x11rb::CURRENT_TIME, 0, 0, 0]);
@@ -185,7 +185,7 @@ impl Client {
     }
 }
 
-/// A directory for the socket, and an agent on it.
+/// A directory for the socket of an agent.
 pub struct Session {
     pub dir: tempfile::TempDir,
 }

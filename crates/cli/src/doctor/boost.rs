@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Which knobs of `boost` act here: the policy's own judgement on what this machine has.
+//! Which knobs of `boost` act here: applies the policy's own rules to this machine.
 
 use limelight_core::control::Status;
 use limelight_core::model::boost::{Disk, Schedulers, View};
@@ -23,7 +23,7 @@ pub fn examine(
     daemon: Option<&Status>,
     findings: &mut Findings,
 ) {
-    // What is missing here has a line of its own already.
+    // Another check reports what is missing here.
     let (Ok(hierarchy), Ok(sys)) = (Hierarchy::find(proc), Dir::open(&machine.sys)) else {
         return;
     };
@@ -40,7 +40,7 @@ pub fn examine(
         false => WeightKnob::Bfq,
     };
     schedulers_line(&sys, proc, &disks, findings);
-    // Elsewhere a service manager decides which controllers there are.
+    // With a service manager, that one decides which controllers are enabled.
     let owns_tree = !machine.root.join("run/systemd/system").exists();
     let realtime_groups = owns_tree && schedulers::realtime_groups(proc);
     if realtime_groups {
@@ -53,10 +53,10 @@ pub fn examine(
              rt_group_sched=0, and hand it down: echo +cpu > /sys/fs/cgroup/cgroup.subtree_control",
         );
     }
-    // While no app is in front, one with a cgroup of its own is meant.
-    let nobody = app.as_ref().is_ok_and(|(whose, _)| whose == NO_APP);
+    // While no app is in the foreground, assume one with a cgroup of its own.
+    let no_app = app.as_ref().is_ok_and(|(owner, _)| owner == NO_APP);
     let path = app.as_ref().ok().map(|(_, path)| path);
-    let path = path.filter(|_| !nobody);
+    let path = path.filter(|_| !no_app);
     let without = |knob: WeightKnob| {
         let found = path.and_then(|path| hierarchy.first_without(path, knob.file()));
         found.map(|path| path.as_str().to_owned())
@@ -83,7 +83,7 @@ pub fn examine(
         own,
         adopted: false,
     };
-    let home = match (path, nobody) {
+    let home = match (path, no_app) {
         (Some(path), _) => Some(home(path.as_str(), !path.is_root() && !shared)),
         (None, true) => Some(home("", true)),
         (None, false) => None,
@@ -92,7 +92,7 @@ pub fn examine(
     for (name, standing) in knobs.all() {
         let check = format!("boost {name}");
         match standing {
-            Standing::Live if nobody => {
+            Standing::Live if no_app => {
                 findings.acts(&check, "live for an app with a cgroup of its own");
             }
             Standing::Live => findings.acts(&check, "live"),
@@ -102,7 +102,7 @@ pub fn examine(
     }
 }
 
-/// Who orders threads and requests, for all that a weight is worth.
+/// Reports the schedulers of threads and requests, which decide what a weight does.
 fn schedulers_line(sys: &Dir, proc: &Proc, disks: &[Disk], findings: &mut Findings) {
     let groups = match schedulers::autogroup(proc) {
         true => "sessions are groups of their own (autogroup) where no cpu controller is",
@@ -111,7 +111,7 @@ fn schedulers_line(sys: &Dir, proc: &Proc, disks: &[Disk], findings: &mut Findin
     match schedulers::sched_ext(sys) {
         Some(name) => findings.note(
             "cpu scheduler",
-            format!("sched_ext: {name}, which may look at neither weights nor slices; {groups}"),
+            format!("sched_ext: {name}, which may ignore weights and slices; {groups}"),
         ),
         None => findings.note(
             "cpu scheduler",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The cgroups that an app's protection hangs on.
+//! The cgroups that an app's protection depends on.
 
 use limelight_core::control::Status;
 use limelight_sys::cgroup::{CgroupPath, Hierarchy};
@@ -9,19 +9,19 @@ use limelight_sys::proc::Proc;
 use super::{Findings, Machine};
 use crate::format;
 
-/// The cgroup above which the chain is examined, and whose it is.
+/// The cgroup to examine with its ancestors, and a description of its owner.
 pub type AppCgroup = Result<(String, CgroupPath), String>;
 
-/// Whose it is while no app is in front, none was named, and this command runs where no app does:
-/// what is missing there is no fault.
+/// Description when no app is in the foreground, none was named, and this command runs outside of
+/// any app's cgroup: then a missing controller is no fault.
 pub const NO_APP: &str = "of this command, which is no app";
 
-/// Whether apps are started beside it, so that what holds for it holds for them.
+/// Whether apps are started beside this cgroup, so that its controllers are the same as theirs.
 fn is_beside_apps(path: &CgroupPath) -> bool {
     !path.is_root() && !path.as_str().starts_with("/system.slice")
 }
 
-/// The cgroup of the app that was asked for, of the topmost one, or of this command.
+/// The cgroup of the named app, of the topmost one, or of this command.
 pub fn app_cgroup(machine: &Machine, proc: &Proc, daemon: Option<&Status>) -> AppCgroup {
     let topmost = daemon.and_then(|status| status.topmost.as_ref());
     if let (None, Some(topmost)) = (machine.pid, topmost) {
@@ -48,7 +48,7 @@ pub fn app_cgroup(machine: &Machine, proc: &Proc, daemon: Option<&Status>) -> Ap
     })
 }
 
-/// Whether limits can be set all the way down to it.
+/// Checks whether knobs can be set at every level down to the app's cgroup.
 pub fn examine(proc: &Proc, app: AppCgroup, findings: &mut Findings) {
     let hierarchy = match Hierarchy::find(proc) {
         Ok(hierarchy) => hierarchy,
@@ -90,14 +90,14 @@ pub fn examine(proc: &Proc, app: AppCgroup, findings: &mut Findings) {
     }
 }
 
-/// A controller that Limelight needs all the way down to an app.
+/// A controller that must be enabled at every level down to an app.
 struct Controller {
     name: &'static str,
-    /// The mechanism that needs it most.
+    /// The mechanism that depends on it most.
     part: &'static str,
-    /// A file that every group has for which it is enabled.
+    /// A file that exists in every cgroup for which it is enabled.
     file: &'static str,
-    /// What switches systemd's accounting on for it.
+    /// The unit setting that makes systemd enable it.
     unit: &'static str,
 }
 
@@ -122,7 +122,8 @@ const CONTROLLERS: [Controller; 3] = [
     },
 ];
 
-/// A value is worth what every ancestor grants, so a controller must be there all the way down.
+/// A value acts only as far as every ancestor allows, so the controller must be enabled at each
+/// level.
 fn chain(hierarchy: &Hierarchy, whose: &str, path: &CgroupPath, findings: &mut Findings) {
     if whose == NO_APP {
         return findings.note(
@@ -160,8 +161,8 @@ fn chain(hierarchy: &Hierarchy, whose: &str, path: &CgroupPath, findings: &mut F
     findings.part(CONTROLLERS[0].part);
 }
 
-/// What hands a controller down to `group`. systemd leaves a user's own tree to that user's manager,
-/// and by default hands it memory and cpu, but not io.
+/// The cure that enables a controller for `group`. systemd leaves a user's own tree to that user's
+/// manager, and by default delegates memory and cpu to it, but not io.
 fn enable(
     hierarchy: &Hierarchy,
     controller: &Controller,
@@ -180,7 +181,7 @@ fn enable(
             .open(&above)
             .and_then(|above| above.controllers())
             .is_ok_and(|names| names.iter().any(|name| name == controller.name));
-        // The user's manager has it, and hands it to units that ask.
+        // The user's manager has it, and enables it for units that ask.
         if there {
             return format!(
                 "have apps ask for it: [Scope] {} in /etc/systemd/user/app-.scope.d/weight.conf, \

@@ -16,7 +16,7 @@ use crate::client::Client;
 use crate::exit::Failure;
 use crate::format;
 
-/// What it says of itself.
+/// Requests the daemon's status.
 pub fn ask(socket: &Path, patience: Duration) -> Result<Box<Status>, Failure> {
     match Client::connect(socket, patience)?.ask(&Request::Status)? {
         Response::Status(status) => Ok(status),
@@ -24,7 +24,7 @@ pub fn ask(socket: &Path, patience: Duration) -> Result<Box<Status>, Failure> {
     }
 }
 
-/// What it has and has not.
+/// Checks the daemon's version, capabilities, changes and sources.
 pub fn examine(status: &Status, proc: &Proc, findings: &mut Findings) {
     let detail = format!("limelightd {}, pid {}", status.version, status.pid);
     match (status.protocol == PROTOCOL, status.dry_run) {
@@ -80,14 +80,14 @@ pub fn examine(status: &Status, proc: &Proc, findings: &mut Findings) {
             match state {
                 State::Active | State::Idle => findings.acts(&check, detail),
                 State::Off => findings.note(&check, format!("switched off: {detail}")),
-                // Whether nobody tells at all is for the mechanism's line to say.
+                // The mechanism's line says if there is no source at all.
                 State::Unavailable => findings.note(&check, format!("not to be had: {detail}")),
             }
         }
     }
 }
 
-/// Whether it is only guessed which app is topmost.
+/// Reports whether the topmost app is only guessed.
 fn guess(status: &Status, findings: &mut Findings) {
     let guessed = status.topmost.as_ref();
     let Some(topmost) = guessed.filter(|topmost| topmost.source == WAKE_GRAPH) else {
@@ -97,7 +97,7 @@ fn guess(status: &Status, findings: &mut Findings) {
         "topmost app",
         Verdict::Note,
         format!(
-            "nobody tells that it is {}, it is guessed from whom the display server wakes",
+            "no source reports {}; it is inferred from the client that the display server wakes",
             format::app(&topmost.app)
         ),
         Some(
@@ -107,7 +107,7 @@ fn guess(status: &Status, findings: &mut Findings) {
     );
 }
 
-/// What session agents say of themselves: which source each has taken, and why no other.
+/// Reports the session agents: the source that each one uses, and why no other.
 fn agents(status: &Status, findings: &mut Findings) {
     let told = status.agents.iter().any(|agent| agent.source.is_some());
     for agent in &status.agents {
@@ -123,7 +123,7 @@ fn agents(status: &Status, findings: &mut Findings) {
                 &check,
                 format!("of uid {}, {source}: {}{passed}", agent.uid, agent.detail),
             ),
-            // Of a login without a display, such as by ssh.
+            // An agent of a login without a display, such as by ssh.
             None if told => findings.note(
                 &check,
                 format!("of uid {}, {}", agent.uid, agent.detail),
@@ -140,7 +140,7 @@ fn agents(status: &Status, findings: &mut Findings) {
     }
 }
 
-/// What limelightd may do, and what it does without each.
+/// Capabilities of limelightd, and what it cannot do without each.
 const NEEDED: [(CapabilitySet, &str, &str); 7] = [
     (
         CapabilitySet::SYS_RESOURCE,
@@ -179,7 +179,7 @@ const NEEDED: [(CapabilitySet, &str, &str); 7] = [
     ),
 ];
 
-/// Whether limelightd has what its unit gives it.
+/// Checks that limelightd has the capabilities that its unit grants.
 fn capabilities(status: &Status, proc: &Proc, findings: &mut Findings) {
     const CHECK: &str = "capabilities";
     let text = proc.dir().read_text(format!("{}/status", status.pid));
@@ -211,9 +211,9 @@ fn capabilities(status: &Status, proc: &Proc, findings: &mut Findings) {
     }
 }
 
-/// What was turned, and what of it has no effect.
+/// Reports changed knobs, and those without effect.
 fn changes(status: &Status, findings: &mut Findings) {
-    /// More are counted, not named.
+    /// Maximum number of knobs listed by name; further ones are counted.
     const NAMED: usize = 3;
     let applied = |change: &&Change| matches!(change.outcome, Outcome::Applied | Outcome::Planned);
     let all = status.changes.len();

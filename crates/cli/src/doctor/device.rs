@@ -8,12 +8,12 @@ use limelight_sys::device::{Device, DeviceError, Mechanism, ABI_VERSION};
 
 use super::Findings;
 
-/// Whether it is there and fits; the daemon is asked when it runs, because it holds the device.
-/// Returns the names of the mechanisms that it has.
+/// Checks whether the device exists and has a supported ABI. A running daemon is asked, because it
+/// holds the device. Returns the names of the device's mechanisms.
 pub fn examine(path: &Path, daemon: Option<&Status>, findings: &mut Findings) -> Vec<String> {
     const CHECK: &str = "kernel support";
     const STOCK: &str = "run the Limelight kernel";
-    // Most machines run a stock kernel, and that is no fault of theirs.
+    // Most machines run a stock kernel, and that is no fault.
     const ABSENT: &str =
         "on this kernel protect reserves only for apps with a cgroup of their own, \
                           and locks what they share with others; premap and prezero need the \
@@ -40,9 +40,9 @@ pub fn examine(path: &Path, daemon: Option<&Status>, findings: &mut Findings) ->
         }
         None => {}
     }
-    // No daemon answers, so the device is free, and looking at it takes it from nobody.
+    // No daemon answers, so the device is free and may be opened.
     match Device::open(path).and_then(|device| device.info()) {
-        Ok(info) if info.abi_version != ABI_VERSION => findings.inert(
+        Ok(info) if !info.is_supported() => findings.inert(
             CHECK,
             format!(
                 "{} speaks ABI {}, we {ABI_VERSION}",

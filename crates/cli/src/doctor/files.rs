@@ -5,7 +5,8 @@ use limelight_sys::proc::Proc;
 
 use super::Findings;
 
-/// Whether the kernel has fanotify; whether limelightd may use it is among its mechanisms.
+/// Checks for fanotify in the kernel; whether limelightd may use it is reported with its
+/// mechanisms.
 pub fn examine(proc: &Proc, findings: &mut Findings) {
     const CHECK: &str = "opened files";
     if proc.dir().contains("sys/fs/fanotify") {

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What was looked at, and what it is good for.
+//! Findings: results of the checks.
 
 use serde::Serialize;
 
-/// One thing that was looked at.
+/// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What it belongs to: a mechanism, `windows`, `topmost`, `machine`, `daemon`, or `others` for
-    /// who else tunes or kills.
+    /// Its part: a mechanism, `windows`, `topmost`, `machine`, `daemon`, or `others` for other
+    /// software that tunes or kills.
     pub part: &'static str,
-    /// What was looked at.
+    /// Name of the check.
     pub check: String,
-    /// What it is good for.
+    /// The verdict.
     pub state: Verdict,
-    /// How it is here, or why it is inert.
+    /// Details, or why it is inert.
     pub detail: String,
-    /// What to do about it.
+    /// How to solve it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cure: Option<String>,
 }
 
-/// What a thing is good for.
+/// Verdict of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -30,11 +30,11 @@ pub enum Verdict {
     Ready,
     /// Switched off by the configuration.
     Off,
-    /// Neither good nor bad, but worth knowing.
+    /// Neither good nor bad, for information.
     Note,
-    /// It is there and has no effect.
+    /// It exists but has no effect.
     Inert,
-    /// It is not there.
+    /// It does not exist.
     Missing,
 }
 
@@ -44,7 +44,7 @@ impl Verdict {
         matches!(self, Verdict::Inert | Verdict::Missing)
     }
 
-    /// As a person reads it.
+    /// Word for display.
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Acts => "acts",
@@ -57,22 +57,22 @@ impl Verdict {
     }
 }
 
-/// All of them, in the order in which they were made.
+/// All findings, in the order of the checks.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// They.
+    /// The findings.
     pub list: Vec<Finding>,
     part: &'static str,
 }
 
 impl Findings {
-    /// What comes from now on belongs to this.
+    /// Sets the part of the following findings.
     pub fn part(&mut self, part: &'static str) -> &mut Self {
         self.part = part;
         self
     }
 
-    /// A finding of this state.
+    /// Adds a finding with this verdict.
     pub fn add(&mut self, check: &str, state: Verdict, detail: impl ToString, cure: Option<&str>) {
         self.list.push(Finding {
             part: self.part,
@@ -83,22 +83,22 @@ impl Findings {
         });
     }
 
-    /// It works.
+    /// Adds a finding: it works.
     pub fn acts(&mut self, check: &str, detail: impl ToString) {
         self.add(check, Verdict::Acts, detail, None);
     }
 
-    /// Worth knowing, and nothing to be done.
+    /// Adds a finding for information.
     pub fn note(&mut self, check: &str, detail: impl ToString) {
         self.add(check, Verdict::Note, detail, None);
     }
 
-    /// It is there and has no effect; `cure` says what to do.
+    /// Adds a finding: it exists but has no effect; `cure` says how to solve it.
     pub fn inert(&mut self, check: &str, detail: impl ToString, cure: &str) {
         self.add(check, Verdict::Inert, detail, Some(cure));
     }
 
-    /// It is not there; `cure` says what to do.
+    /// Adds a finding: it does not exist; `cure` says how to solve it.
     pub fn missing(&mut self, check: &str, detail: impl ToString, cure: &str) {
         self.add(check, Verdict::Missing, detail, Some(cure));
     }

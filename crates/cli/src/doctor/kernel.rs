@@ -5,10 +5,10 @@ use limelight_sys::proc::Proc;
 
 use super::Findings;
 
-/// Oldest kernel on which everything was tried.
+/// Oldest kernel on which everything was tested.
 const OLDEST_KERNEL: (u32, u32) = (6, 1);
 
-/// Whether it is new enough.
+/// Checks whether the kernel is new enough.
 pub fn examine(proc: &Proc, findings: &mut Findings) {
     let release = match proc.kernel_release() {
         Ok(release) => release,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What it all comes to: for each mechanism whether it acts on this machine, and through what.
+//! Summary: whether each mechanism acts on this machine, and by which means.
 
 use limelight_core::control::{State, Status};
 
 use super::findings::{Finding, Findings, Verdict};
 
-/// What was found, to be asked by name.
+/// The findings, searchable by check.
 struct Found<'a>(&'a [Finding]);
 
 impl Found<'_> {
@@ -18,7 +18,7 @@ impl Found<'_> {
             .is_some_and(|finding| finding.state == Verdict::Acts)
     }
 
-    /// Whether the kernel's device has a mechanism.
+    /// Whether the kernel's device offers a mechanism.
     fn device(&self, mechanism: &str) -> bool {
         let support = self.get("kernel support");
         support
@@ -27,7 +27,7 @@ impl Found<'_> {
             .is_some_and(|(_, names)| names.split(", ").any(|name| name == mechanism))
     }
 
-    /// The first of these that is in the way, with what to do about it.
+    /// The first of these checks that failed, with its cure.
     fn obstacle(&self, checks: &[&str]) -> (String, Option<String>) {
         let trouble = checks
             .iter()
@@ -40,18 +40,18 @@ impl Found<'_> {
     }
 }
 
-/// How a mechanism is on this machine, whoever runs.
+/// What a mechanism can do on this machine, whether the daemon runs or not.
 enum Machine {
-    /// It can act through these.
+    /// It can act by these means.
     Can(Vec<String>),
-    /// It cannot, and needs not: a kernel of ours has it, or a program has to ask.
+    /// It cannot, and need not: it requires the Limelight kernel, or a program has to request it.
     Optional(String),
-    /// It cannot, and could.
+    /// It cannot, but could after a change.
     Cannot(String, Option<String>),
 }
 
 impl Machine {
-    /// `Can`, or what is in the way.
+    /// `Can`, or the obstacle if there are no means.
     fn through(means: Vec<String>, found: &Found, checks: &[&str]) -> Machine {
         match means.is_empty() {
             false => Machine::Can(means),
@@ -192,17 +192,17 @@ fn windows(found: &Found, daemon: Option<&Status>) -> Machine {
     match (means.is_empty(), pressed) {
         (false, _) => Machine::Can(means),
         (true, true) => Machine::Cannot(
-            "nobody tells of input and frames".to_owned(),
+            "no source reports input and frames".to_owned(),
             Some(TELL.to_owned()),
         ),
-        // Nobody can press anything here, but from afar.
+        // No input device: input can only come from a remote session.
         (true, false) => Machine::Optional(
             "no input device here; a session agent or a compositor has to tell".to_owned(),
         ),
     }
 }
 
-/// One line for each mechanism, and one for whether anybody says which app is in front.
+/// One finding for each mechanism, and one for the source of the foreground app.
 pub fn judge(checks: &[Finding], daemon: Option<&Status>) -> Vec<Finding> {
     let found = Found(checks);
     let mut findings = Findings::default();
@@ -226,7 +226,7 @@ pub fn judge(checks: &[Finding], daemon: Option<&Status>) -> Vec<Finding> {
     findings.list
 }
 
-/// What the daemon says of a mechanism.
+/// The daemon's report on a mechanism.
 fn told<'a>(status: &'a Status, name: &str) -> Option<(State, &'a str)> {
     if name == "windows" {
         return Some((status.window.state, &status.window.detail));
@@ -264,7 +264,7 @@ fn verdict(
     }
 }
 
-/// Whether anybody says which app is in front.
+/// Whether a source reports the foreground app.
 fn topmost(daemon: Option<&Status>, findings: &mut Findings) {
     const CHECK: &str = "mechanism topmost";
     const AGENT: &str =
@@ -310,6 +310,6 @@ fn topmost(daemon: Option<&Status>, findings: &mut Findings) {
             format!("{named}; no session agent, only {others}. On a desktop, {AGENT}"),
         );
     } else {
-        findings.inert(CHECK, "nobody says which app is in front", AGENT);
+        findings.inert(CHECK, "no source reports the foreground app", AGENT);
     }
 }

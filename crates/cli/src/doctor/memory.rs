@@ -10,7 +10,7 @@ use limelight_sys::psi::Pressure;
 
 use super::Findings;
 
-/// Which page replacement is in charge, and which knob it honours.
+/// Reports the active page replacement, and the knob that it honours.
 pub fn reclaim(sys: &Path, findings: &mut Findings) {
     const CHECK: &str = "page reclaim";
     match Dir::open(sys).and_then(|sys| Reclaim::read(&sys)) {
@@ -33,7 +33,7 @@ pub fn reclaim(sys: &Path, findings: &mut Findings) {
     }
 }
 
-/// Whether the kernel tells whom a page is charged to.
+/// Checks whether the kernel reports the cgroup that a page is charged to.
 pub fn shared_pages(proc: &Proc, findings: &mut Findings) {
     const CHECK: &str = "shared pages";
     if proc.dir().contains("kpagecgroup") {
@@ -52,7 +52,7 @@ pub fn shared_pages(proc: &Proc, findings: &mut Findings) {
     }
 }
 
-/// Whether the kernel says how short memory is.
+/// Checks whether the kernel reports memory pressure.
 pub fn pressure(proc: &Proc, findings: &mut Findings) {
     match Pressure::read(proc.dir(), "pressure/memory") {
         Ok(pressure) => findings.acts(

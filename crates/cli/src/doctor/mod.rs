@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `limelight doctor`: what of this machine Limelight can use, what is inert and why, what is
-//! missing and what to do about it. Reads only; works without the daemon.
+//! `limelight doctor`: what Limelight can use on this machine, what is inert and why, what is
+//! missing and the cure. Only reads; works without the daemon.
 
 mod boost;
 mod cgroups;
@@ -30,24 +30,24 @@ use crate::library;
 use self::findings::{Finding, Findings};
 pub use self::paper::print;
 
-/// Where to look.
+/// Paths of the machine to examine.
 #[derive(Debug)]
 pub struct Machine {
     proc: PathBuf,
     sys: PathBuf,
     device: PathBuf,
     input: PathBuf,
-    /// Where `/etc` is.
+    /// Root directory, which contains `etc`.
     root: PathBuf,
     socket: PathBuf,
     patience: Duration,
     pid: Option<i32>,
-    /// The premap library, or all places where it is not.
+    /// Path of the premap library, or all places that were searched.
     library: Result<PathBuf, Vec<PathBuf>>,
 }
 
 impl Machine {
-    /// The running one. With a `pid`, its cgroups are examined instead of the topmost app's.
+    /// The running machine. With a `pid`, its cgroups are examined instead of the topmost app's.
     pub fn running(socket: &Path, patience: Duration, pid: Option<i32>) -> Self {
         Machine {
             proc: "/proc".into(),
@@ -63,22 +63,22 @@ impl Machine {
     }
 }
 
-/// What was found.
+/// Results of all checks.
 #[derive(Debug)]
 pub struct Report {
-    /// Linux, and its release.
+    /// Linux and its release.
     kernel: String,
     /// The daemon, or that there is none.
     daemon: String,
     daemon_runs: bool,
-    /// One for each mechanism: whether it acts, and through what.
+    /// One for each mechanism: whether it acts, and by which means.
     mechanisms: Vec<Finding>,
-    /// Everything that was looked at.
+    /// Results of the single checks.
     checks: Vec<Finding>,
 }
 
 impl Report {
-    /// What the program ends with. `strict`: already when a single knob is inert beside others that
+    /// The program's exit code. `strict`: fail even if a single knob is inert beside others that
     /// act.
     pub fn exit_code(&self, strict: bool) -> u8 {
         let mechanisms = self.mechanisms.iter();
@@ -92,7 +92,7 @@ impl Report {
     }
 }
 
-/// Looks at everything.
+/// Runs all checks.
 pub fn examine(machine: &Machine) -> Report {
     let mut findings = Findings::default();
     let answer = daemon::ask(&machine.socket, machine.patience);

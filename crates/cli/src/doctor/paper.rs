@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What was found, for people: one screen, or all of it.
+//! Output of the findings: one screen, or all of them.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use super::Report;
 use crate::exit::Failure;
 use crate::format::{self, printable, Paper, Table};
 
-/// Prints what was found. `all`: each check, and not only what wants to be read.
+/// Prints the findings. `all`: each check, and not only those that need attention.
 pub fn print(
     report: &Report,
     all: bool,
@@ -27,7 +27,7 @@ pub fn print(
     writeln!(out)?;
     let lines: Vec<&Finding> = mechanisms.iter().collect();
     section(&lines, paper, out)?;
-    // What keeps a whole mechanism from acting stands there with its cure.
+    // A finding that stops a whole mechanism is shown there with its cure.
     let said = |finding: &Finding| mechanisms.iter().any(|one| one.detail == finding.detail);
     let trouble = |finding: &&Finding| finding.state.is_trouble() && !said(finding);
     let known = |finding: &&Finding| {
@@ -79,7 +79,7 @@ fn section(findings: &[&Finding], paper: &Paper, out: &mut Vec<u8>) -> Result<()
     Ok(())
 }
 
-/// The state that a line begins with in its colour; a cure as it is.
+/// Colours the state at the start of a line; a cure stays uncoloured.
 fn coloured(line: &str, paper: &Paper) -> String {
     let states = [
         (Verdict::Acts, "32"),

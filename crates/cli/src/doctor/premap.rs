@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What maps fresh heap ahead of its faults here: our kernel, the preloaded library, and the large
-//! folios that a stock kernel has.
+//! Means to map fresh heap ahead of its faults: the Limelight kernel, the preloaded library, and a
+//! stock kernel's large folios.
 
 use std::path::{Path, PathBuf};
 
@@ -12,11 +12,11 @@ use super::Findings;
 use crate::library;
 
 const THP: &str = "kernel/mm/transparent_hugepage";
-/// Folios that are larger than a page and smaller than a huge one, in KiB. What is larger costs a
-/// program that touches little too much.
+/// Folio sizes in KiB, larger than a page and smaller than a huge page. Larger ones cost too much
+/// for a program that touches little.
 const WANTED_KIB: std::ops::RangeInclusive<u32> = 16..=64;
 
-/// One line for each.
+/// One finding for each means.
 pub fn examine(
     sys: &Path,
     library: &Result<PathBuf, Vec<PathBuf>>,
@@ -62,12 +62,12 @@ fn library_line(library: &Result<PathBuf, Vec<PathBuf>>, findings: &mut Findings
     }
 }
 
-/// What is in force of `[always] madvise never`.
+/// The active value of `[always] madvise never`.
 fn chosen(text: &str) -> Option<&str> {
     Some(text.split_once('[')?.1.split_once(']')?.0)
 }
 
-/// Sizes in KiB of the folios that everybody's anonymous memory gets, ascending, without huge pages.
+/// Folio sizes in KiB that all anonymous memory gets, ascending, without huge pages.
 fn always(thp: &Dir, all: &str) -> Vec<u32> {
     let mut sizes: Vec<u32> = thp
         .directories()
@@ -88,7 +88,7 @@ fn always(thp: &Dir, all: &str) -> Vec<u32> {
     sizes
 }
 
-/// Which large folios there are for everybody, and whether more of them would be worth it.
+/// Reports the large folios for all programs, and whether more of them would be worthwhile.
 fn folios(sys: &Path, ours: bool, findings: &mut Findings) {
     const CHECK: &str = "large folios";
     let Ok(thp) = Dir::open(sys.join(THP)) else {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_everybody_is_listed_in_order() {
+    fn sizes_for_all_programs_are_listed_in_order() {
         let root = machine(&[
             ("enabled", "always [madvise] never\n"),
             ("hugepages-64kB/enabled", "[always] inherit madvise never\n"),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn advice_is_for_kernels_that_can_follow_it() {
+    fn advice_is_given_only_where_the_kernel_can_follow_it() {
         let off = [
             ("enabled", "always [madvise] never\n"),
             ("hugepages-64kB/enabled", "always inherit madvise [never]\n"),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_library_is_missing_and_says_where() {
+    fn missing_library_is_reported_with_the_places() {
         let mut findings = Findings::default();
         library_line(
             &Err(vec!["/a/x.so".into(), "/b/x.so".into()]),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What can zero pages ahead on this machine.
+//! Engines that can zero pages in advance on this machine.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use super::Findings;
 const FOLDER: &str = "kernel/mm/limelight/prezero";
 const CHECK: &str = "prezero kernel";
 
-/// A line for the mechanism, and one for each engine.
+/// One finding for the mechanism, and one for each engine.
 pub fn examine(proc: &Path, sys: &Path, built_in: &[String], findings: &mut Findings) {
     let ours = built_in
         .iter()
@@ -46,7 +46,7 @@ pub fn examine(proc: &Path, sys: &Path, built_in: &[String], findings: &mut Find
     }
 }
 
-/// Lines of `NAME`, or `NAME: what it lacks`.
+/// Parses lines of `NAME`, or `NAME: what it lacks`.
 fn engines(text: &str, findings: &mut Findings) {
     for line in text.lines() {
         match line.split_once(": ") {
@@ -56,7 +56,7 @@ fn engines(text: &str, findings: &mut Findings) {
     }
 }
 
-/// Whether the kernel was started so; what it was built with it does not tell.
+/// Whether the kernel was started with `init_on_free`; its build-time default is not visible.
 fn zeroed_when_freed(proc: &Path) -> bool {
     let proc = Proc::open(&proc.to_string_lossy());
     let text = proc.and_then(|proc| proc.dir().read_text("cmdline"));
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn each_engine_has_a_line() {
+    fn each_engine_has_a_finding() {
         let findings = said(
             "quiet",
             &["protect", "prezero"],
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_zeroed_when_it_is_freed_needs_no_pool() {
+    fn init_on_free_makes_the_pool_inert() {
         let findings = said("init_on_free=0 init_on_free=1", &["prezero"], "");
         assert_eq!(findings.list[0].state, Verdict::Inert);
         let findings = said("init_on_free=1 init_on_free=0", &["prezero"], "");
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stock_kernel_is_no_trouble() {
+    fn stock_kernel_is_no_trouble() {
         for cmdline in ["", "init_on_free=1"] {
             let findings = said(cmdline, &["protect"], "cpu\n");
             assert_eq!(findings.list.len(), 1);

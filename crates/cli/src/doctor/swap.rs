@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What becomes of apps when memory runs short: where they can be swapped to, what can be done to
-//! them, which they are, and who else kills.
+//! What happens to apps when memory is short: the swap devices, the possible actions, the apps, and
+//! other software that kills.
 
 use std::path::Path;
 
 use limelight_core::control::{AppReport, Request, Response, State, Status};
 use limelight_core::model::class::Class;
-use limelight_daemon::killers;
+use limelight_daemon::mechanisms::swap::oom_daemons;
 use limelight_sys::cgroup::{Cgroup, CgroupPath, Hierarchy};
 use limelight_sys::dir::Dir;
 use limelight_sys::meminfo::SwapArea;
@@ -18,7 +18,7 @@ use super::{Findings, Machine};
 use crate::client::Client;
 use crate::format::{self, printable};
 
-/// Where anonymous memory can go.
+/// Reports the swap areas for anonymous memory.
 pub fn areas(proc: &Proc, sys: &Path, findings: &mut Findings) {
     let areas = match proc.swaps() {
         Ok(areas) => areas,
@@ -82,7 +82,7 @@ fn disk(spin: Spin) -> &'static str {
     }
 }
 
-/// What it takes counts, not what it is called.
+/// The memory in use counts, not the nominal size.
 fn compressed(zram: &Zram) -> String {
     match zram.taken_bytes {
         0 => "compressed memory, empty".to_owned(),
@@ -94,10 +94,10 @@ fn compressed(zram: &Zram) -> String {
     }
 }
 
-/// Which steps can be taken with an app that has a cgroup of its own.
+/// Reports the possible actions on an app with a cgroup of its own.
 pub fn steps(proc: &Proc, app: &AppCgroup, findings: &mut Findings) {
     const CHECK: &str = "swap steps";
-    // The app's own group may be the root, which has none of these files.
+    // The app's cgroup may be the root, which has none of these files.
     let group = || -> Option<Cgroup> {
         let hierarchy = Hierarchy::find(proc).ok()?;
         let path: &CgroupPath = &app.as_ref().ok()?.1;
@@ -106,7 +106,7 @@ pub fn steps(proc: &Proc, app: &AppCgroup, findings: &mut Findings) {
     let Some(group) = group() else {
         return findings.note(
             CHECK,
-            "no app with a cgroup of its own to look at: see `limelight doctor --pid`",
+            "no app with a cgroup of its own to check: see `limelight doctor --pid`",
         );
     };
     let files = [
@@ -139,14 +139,14 @@ pub fn steps(proc: &Proc, app: &AppCgroup, findings: &mut Findings) {
     }
 }
 
-/// The apps that the daemon knows, and those with which little can be done.
+/// Reports the known apps, and those that allow only few actions.
 pub fn apps(machine: &Machine, findings: &mut Findings) {
     const CHECK: &str = "app classes";
     let client = Client::connect(&machine.socket, machine.patience);
     let answer = client.and_then(|mut client| client.ask(&Request::Apps { pid: None }));
     let apps = match answer {
         Ok(Response::Apps { apps, .. }) => apps,
-        // That there is no daemon is said elsewhere.
+        // Another check reports that there is no daemon.
         Ok(_) | Err(_) => return,
     };
     let of = |class: Class| apps.iter().filter(|app| app.class == class).count();
@@ -166,7 +166,7 @@ pub fn apps(machine: &Machine, findings: &mut Findings) {
 }
 
 fn without_cgroup(apps: &[AppReport], findings: &mut Findings) {
-    /// More are counted, not named.
+    /// Maximum number of apps listed by name; further ones are counted.
     const NAMED: usize = 5;
     let without: Vec<String> = apps
         .iter()
@@ -193,9 +193,9 @@ fn without_cgroup(apps: &[AppReport], findings: &mut Findings) {
     );
 }
 
-/// Who else kills, and who comes first.
+/// Reports other software that kills, and which one acts first.
 pub fn killers(proc: &Proc, root: &Path, daemon: Option<&Status>, findings: &mut Findings) {
-    let found = killers::find(proc, root);
+    let found = oom_daemons::find(proc, root);
     let ours = daemon
         .and_then(|status| status.mechanisms.iter().find(|one| one.name == "swap"))
         .is_some_and(|swap| matches!(swap.state, State::Active | State::Idle));
@@ -207,7 +207,7 @@ pub fn killers(proc: &Proc, root: &Path, daemon: Option<&Status>, findings: &mut
             }
             false => "limelightd does not kill: this is the one that does",
         };
-        // It is found among them, and reserves memory.
+        // uresourced is found with the killers, but reserves memory.
         let kind = match killer.name {
             "uresourced" => "tuner",
             _ => "killer",
@@ -219,8 +219,8 @@ pub fn killers(proc: &Proc, root: &Path, daemon: Option<&Status>, findings: &mut
     }
     if found.is_empty() {
         let detail = match ours {
-            true => "nobody but limelightd, and the kernel's OOM killer after it",
-            false => "nobody but the kernel's OOM killer",
+            true => "only limelightd, and the kernel's OOM killer after it",
+            false => "only the kernel's OOM killer",
         };
         findings.note("killers", detail);
     }
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn apps_without_a_cgroup_are_named_with_what_it_costs_them() {
+    fn apps_without_a_cgroup_are_named_with_the_consequences() {
         let mut findings = Findings::default();
         without_cgroup(&[report("own", true)], &mut findings);
         assert!(findings.list.is_empty());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The doctor against machines written by hand.
+//! The doctor on simulated machines.
 
 use super::findings::Verdict;
 use super::*;
@@ -10,7 +10,8 @@ struct Fake {
 }
 
 impl Fake {
-    /// A sound machine without the daemon: 6.12, MGLRU, PSI, zram, pid 7 in `/user.slice/app.scope`.
+    /// A complete machine without the daemon: 6.12, MGLRU, PSI, zram, pid 7 in
+    /// `/user.slice/app.scope`.
     fn sound() -> Self {
         let fake = Fake {
             root: tempfile::tempdir().unwrap(),
@@ -98,7 +99,7 @@ impl Fake {
 }
 
 #[test]
-fn a_sound_machine_lacks_only_the_daemon() {
+fn complete_machine_lacks_only_the_daemon() {
     let report = Fake::sound().report(7);
     let all = || report.mechanisms.iter().chain(&report.checks);
     let trouble: Vec<&str> = all()
@@ -111,7 +112,7 @@ fn a_sound_machine_lacks_only_the_daemon() {
 }
 
 #[test]
-fn each_mechanism_says_through_what_it_acts() {
+fn each_mechanism_names_its_means() {
     let fake = Fake::sound();
     let mechanism = |name: &str| {
         let mechanisms = fake.report(7).mechanisms;
@@ -126,14 +127,14 @@ fn each_mechanism_says_through_what_it_acts() {
         "cpu.weight, slice, io.weight, ioprio"
     );
     assert!(mechanism("swap").detail.contains("/dev/zram0"));
-    // What only our kernel has is no trouble on another one.
+    // A mechanism of the Limelight kernel is no trouble on another kernel.
     assert_eq!(mechanism("prezero").state, Verdict::Note);
     assert_eq!(mechanism("premap").state, Verdict::Note);
     fs::remove_file(fake.path("cgroup/user.slice/app.scope/memory.min")).unwrap();
     let protect = mechanism("protect");
     assert_eq!(protect.state, Verdict::Inert);
     assert!(protect.cure.unwrap().contains("subtree_control"));
-    // A weight that is inert is made up for by nice values.
+    // Nice values make up for an inert weight.
     fs::remove_file(fake.path("cgroup/user.slice/cpu.weight")).unwrap();
     let boost = mechanism("boost");
     assert_eq!(boost.state, Verdict::Ready);
@@ -141,7 +142,7 @@ fn each_mechanism_says_through_what_it_acts() {
 }
 
 #[test]
-fn io_has_to_be_delegated_to_a_user_s_own_manager() {
+fn io_must_be_delegated_to_a_user_s_own_manager() {
     let fake = Fake::sound();
     let group = "user.slice/user-1000.slice/user@1000.service/app.slice";
     fake.write("proc/7/cgroup", &format!("0::/{group}\n"));
@@ -174,7 +175,7 @@ fn io_has_to_be_delegated_to_a_user_s_own_manager() {
 }
 
 #[test]
-fn one_screen_has_the_mechanisms_and_what_wants_to_be_read() {
+fn default_output_is_one_screen_with_the_findings_that_need_attention() {
     let fake = Fake::sound();
     fake.write(
         "proc/9/stat",
@@ -207,7 +208,7 @@ fn one_screen_has_the_mechanisms_and_what_wants_to_be_read() {
 }
 
 #[test]
-fn what_cannot_be_done_to_an_app_is_named() {
+fn missing_squeeze_support_is_reported() {
     let fake = Fake::sound();
     assert_eq!(fake.finding("swap steps").state, Verdict::Acts);
     fs::remove_file(fake.path("cgroup/user.slice/app.scope/memory.reclaim")).unwrap();
@@ -217,10 +218,10 @@ fn what_cannot_be_done_to_an_app_is_named() {
 }
 
 #[test]
-fn other_killers_are_named_with_what_they_do() {
+fn other_killers_are_named_with_their_actions() {
     let fake = Fake::sound();
-    let nobody = fake.finding("killers");
-    assert!(nobody.detail.contains("OOM killer"), "{nobody:?}");
+    let finding = fake.finding("killers");
+    assert!(finding.detail.contains("OOM killer"), "{finding:?}");
     fake.write(
         "proc/9/stat",
         "9 (earlyoom) S 1 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 70 0 0\n",
@@ -239,7 +240,7 @@ fn other_killers_are_named_with_what_they_do() {
 }
 
 #[test]
-fn without_fanotify_starts_are_not_recorded() {
+fn starts_are_not_recorded_without_fanotify() {
     let fake = Fake::sound();
     fs::remove_dir_all(fake.path("proc/sys/fs/fanotify")).unwrap();
     let finding = fake.finding("opened files");
@@ -248,7 +249,7 @@ fn without_fanotify_starts_are_not_recorded() {
 }
 
 #[test]
-fn what_windows_can_be_learnt_from_is_listed_and_not_missed() {
+fn window_sources_are_listed_and_optional() {
     let fake = Fake::sound();
     for check in ["input devices", "display frames"] {
         let finding = fake.finding(check);
@@ -273,7 +274,7 @@ fn what_windows_can_be_learnt_from_is_listed_and_not_missed() {
 }
 
 #[test]
-fn a_kernel_that_does_not_tell_whose_pages_are_is_named() {
+fn kernel_without_kpagecgroup_is_named() {
     let fake = Fake::sound();
     assert_eq!(fake.finding("shared pages").state, Verdict::Acts);
     fs::remove_file(fake.path("proc/kpagecgroup")).unwrap();
@@ -282,7 +283,7 @@ fn a_kernel_that_does_not_tell_whose_pages_are_is_named() {
 }
 
 #[test]
-fn the_lru_decides_the_knob() {
+fn lru_decides_the_knob() {
     let fake = Fake::sound();
     assert!(fake
         .finding("page reclaim")
@@ -298,7 +299,7 @@ fn the_lru_decides_the_knob() {
 }
 
 #[test]
-fn a_gap_in_the_chain_is_named_with_its_cure() {
+fn missing_controller_of_an_ancestor_is_named_with_its_cure() {
     let fake = Fake::sound();
     fs::remove_file(fake.path("cgroup/user.slice/app.scope/memory.min")).unwrap();
     let finding = fake.finding("memory controller");
@@ -315,7 +316,7 @@ fn a_gap_in_the_chain_is_named_with_its_cure() {
 }
 
 #[test]
-fn the_root_cgroup_protects_nothing() {
+fn root_cgroup_protects_nothing() {
     let findings = Fake::sound().examine(8);
     let finding = findings
         .iter()
@@ -325,9 +326,9 @@ fn the_root_cgroup_protects_nothing() {
 }
 
 #[test]
-fn while_no_app_is_in_front_nothing_is_held_against_the_machine() {
+fn no_trouble_is_reported_without_a_foreground_app() {
     let fake = Fake::sound();
-    // This very command is what is looked at then.
+    // The cgroup of this command is examined then.
     let report = |cgroup: &str| {
         let file = format!("proc/{}/cgroup", std::process::id());
         fake.write(&file, &format!("0::{cgroup}\n"));
@@ -345,7 +346,7 @@ fn while_no_app_is_in_front_nothing_is_held_against_the_machine() {
         let protect = report.mechanisms.iter().find(|one| one.part == "protect");
         assert!(protect.unwrap().detail.starts_with("memory.min"));
     }
-    // In a session it is as well off as apps are.
+    // In a session it has the same controllers as apps.
     fs::remove_file(fake.path("cgroup/user.slice/app.scope/io.stat")).unwrap();
     let checks = report("/user.slice/app.scope").checks;
     let io = checks.iter().find(|one| one.check == "io controller");
@@ -353,7 +354,7 @@ fn while_no_app_is_in_front_nothing_is_held_against_the_machine() {
 }
 
 #[test]
-fn a_dead_process_and_a_foreign_namespace_are_inert() {
+fn dead_process_and_foreign_namespace_are_inert() {
     let fake = Fake::sound();
     let dead = fake.examine(99);
     assert!(dead
@@ -364,7 +365,7 @@ fn a_dead_process_and_a_foreign_namespace_are_inert() {
 }
 
 #[test]
-fn missing_pieces_are_missing() {
+fn missing_kernel_features_are_reported_as_missing() {
     let fake = Fake::sound();
     fs::remove_file(fake.path("proc/pressure/memory")).unwrap();
     assert_eq!(fake.finding("PSI").state, Verdict::Missing);
@@ -387,21 +388,21 @@ fn missing_pieces_are_missing() {
 }
 
 #[test]
-fn an_old_kernel_is_inert() {
+fn old_kernel_is_inert() {
     let fake = Fake::sound();
     fake.write("proc/sys/kernel/osrelease", "5.15.0-91-generic\n");
     assert_eq!(fake.finding("kernel").state, Verdict::Inert);
 }
 
 #[test]
-fn another_file_in_the_devices_place_is_inert() {
+fn regular_file_in_place_of_the_device_is_inert() {
     let fake = Fake::sound();
     fake.write("limelight", "");
     assert_eq!(fake.finding("kernel support").state, Verdict::Inert);
 }
 
 #[test]
-fn each_knob_of_boost_says_whether_it_acts() {
+fn each_knob_of_boost_reports_whether_it_acts() {
     let fake = Fake::sound();
     assert_eq!(fake.finding("boost cpu.weight").state, Verdict::Acts);
     assert_eq!(fake.finding("boost nice").state, Verdict::Note);
@@ -425,7 +426,7 @@ fn each_knob_of_boost_says_whether_it_acts() {
     fake.write("proc/sys/kernel/sched_autogroup_enabled", "1\n");
     assert_eq!(fake.finding("boost nice").state, Verdict::Acts);
     assert_eq!(fake.finding("boost autogroup").state, Verdict::Acts);
-    // A group of the cpu controller above takes the session's place.
+    // A cgroup above with the cpu controller replaces the autogroup.
     fake.write("cgroup/user.slice/cpu.weight", "100\n");
     fs::remove_file(fake.path("cgroup/user.slice/app.scope/cpu.weight")).unwrap();
     assert_eq!(fake.finding("boost nice").state, Verdict::Acts);
@@ -433,7 +434,7 @@ fn each_knob_of_boost_says_whether_it_acts() {
 }
 
 #[test]
-fn a_kernel_that_grants_realtime_by_group_is_named_where_the_tree_is_ours() {
+fn realtime_by_group_is_reported_without_a_service_manager() {
     let fake = Fake::sound();
     let named = || {
         let mut all = fake.examine(7).into_iter();
@@ -447,7 +448,7 @@ fn a_kernel_that_grants_realtime_by_group_is_named_where_the_tree_is_ours() {
     let found = named().unwrap();
     assert_eq!(found.state, Verdict::Inert);
     assert!(found.cure.unwrap().contains("rt_group_sched=0"));
-    // systemd has handed it down, or not.
+    // With systemd, that decides whether the controller is enabled.
     fs::create_dir_all(fake.path("run/systemd/system")).unwrap();
     assert!(named().is_none());
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Who else turns the knobs that Limelight turns. A value that somebody else has changed is left to
-//! them, so two tuners do not fight; but neither does what its user expects.
+//! Other software that sets the same knobs. Limelight leaves a value alone that other software has
+//! changed, so that two tuners do not fight; but then neither has the effect that its user expects.
 
 use limelight_sys::proc::Proc;
 
 use super::Findings;
 
-/// Name, what it does, and what to do about it.
+/// Name, effect, and cure.
 struct Tuner {
     name: &'static str,
     does: &'static str,
@@ -70,10 +70,10 @@ const KNOWN: [Tuner; 10] = [
     },
 ];
 
-/// Longest name that the kernel keeps of a process, in bytes.
+/// Longest process name that the kernel keeps, in bytes.
 const COMM_MAX: usize = 15;
 
-/// One line for each that runs, or one that says that nobody does.
+/// One finding for each running tuner, or one that says that none runs.
 pub fn examine(proc: &Proc, findings: &mut Findings) {
     let tree = proc.tree().unwrap_or_default();
     let mut any = false;
@@ -83,7 +83,7 @@ pub fn examine(proc: &Proc, findings: &mut Findings) {
             stat.comm == kept
         };
         let tuner = KNOWN.iter().find(by_name).or_else(|| {
-            // Some are Python programs, which are called what their interpreter is called.
+            // Some are Python programs, and have their interpreter's process name.
             let script = stat.comm.starts_with("python");
             let arguments = script.then(|| proc.process(stat.pid).and_then(|one| one.cmdline()));
             let arguments = arguments?.ok()?;
@@ -99,7 +99,7 @@ pub fn examine(proc: &Proc, findings: &mut Findings) {
         }
     }
     if !any {
-        findings.note("tuners", "nobody else tunes this machine for its apps");
+        findings.note("tuners", "no other program tunes this machine for its apps");
     }
 }
 
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn tuners_are_known_by_name_and_by_script() {
+    fn tuners_are_found_by_name_and_by_script() {
         let found = said(&[
             ("bash", "bash\0"),
             ("system76-schedu", "/usr/bin/system76-scheduler\0daemon\0"),
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_tunes_that_is_said() {
+    fn absence_of_tuners_is_reported() {
         let found = said(&[("bash", "bash\0")]);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].0, "tuners");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! How response windows can be learnt where neither a session agent nor a compositor tells of them.
+//! Sources of response windows without a session agent or a compositor that reports them.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use limelight_sys::tracefs::Tracefs;
 
 use super::Findings;
 
-/// The tracepoint of a frame that has reached the display.
+/// The tracepoint of a frame that reached the display.
 const FRAME: (&str, &str) = ("drm", "drm_vblank_event_delivered");
 
-/// Input devices, and the display's frames. Neither is missed as long as somebody tells.
+/// Checks input devices and the display's frames. Neither is needed if another source reports.
 pub fn examine(proc: &Proc, input: &Path, findings: &mut Findings) {
     const TELL: &str = "an agent or a compositor has to tell";
     let devices = Dir::open(input).and_then(|dir| dir.names());

@@ -15,7 +15,7 @@ use super::view::{Target, View};
 use crate::class::{marks, used};
 use crate::format::{self, printable};
 
-/// A column: what it is ordered by, its width, and whether it has figures.
+/// A column: its order, its width, and whether it contains numbers.
 struct Column {
     order: Option<Order>,
     head: &'static str,
@@ -32,7 +32,7 @@ const fn column(order: Option<Order>, head: &'static str, width: u16, right: boo
     }
 }
 
-/// As many as there is room for; the name takes what is left.
+/// As many columns as fit; the name gets the remaining width.
 fn columns(width: u16) -> Vec<Column> {
     let name = |least| Column {
         order: Some(Order::Name),
@@ -71,7 +71,7 @@ fn columns(width: u16) -> Vec<Column> {
     }
 }
 
-/// Draws the list, and says where it can be clicked.
+/// Draws the list and records its click targets.
 pub fn draw(frame: &mut Frame, area: Rect, picture: &Picture, view: &mut View, theme: Theme) {
     let apps = view.order.sorted(picture);
     if apps.is_empty() {
@@ -152,7 +152,7 @@ fn row(
     theme: Theme,
 ) -> Row<'static> {
     let front = app.role == Role::Topmost;
-    // A line that is chosen is of one colour.
+    // The selected line has one colour.
     let styled = |cell: Cell<'static>, style: Style| match chosen {
         true => cell,
         false => cell.style(style),

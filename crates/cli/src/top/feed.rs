@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What `top` shows, asked from the daemon over one connection.
+//! Data of `top`, requested from the daemon over one connection.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,38 +15,38 @@ use crate::client::Client;
 use crate::counters;
 use crate::exit::Failure;
 
-/// Deeds that are asked for; no screen shows more.
+/// Number of history entries to request; no screen shows more.
 const DEEDS: u16 = 64;
 
-/// Everything at one moment.
+/// All data of one moment.
 #[derive(Debug, Clone, Serialize)]
 pub struct Picture {
     /// The daemon's state.
     pub status: Status,
     /// All apps.
     pub apps: Vec<AppReport>,
-    /// How long they take to answer.
+    /// Response times of apps.
     pub latency: LatencyReport,
-    /// What was done, oldest first.
+    /// Past actions, oldest first.
     pub history: Vec<HistoryEntry>,
     /// The kernel's counters.
     pub counters: BTreeMap<String, u64>,
-    /// When it was taken, since boot.
+    /// Time of the data, since boot.
     #[serde(skip)]
     pub at: Duration,
-    /// When it was taken, since 1970.
+    /// Time of the data, since 1970.
     #[serde(skip)]
     pub wall: Duration,
 }
 
 impl Picture {
-    /// How long an app takes to answer.
+    /// Response times of one app.
     pub fn answers(&self, name: &str) -> Option<&AppLatency> {
         self.latency.apps.iter().find(|app| app.name == name)
     }
 }
 
-/// A connection that is made again when it was lost.
+/// A connection that reconnects after an error.
 #[derive(Debug)]
 pub struct Feed {
     socket: PathBuf,
@@ -55,7 +55,7 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// Nobody is asked yet.
+    /// Starts without a connection.
     pub fn new(socket: PathBuf, patience: Duration) -> Feed {
         Feed {
             socket,
@@ -64,7 +64,7 @@ impl Feed {
         }
     }
 
-    /// Asks; a refusal is a failure.
+    /// Sends a request; a refusal is a failure.
     pub fn ask(&mut self, request: &Request) -> Result<Response, Failure> {
         let mut client = match self.client.take() {
             Some(client) => client,
@@ -78,7 +78,7 @@ impl Feed {
         }
     }
 
-    /// Everything as it is now.
+    /// Requests all data.
     pub fn picture(&mut self) -> Result<Picture, Failure> {
         let Response::Status(status) = self.ask(&Request::Status)? else {
             return Err(Failure::another_version());

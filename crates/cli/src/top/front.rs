@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The app in front, how long it takes to answer, and how short memory is.
+//! The foreground app, its response times, and the shortage of memory.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::feed::Picture;
 use super::theme::Theme;
 use crate::format::{self, printable};
 
-/// The line on top.
+/// Draws the title line.
 pub fn title(frame: &mut Frame, area: Rect, picture: &Picture, theme: Theme) {
     let status = &picture.status;
     let up = format::span(Duration::from_millis(status.uptime_ms));
@@ -32,7 +32,7 @@ pub fn title(frame: &mut Frame, area: Rect, picture: &Picture, theme: Theme) {
     frame.render_widget(Span::styled(text, theme.title()), area);
 }
 
-/// As many of the four lines as there are rows.
+/// Draws as many of the four lines as there are rows.
 pub fn draw(frame: &mut Frame, area: Rect, picture: &Picture, theme: Theme) {
     let status = &picture.status;
     let lines = [
@@ -41,7 +41,7 @@ pub fn draw(frame: &mut Frame, area: Rect, picture: &Picture, theme: Theme) {
         memory(&status.memory, area.width, theme),
         waits(picture, area.width, theme),
     ];
-    // With two rows alone, memory says more than the last answers.
+    // With only two rows, memory is more useful than the response times.
     let shown: Vec<Line> = match area.height {
         0..=2 => {
             let [first, _, third, _] = lines;
@@ -59,7 +59,7 @@ fn label(name: &str, theme: Theme) -> Span<'static> {
 fn topmost(status: &Status, theme: Theme) -> Line<'static> {
     let Some(topmost) = &status.topmost else {
         let text = match status.hidden {
-            Some(_) => "not shown: another user's, or nobody's at this screen",
+            Some(_) => "not shown: another user's app, or none at this screen",
             None => "no app: nothing is done for any",
         };
         return Line::from(vec![label("in front", theme), Span::raw(text)]);
@@ -125,25 +125,25 @@ fn answers(window: &WindowStatus, columns: u16, theme: Theme) -> Line<'static> {
     justified(left, vec![window], columns)
 }
 
-/// Columns of a bar.
+/// Width of a bar in columns.
 fn bar_width(columns: u16) -> usize {
     usize::from(columns / 5).saturating_sub(6).clamp(8, 40)
 }
 
-/// A bar of parts of a whole, each with its sign; the rest is free.
+/// A bar of parts of a whole, each with its character; the rest is free.
 fn bar(width: usize, whole: u64, parts: &[(u64, char, Style)], theme: Theme) -> Vec<Span<'static>> {
     let mut spans = Vec::new();
     let mut left = width;
     for (part, sign, style) in parts {
         let cells = match whole {
             0 => 0,
-            // What is there at all can be seen.
+            // A part above 0 gets at least one cell.
             whole => ((*part as f64 / whole as f64 * width as f64).round() as usize)
                 .max(usize::from(*part > 0))
                 .min(left),
         };
         left -= cells;
-        // Colours tell parts apart where there are some.
+        // With colours, these distinguish the parts.
         let sign = if theme.colour { '━' } else { *sign };
         spans.push(Span::styled(sign.to_string().repeat(cells), *style));
     }
@@ -152,7 +152,7 @@ fn bar(width: usize, whole: u64, parts: &[(u64, char, Style)], theme: Theme) -> 
     spans
 }
 
-/// What stands on the left, and on the right as far as there is room.
+/// Puts one text on the left, and one on the right as far as there is room.
 fn justified(left: Vec<Span<'static>>, right: Vec<Span<'static>>, columns: u16) -> Line<'static> {
     let width = |spans: &[Span]| spans.iter().map(Span::width).sum::<usize>();
     let used = width(&left) + width(&right) + 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Mechanisms: whether they act, through what, and what they counted.
+//! Mechanisms: whether they act, by which means, and their counters.
 
 use limelight_core::control::{MechanismStatus, State};
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -12,10 +12,10 @@ use super::theme::Theme;
 use crate::counters;
 use crate::format::{self, printable};
 
-/// In the order in which they are shown.
+/// The mechanisms in display order.
 pub const NAMES: [&str; 6] = ["protect", "boost", "readahead", "premap", "prezero", "swap"];
 
-/// Draws them below each other; side by side where there are rows for half of them.
+/// Draws the mechanisms in one column, or in two if there are only rows for half of them.
 pub fn draw(frame: &mut Frame, area: Rect, picture: &Picture, theme: Theme) {
     let lines: Vec<Line> = NAMES
         .iter()
@@ -55,7 +55,7 @@ fn line(picture: &Picture, mechanism: &MechanismStatus, theme: Theme) -> Line<'s
     Line::from(spans)
 }
 
-/// A large number in few digits: `24577` is `24.6k`.
+/// Shortens a large number: `24577` is `24.6k`.
 fn short(number: u64) -> String {
     match number {
         0..=9_999 => number.to_string(),
@@ -65,7 +65,7 @@ fn short(number: u64) -> String {
     }
 }
 
-/// What it counted, without what is zero: `killed 2 (34.0 MiB)`.
+/// Its counters above zero: `killed 2 (34.0 MiB)`.
 fn counted(picture: &Picture, mechanism: &MechanismStatus) -> Vec<String> {
     let all = counters::of(&picture.status, &picture.counters, &mechanism.name);
     let value = |name: &str| {
@@ -90,7 +90,7 @@ fn counted(picture: &Picture, mechanism: &MechanismStatus) -> Vec<String> {
         .collect()
 }
 
-/// Through what it acts, in few words: the details of `status` are for reading, not for a glance.
+/// Its means in a few words: the details of `status` are too long here.
 fn detail(mechanism: &MechanismStatus) -> String {
     let text = mechanism.detail.as_str();
     let live: Vec<&str> = text
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn large_numbers_are_short() {
+    fn large_numbers_are_shortened() {
         for (number, text) in [
             (0, "0"),
             (9_999, "9999"),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_glance_is_enough_for_a_detail() {
+    fn details_are_shortened() {
         let mechanism = |state, detail: &str| MechanismStatus {
             name: "boost".to_owned(),
             state,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `limelight top`: who is in front, what is done for it, how short memory is, and what becomes of
-//! the others, as it goes on. Everything comes from the control socket.
+//! `limelight top`: the foreground app, what is done for it, the shortage of memory, and the state
+//! of the other apps, updated periodically. All data comes from the control socket.
 
 mod apps;
 mod feed;
@@ -37,21 +37,21 @@ use feed::{Feed, Picture};
 use theme::Theme;
 use view::{Popup, View, Wish};
 
-/// How it is to be shown.
+/// Display options.
 #[derive(Debug)]
 pub struct Wishes {
-    /// Once, as text.
+    /// Print once, as text.
     pub once: bool,
-    /// Time between two looks.
+    /// Time between two refreshes.
     pub interval: Duration,
-    /// Whether clicks are heard.
+    /// Whether to handle mouse clicks.
     pub mouse: bool,
 }
 
-/// Columns of the text form where no terminal says otherwise.
+/// Columns of the text form without a terminal.
 const COLUMNS: u16 = 100;
 
-/// Shows everything until a person has seen enough; once, as text, where nobody can look.
+/// Shows the screen until the user quits; without a terminal, prints it once as text.
 pub fn run(
     socket: &Path,
     patience: Duration,
@@ -90,13 +90,13 @@ pub fn run(
     result
 }
 
-/// Whoever ends the program from outside finds the terminal as it was.
+/// Restores the terminal when a signal terminates the program.
 fn give_back_when_ended(mouse: bool) -> io::Result<()> {
     let mut signals = Signals::new(TERM_SIGNALS)?;
     let wait = move || {
         if let Some(signal) = signals.forever().next() {
             give_back(mouse);
-            // Ends it as it would have ended.
+            // Terminates with the signal's default action.
             let _ = emulate_default_handler(signal);
         }
     };
@@ -111,7 +111,7 @@ fn give_back(mouse: bool) {
     ratatui::restore();
 }
 
-/// Draws when something is another: after each look, and after a key.
+/// Redraws after each refresh and each key.
 fn watch(
     terminal: &mut DefaultTerminal,
     feed: &mut Feed,
@@ -162,14 +162,14 @@ fn watch(
                 picture = new;
                 trouble = None;
             }
-            // It may be restarted: what was known stays on the screen, and says so.
+            // The daemon may be restarting: keep the last data on the screen, with the error.
             Err(failure) => trouble = Some(failure.to_string()),
         }
         next = Instant::now() + interval;
     }
 }
 
-/// What `class why` and `explain` say of an app.
+/// The output of `class why` and `explain` for an app.
 fn explained(feed: &mut Feed, pid: i32) -> Result<String, Failure> {
     let Response::Apps { apps, .. } = feed.ask(&Request::Apps { pid: Some(pid) })? else {
         return Err(Failure::another_version());
@@ -184,7 +184,7 @@ fn explained(feed: &mut Feed, pid: i32) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// The screen as text, as high as it has to be for everything.
+/// The screen as text, with as many rows as everything needs.
 fn text(picture: &Picture, columns: u16) -> Result<String, Failure> {
     let rows = screen::rows(picture, columns);
     let Ok(mut terminal) = Terminal::new(TestBackend::new(columns, rows));
@@ -197,7 +197,7 @@ fn text(picture: &Picture, columns: u16) -> Result<String, Failure> {
     Ok(lines(drawn.buffer))
 }
 
-/// The signs of a buffer, without what is blank at the end of each line.
+/// The characters of a buffer, without trailing blanks.
 fn lines(buffer: &Buffer) -> String {
     let area = buffer.area;
     let mut text = String::new();
@@ -207,7 +207,7 @@ fn lines(buffer: &Buffer) -> String {
         while x < area.right() {
             let sign = buffer[(x, y)].symbol();
             line.push_str(sign);
-            // A wide one covers the cell after it.
+            // A wide character also covers the next cell.
             x += u16::try_from(Span::raw(sign).width()).unwrap_or(1).max(1);
         }
         text.push_str(line.trim_end());

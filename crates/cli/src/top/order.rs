@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! In which order apps are shown.
+//! Sort orders of apps.
 
 use std::cmp::Reverse;
 
@@ -7,25 +7,25 @@ use limelight_core::control::{AppReport, Role};
 
 use super::feed::Picture;
 
-/// What apps are ordered by.
+/// Sort order of apps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Class, those that are kept first, and last use within.
+    /// Class, highest first, then last use.
     Class,
     /// Last use.
     Used,
-    /// What they have in memory.
+    /// Resident memory.
     Memory,
-    /// What they have in swap.
+    /// Swapped memory.
     Swap,
-    /// How long they take to answer.
+    /// Response times.
     Answer,
     /// Name.
     Name,
 }
 
 impl Order {
-    /// All of them, in the order in which a key goes through them.
+    /// All orders, in the sequence of the key that switches them.
     pub const ALL: [Order; 6] = [
         Order::Class,
         Order::Used,
@@ -35,7 +35,7 @@ impl Order {
         Order::Name,
     ];
 
-    /// For people, and the head of its column.
+    /// Name for display, and head of its column.
     pub const fn name(self) -> &'static str {
         match self {
             Order::Class => "class",
@@ -47,13 +47,13 @@ impl Order {
         }
     }
 
-    /// The one that comes after it.
+    /// The next order.
     pub fn next(self) -> Order {
         let at = Order::ALL.iter().position(|order| *order == self);
         Order::ALL[at.map_or(0, |at| (at + 1) % Order::ALL.len())]
     }
 
-    /// All apps, in this order.
+    /// All apps in this order.
     pub fn sorted(self, picture: &Picture) -> Vec<&AppReport> {
         let used = |app: &AppReport| match app.role {
             Role::Topmost => u64::MAX,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What comes in front of the screen: help, what is known of an app, and the menu of classes.
+//! Popups: help, details of an app, and the menu of classes.
 
 use limelight_core::model::class::Class;
 use ratatui::layout::{Constraint, Rect};
@@ -22,7 +22,7 @@ const KEYS: [(&str, &str); 9] = [
     ),
     ("c", "give it another class while it lives"),
     ("s", "next order: class, used, memory, swap, p95, app"),
-    ("r", "look now, and not only when the interval is over"),
+    ("r", "refresh now"),
     ("Esc", "choose nothing; with nothing chosen, the end"),
     ("q", "the end"),
     (
@@ -35,7 +35,7 @@ const KEYS: [(&str, &str); 9] = [
     ),
 ];
 
-/// Draws it, if there is one.
+/// Draws the popup, if there is one.
 pub fn draw(frame: &mut Frame, view: &mut View, theme: Theme) {
     let popup = view.popup.clone();
     match popup {
@@ -91,7 +91,7 @@ fn help(frame: &mut Frame, theme: Theme) {
     frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }), area);
 }
 
-/// A line of a name, blanks and a text in pieces, the further ones below the text.
+/// Wraps a line of a name, blanks and a text; continuation lines are indented to the text.
 fn hanging(line: &str, room: usize) -> Vec<String> {
     let chars: Vec<char> = line.chars().collect();
     let word = |from: usize| chars[from..].iter().position(|c| *c != ' ');
@@ -111,7 +111,7 @@ fn hanging(line: &str, room: usize) -> Vec<String> {
         .collect()
 }
 
-/// Returns how far it is scrolled: no further than there is something.
+/// Returns the scroll position, limited to the end of the text.
 fn explain(frame: &mut Frame, title: &str, text: &str, scroll: u16, theme: Theme) -> u16 {
     let screen = frame.area();
     let columns = screen.width.saturating_sub(4).min(110);

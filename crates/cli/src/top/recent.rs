@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What was done lately: deeds, and knobs that are turned.
+//! Recent actions and changed knobs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use limelight_core::control::{Change, Deed, Outcome};
+use limelight_core::control::{Change, MemoryAction, Outcome};
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
@@ -16,30 +16,30 @@ use super::theme::Theme;
 use crate::format::{self, printable};
 use crate::history;
 
-/// Something that was done.
+/// A recent action or change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recent {
-    /// How long ago.
+    /// Time since then.
     pub ago: Duration,
-    /// What.
+    /// The action or change.
     pub what: String,
-    /// Why.
+    /// Its reason.
     pub why: String,
-    /// Which deed; `None`: a knob.
-    pub deed: Option<Deed>,
-    /// It had no effect.
+    /// The action; `None`: a changed knob.
+    pub action: Option<MemoryAction>,
+    /// Whether it had no effect.
     pub fruitless: bool,
 }
 
-/// Everything that is known to have been done, the latest first.
+/// All recent actions and changes, latest first.
 pub fn all(picture: &Picture) -> Vec<Recent> {
     let deeds = picture.history.iter().map(|entry| Recent {
         ago: picture
             .wall
             .saturating_sub(Duration::from_millis(entry.unix_ms)),
-        what: history::deed(entry),
+        what: history::action(entry),
         why: line(&entry.reason),
-        deed: Some(entry.deed),
+        action: Some(entry.action),
         fruitless: false,
     });
     let mut all: Vec<Recent> = deeds.chain(knobs(picture)).collect();
@@ -51,8 +51,7 @@ fn line(text: &str) -> String {
     printable(text)
 }
 
-/// Knobs that were turned alike, by one rule and together, are one thing: an app may have hundreds of
-/// threads.
+/// Groups knobs that one rule changed alike at the same time: an app may have hundreds of threads.
 fn knobs(picture: &Picture) -> Vec<Recent> {
     let mut groups: BTreeMap<(u64, &str, &str), Vec<&Change>> = BTreeMap::new();
     for change in &picture.status.changes {
@@ -75,7 +74,7 @@ fn knobs(picture: &Picture) -> Vec<Recent> {
                 ago: picture.at.saturating_sub(at),
                 what: turned(&changes, first),
                 why,
-                deed: None,
+                action: None,
                 fruitless: matches!(
                     first.outcome,
                     Outcome::Inert { .. } | Outcome::Failed { .. }
@@ -105,7 +104,7 @@ fn turned(changes: &[&Change], first: &Change) -> String {
     line(&text)
 }
 
-/// Draws the latest, a line each.
+/// Draws the latest ones, one line each.
 pub fn draw(frame: &mut Frame, area: Rect, picture: &Picture, theme: Theme) {
     let all = all(picture);
     if all.is_empty() {
@@ -116,8 +115,8 @@ pub fn draw(frame: &mut Frame, area: Rect, picture: &Picture, theme: Theme) {
         .iter()
         .take(usize::from(area.height))
         .map(|one| {
-            let style = match (one.deed, one.fruitless) {
-                (Some(deed), _) => theme.deed(deed),
+            let style = match (one.action, one.fruitless) {
+                (Some(action), _) => theme.action(action),
                 (None, true) => theme.warn(),
                 (None, false) => Style::new(),
             };

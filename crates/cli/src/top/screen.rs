@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The screen: what is where, for every size that a terminal can have.
+//! Layout of the screen for every size of the terminal.
 
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
@@ -12,7 +12,7 @@ use super::view::{Target, View};
 use super::{apps, front, mechanisms, popup, recent};
 use crate::format::printable;
 
-/// Rows of each part. A part that is left out has none, its heading among them.
+/// Rows of each part, its heading included. A part that is left out has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Parts {
     front: u16,
@@ -20,12 +20,12 @@ struct Parts {
     recent: u16,
 }
 
-/// Columns from which on mechanisms stand in two columns.
+/// Minimum of columns for two columns of mechanisms.
 const TWO_COLUMNS: u16 = 70;
 
 impl Parts {
-    /// For a terminal of this size: apps have what is left, and the others go first when there is
-    /// little.
+    /// Layout for a terminal of this size: apps get what is left, and the other parts are left out
+    /// first when there is little.
     fn of(columns: u16, rows: u16) -> Parts {
         let many = mechanisms::NAMES.len() as u16;
         let short = match columns {
@@ -58,7 +58,7 @@ impl Parts {
 }
 
 impl Parts {
-    /// What the list of apps does not fill is for what was done.
+    /// Gives the rows that the list of apps does not fill to the recent actions.
     fn without_gap(self, rows: u16, apps: usize) -> Parts {
         let apps = u16::try_from(apps.max(1)).unwrap_or(u16::MAX);
         let used = 1 + self.front + self.mechanisms + self.recent + 2;
@@ -73,20 +73,20 @@ impl Parts {
     }
 }
 
-/// Rows of the text form, in which nothing is left out.
+/// Rows of the text form, which leaves out nothing.
 pub fn rows(picture: &Picture, columns: u16) -> u16 {
     let parts = Parts::of(columns, u16::MAX);
     let apps = u16::try_from(picture.apps.len().max(1)).unwrap_or(u16::MAX);
-    // Title, the two headings of the apps, and the heading of what was done.
+    // Title, the two headings of the apps, and the heading of the recent actions.
     let fixed = 1 + parts.front + parts.mechanisms + 2 + 1;
     let recent = u16::try_from(recent::all(picture).len().clamp(1, RECENT)).unwrap_or(1);
     fixed.saturating_add(apps).saturating_add(recent)
 }
 
-/// Deeds in the text form.
+/// Recent actions in the text form.
 const RECENT: usize = 10;
 
-/// Draws it all for a person. `trouble`: why the picture is an old one.
+/// Draws the interactive screen. `trouble`: why the data is stale.
 pub fn draw(
     frame: &mut Frame,
     picture: &Picture,
@@ -104,7 +104,7 @@ pub fn draw(
     popup::draw(frame, view, theme);
 }
 
-/// Draws it all as a text: no keys can be pressed there.
+/// Draws the text form, without the keys.
 pub fn draw_all(frame: &mut Frame, picture: &Picture, view: &mut View, theme: Theme) {
     let area = frame.area();
     let recent = recent::all(picture).len().clamp(1, RECENT);
@@ -146,7 +146,7 @@ fn body(
     }
 }
 
-/// A line with a name in it; returns what is below.
+/// Draws a line with a name in it; returns the area below.
 fn heading(frame: &mut Frame, area: Rect, name: &str, right: &str, theme: Theme) -> Rect {
     let mut block = Block::new()
         .borders(Borders::TOP)
@@ -161,7 +161,7 @@ fn heading(frame: &mut Frame, area: Rect, name: &str, right: &str, theme: Theme)
     inner
 }
 
-/// Which keys there are, or what the last one came to, or what is wrong.
+/// Draws the keys, the result of the last action, or the error.
 fn footer(frame: &mut Frame, area: Rect, view: &mut View, theme: Theme, trouble: Option<&str>) {
     let first = |text: &str| printable(text.lines().next().unwrap_or_default());
     if let Some(trouble) = trouble {

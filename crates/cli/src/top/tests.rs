@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The screen at all sizes, and what keys and clicks come to.
+//! The screen at all sizes, and the effects of keys and clicks.
 
 use limelight_core::control::{
-    AppLatency, AppReport, AppStatus, Change, Deed, DeviceStatus, HistoryEntry, KernelWindows,
-    LatencyReport, MechanismStatus, MemoryStatus, MemoryThen, OpenWindow, Outcome, Role, Stall,
-    Stalls, State, Status, TopmostStatus, WindowStatus, WindowTallies, PROTOCOL,
+    AppLatency, AppReport, AppStatus, Change, DeviceStatus, HistoryEntry, KernelWindows,
+    LatencyReport, MechanismStatus, MemoryAction, MemoryStatus, MemoryThen, OpenWindow, Outcome,
+    Role, Stall, Stalls, State, Status, TopmostStatus, WindowStatus, WindowTallies, PROTOCOL,
 };
 use limelight_core::model::class::Class;
 use limelight_core::model::shortage::Level;
@@ -168,7 +168,7 @@ fn picture() -> Picture {
         unix_ms: 70_000,
         at_ms: 0,
         boot: String::new(),
-        deed: Deed::Kill,
+        action: MemoryAction::Kill,
         app: Some(app("news", 7)),
         uid: None,
         class: Some(Class::Disposable),
@@ -198,7 +198,7 @@ fn picture() -> Picture {
     }
 }
 
-/// What is on the screen, and the colours there.
+/// The text on the screen, and its colours.
 fn drawn(
     picture: &Picture,
     view: &mut View,
@@ -221,7 +221,7 @@ fn screen_of(picture: &Picture, columns: u16, rows: u16) -> String {
 }
 
 #[test]
-fn everything_is_there_on_an_ordinary_terminal() {
+fn all_parts_fit_on_an_80x24_terminal() {
     let text = screen_of(&picture(), 80, 24);
     for part in [
         "viewer  pid 42, 3 processes, for 12 s, by sway",
@@ -243,7 +243,7 @@ fn everything_is_there_on_an_ordinary_terminal() {
 }
 
 #[test]
-fn every_size_is_drawn_and_the_app_in_front_is_left_out_last() {
+fn every_size_is_drawn_and_the_foreground_app_is_left_out_last() {
     let mut empty = picture();
     empty.apps.clear();
     empty.history.clear();
@@ -293,7 +293,7 @@ fn every_size_is_drawn_and_the_app_in_front_is_left_out_last() {
 }
 
 #[test]
-fn without_colours_there_are_none() {
+fn no_colour_is_drawn_when_colours_are_off() {
     let (_, colours) = drawn(&picture(), &mut View::default(), 80, 24, false);
     assert!(colours.iter().all(|colour| *colour == Color::Reset));
     let (_, colours) = drawn(&picture(), &mut View::default(), 80, 24, true);
@@ -301,7 +301,7 @@ fn without_colours_there_are_none() {
 }
 
 #[test]
-fn a_name_cannot_drive_the_terminal() {
+fn name_cannot_control_the_terminal() {
     let text = screen_of(&picture(), 120, 40);
     assert!(
         text.chars().all(|c| c == '\n' || !c.is_control()),
@@ -311,7 +311,7 @@ fn a_name_cannot_drive_the_terminal() {
 }
 
 #[test]
-fn the_text_form_leaves_nothing_out() {
+fn text_form_leaves_nothing_out() {
     let mut picture = picture();
     for pid in 100..160 {
         let name = format!("app-{pid}");
@@ -329,7 +329,7 @@ fn the_text_form_leaves_nothing_out() {
 }
 
 #[test]
-fn apps_come_in_each_order() {
+fn apps_are_sorted_in_each_order() {
     let picture = picture();
     let names = |order: Order| -> Vec<&str> {
         let sorted = order.sorted(&picture);
@@ -355,10 +355,10 @@ fn press(view: &mut View, code: KeyCode, picture: &Picture) -> Option<Wish> {
 }
 
 #[test]
-fn keys_choose_explain_and_class() {
+fn keys_select_explain_and_set_the_class() {
     let picture = picture();
     let mut view = View::default();
-    // Without a choice, the app in front is meant.
+    // Without a selection, the foreground app is used.
     let explain = |pid, name: &str| Wish::Explain {
         pid,
         name: name.to_owned(),
@@ -371,7 +371,7 @@ fn keys_choose_explain_and_class() {
     assert_eq!(wish, Some(explain(50, "notes")));
     press(&mut view, KeyCode::End, &picture);
     press(&mut view, KeyCode::Up, &picture);
-    // The choice is the app's, wherever it goes.
+    // The selection stays with the app when the order changes.
     press(&mut view, KeyCode::Char('s'), &picture);
     press(&mut view, KeyCode::Char('c'), &picture);
     assert!(matches!(
@@ -416,7 +416,7 @@ fn place(view: &View, target: Target) -> Position {
 }
 
 #[test]
-fn clicks_do_what_keys_do() {
+fn clicks_do_the_same_as_keys() {
     let picture = picture();
     let mut view = View::default();
     let redraw = |view: &mut View| drawn(&picture, view, 80, 24, true).0;
@@ -430,7 +430,7 @@ fn clicks_do_what_keys_do() {
     let head = place(&view, Target::Head(Order::Memory));
     click(&mut view, head, &picture);
     assert_eq!(view.order, Order::Memory);
-    // The list moved under the mouse, and the choice with it.
+    // The list moved under the mouse pointer, and the selection with it.
     assert!(redraw(&mut view).contains("memory▾"));
     let key = place(&view, Target::Press('c'));
     click(&mut view, key, &picture);
@@ -439,7 +439,7 @@ fn clicks_do_what_keys_do() {
     let class = Some(Class::Keep);
     let wish = click(&mut view, keep, &picture);
     assert_eq!(wish, Some(Wish::SetClass { pid: 42, class }));
-    // A click beside what is in front takes it away.
+    // A click outside of a popup closes it.
     view.popup = Popup::Help;
     click(&mut view, Position::new(0, 0), &picture);
     assert_eq!(view.popup, Popup::None);
@@ -453,7 +453,7 @@ fn clicks_do_what_keys_do() {
 }
 
 #[test]
-fn an_explanation_is_scrolled_no_further_than_it_goes() {
+fn explanation_scrolls_only_to_its_end() {
     let picture = picture();
     let mut view = View {
         popup: Popup::Explain {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Colours: the terminal's own sixteen, so that they fit what its user has chosen. Each means
-//! something that a sign or a word says too.
+//! Colours: the terminal's own sixteen, so that they fit the user's scheme. A character or a word
+//! always repeats the meaning of a colour.
 
-use limelight_core::control::{Deed, State};
+use limelight_core::control::{MemoryAction, State};
 use limelight_core::model::class::Class;
 use limelight_core::model::shortage::Level;
 use ratatui::style::{Color, Modifier, Style};
 
-/// Whether there are colours at all.
+/// Whether colours are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Theme {
-    /// They are.
+    /// Colours are on.
     pub colour: bool,
 }
 
@@ -22,7 +22,7 @@ impl Theme {
         }
     }
 
-    /// The line on top.
+    /// The title line.
     pub fn title(self) -> Style {
         match self.colour {
             true => Style::new().fg(Color::Black).bg(Color::Green),
@@ -30,28 +30,27 @@ impl Theme {
         }
     }
 
-    /// The app in front.
+    /// The foreground app.
     pub fn front(self) -> Style {
         self.of(Color::Green).add_modifier(Modifier::BOLD)
     }
 
-    /// What is well.
+    /// A good state.
     pub fn good(self) -> Style {
         self.of(Color::Green)
     }
 
-    /// What names other things, and what matters less. No grey: on a terminal of eight colours that
-    /// is black.
+    /// Labels and less important text. Not grey: on a terminal of eight colours that is black.
     pub fn dim(self) -> Style {
         Style::new().add_modifier(Modifier::DIM)
     }
 
-    /// What wants to be looked at.
+    /// A state that needs attention.
     pub fn warn(self) -> Style {
         self.of(Color::Yellow)
     }
 
-    /// What is wrong, or cannot be taken back.
+    /// An error, or an irreversible action.
     pub fn bad(self) -> Style {
         self.of(Color::Red)
     }
@@ -61,12 +60,12 @@ impl Theme {
         self.of(Color::Reset).add_modifier(Modifier::BOLD)
     }
 
-    /// The app that is chosen.
+    /// The selected app.
     pub fn chosen(self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
-    /// How short memory is.
+    /// The level of shortage.
     pub fn level(self, level: Level) -> Style {
         match level {
             Level::Plenty => self.good(),
@@ -84,16 +83,16 @@ impl Theme {
         }
     }
 
-    /// Something that was done.
-    pub fn deed(self, deed: Deed) -> Style {
-        match deed {
-            Deed::Kill | Deed::ForeignKill => self.bad(),
-            Deed::Squeeze | Deed::Freeze | Deed::Ask => self.warn(),
-            Deed::Thaw | Deed::Return => self.good(),
+    /// A past action.
+    pub fn action(self, action: MemoryAction) -> Style {
+        match action {
+            MemoryAction::Kill | MemoryAction::ForeignKill => self.bad(),
+            MemoryAction::Squeeze | MemoryAction::Freeze | MemoryAction::Ask => self.warn(),
+            MemoryAction::Thaw | MemoryAction::Return => self.good(),
         }
     }
 
-    /// A share of time that was waited, in percent.
+    /// A share of time spent waiting, in percent.
     pub fn share(self, percent: f64) -> Style {
         match percent {
             share if share >= 20.0 => self.bad(),
@@ -102,7 +101,7 @@ impl Theme {
         }
     }
 
-    /// A mechanism's state, with its sign.
+    /// A mechanism's state, with its character.
     pub fn state(self, state: State) -> (&'static str, Style) {
         match state {
             State::Active => ("●", self.good()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What a person has chosen to see, and what his keys and clicks mean.
+//! The user's choices on the screen, and the meaning of keys and clicks.
 
 use limelight_core::control::AppReport;
 use limelight_core::model::class::Class;
@@ -12,46 +12,46 @@ use ratatui::widgets::TableState;
 use super::feed::Picture;
 use super::order::Order;
 
-/// What an app is known by from one picture to the next.
+/// Identity of an app from one refresh to the next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key(Option<String>, Option<i32>);
 
 impl Key {
-    /// An app's.
+    /// The identity of an app.
     pub fn of(app: &AppReport) -> Key {
         let own = app.app.own_cgroup;
         Key(app.app.cgroup.clone().filter(|_| own), app.app.pid)
     }
 }
 
-/// What is in front of the screen.
+/// The popup in front of the screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Popup {
-    /// Nothing.
+    /// No popup.
     None,
-    /// Which keys there are.
+    /// The list of keys.
     Help,
-    /// What is known of an app, and by how many lines it is scrolled.
+    /// Details of an app.
     Explain {
-        /// The app.
+        /// Name of the app.
         title: String,
-        /// What is known.
+        /// The details.
         text: String,
-        /// Lines above that are not shown.
+        /// Number of lines scrolled off at the top.
         scroll: u16,
     },
-    /// Which class an app is to have.
+    /// The menu of classes for an app.
     Class {
-        /// Any process of it.
+        /// Any process of the app.
         pid: i32,
         /// Its name.
         name: String,
-        /// The line that is chosen.
+        /// The selected line.
         chosen: usize,
     },
 }
 
-/// Classes to choose from; `None`: what the app is by itself.
+/// Classes to choose from; `None`: the app's default.
 pub const CLASSES: [Option<Class>; 4] = [
     Some(Class::Keep),
     Some(Class::Normal),
@@ -59,56 +59,56 @@ pub const CLASSES: [Option<Class>; 4] = [
     None,
 ];
 
-/// What a place on the screen means when it is clicked.
+/// Target of a click.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// An app, by its place in the list.
+    /// An app, by its index in the list.
     App(usize),
     /// The head of a column.
     Head(Order),
     /// A line of the menu of classes.
     Class(usize),
-    /// As if this key was pressed.
+    /// Same as this key.
     Press(char),
 }
 
-/// What has to be asked of the daemon, or done.
+/// An action that the view requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wish {
-    /// The end.
+    /// Quit.
     Quit,
-    /// A new picture.
+    /// Refresh the data.
     Refresh,
-    /// What is known of an app.
+    /// Show the details of an app.
     Explain {
         /// Its main process.
         pid: i32,
         /// Its name.
         name: String,
     },
-    /// Another class for an app.
+    /// Set the class of an app.
     SetClass {
-        /// Any process of it.
+        /// Any process of the app.
         pid: i32,
-        /// The class; `None`: what it is by itself.
+        /// The class; `None`: the app's default.
         class: Option<Class>,
     },
 }
 
-/// What is shown, and how.
+/// State of the screen.
 #[derive(Debug)]
 pub struct View {
     /// Order of apps.
     pub order: Order,
-    /// The app that is chosen.
+    /// The selected app.
     pub chosen: Option<Key>,
-    /// How far the list is scrolled.
+    /// Scroll position of the list.
     pub table: TableState,
-    /// What is in front.
+    /// The popup, if any.
     pub popup: Popup,
-    /// What the last deed came to.
+    /// Result of the last action.
     pub said: Option<String>,
-    /// What was drawn where, as of the last drawing; later ones lie above.
+    /// Click targets of the last drawing; later ones are on top.
     pub targets: Vec<(Rect, Target)>,
 }
 
@@ -126,13 +126,13 @@ impl Default for View {
 }
 
 impl View {
-    /// Place of the chosen app in the list.
+    /// Index of the selected app in the list.
     pub fn place(&self, apps: &[&AppReport]) -> Option<usize> {
         let chosen = self.chosen.as_ref()?;
         apps.iter().position(|app| Key::of(app) == *chosen)
     }
 
-    /// Something was pressed, clicked or resized. `None` when nothing on the screen can be another.
+    /// Handles a key, click or resize. `None`: no redraw is needed.
     pub fn event(&mut self, event: &Event, picture: &Picture) -> Option<Option<Wish>> {
         match event {
             Event::Key(key) if key.kind != KeyEventKind::Release => {
@@ -207,7 +207,7 @@ impl View {
         None
     }
 
-    /// Goes down the list, from its top when nothing is chosen.
+    /// Moves the selection; without one it starts at the top or the bottom.
     fn step(&mut self, by: isize, picture: &Picture) {
         let apps = self.order.sorted(picture);
         let last = apps.len().saturating_sub(1);
@@ -219,7 +219,7 @@ impl View {
         self.chosen = apps.get(place).map(|app| Key::of(app));
     }
 
-    /// The chosen app; without one the one in front, or the first.
+    /// The selected app; without a selection the foreground app, or the first one.
     fn app<'a>(&mut self, picture: &'a Picture) -> Option<&'a AppReport> {
         let apps = self.order.sorted(picture);
         if self.place(&apps).is_none() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Commands that ask the daemon one thing, or tell it one.
+//! Commands that send one request to the daemon.
 
 use std::os::unix::net::UnixListener;
 
@@ -9,7 +9,7 @@ use limelight_core::control::{
 
 use crate::daemon::{app, change, latency, limelight, status, text, Daemon};
 #[test]
-fn status_tells_who_is_in_front_and_what_protects_it() {
+fn status_shows_the_foreground_app_and_its_protection() {
     let daemon = Daemon::answering(Response::Status(Box::new(status())));
     let out = daemon.limelight(&["status"]).success();
     let out = text(&out.get_output().stdout);
@@ -63,7 +63,7 @@ fn name_with_a_newline_forges_no_line() {
 }
 
 #[test]
-fn what_is_hidden_is_said() {
+fn hidden_data_is_mentioned() {
     let hidden = || Some(HIDDEN.to_owned());
     let foreign = Status {
         topmost: None,
@@ -132,7 +132,7 @@ fn latency_lists_apps_or_one() {
 }
 
 #[test]
-fn the_window_is_shown_and_not_touched() {
+fn window_show_sends_no_event() {
     let daemon = Daemon::answering(Response::Status(Box::new(status())));
     let out = daemon.limelight(&["window", "show"]).success();
     let told = text(&out.get_output().stdout);
@@ -142,7 +142,7 @@ fn the_window_is_shown_and_not_touched() {
 }
 
 #[test]
-fn a_window_is_opened_and_closed_by_a_word() {
+fn window_commands_send_events() {
     for (args, event, pid) in [
         (&["window", "open"][..], WindowEvent::Open, None),
         (
@@ -206,7 +206,7 @@ fn focus_takes_a_pid_a_cgroup_or_none() {
 }
 
 #[test]
-fn wrong_usage_is_told_before_anyone_is_asked() {
+fn wrong_usage_is_reported_before_the_daemon_is_asked() {
     for args in [
         &["focus"][..],
         &["focus", "0"],
@@ -250,7 +250,7 @@ fn each_refusal_has_its_exit_code_and_its_cure() {
 }
 
 #[test]
-fn without_a_daemon_the_cure_is_to_start_it() {
+fn cure_without_a_daemon_is_to_start_it() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("control.sock");
     for command in [&["status"][..], &["focus", "--none"], &["explain", "1"]] {
@@ -278,7 +278,7 @@ fn without_a_daemon_the_cure_is_to_start_it() {
 }
 
 #[test]
-fn a_daemon_of_another_version_is_suspected() {
+fn unparsable_answer_suggests_another_version() {
     let daemon = Daemon::sending("{\"result\":\"riddle\"}\n".into());
     let out = daemon.limelight(&["status"]).code(1);
     assert!(text(&out.get_output().stderr).contains("same version"));
@@ -288,7 +288,7 @@ fn a_daemon_of_another_version_is_suspected() {
 }
 
 #[test]
-fn explain_tells_each_knob_and_the_way_back() {
+fn explain_shows_each_knob_and_its_undo() {
     let explain = Explain {
         pid: 4242,
         name: "view\u{1b}er".into(),
@@ -312,7 +312,7 @@ fn explain_tells_each_knob_and_the_way_back() {
 }
 
 #[test]
-fn with_json_a_failure_is_json_with_its_cure() {
+fn failure_with_json_is_json_with_its_cure() {
     let output = limelight()
         .args(["--socket", "/no/such.sock", "status", "--json"])
         .output()
@@ -326,7 +326,7 @@ fn with_json_a_failure_is_json_with_its_cure() {
 }
 
 #[test]
-fn busy_daemon_is_asked_again_when_it_says_so() {
+fn busy_daemon_is_asked_again_after_its_retry_time() {
     let busy = Response::Error {
         code: ErrorCode::Busy,
         message: "uid 1000 asks limelightd too often".into(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A daemon that the test plays, and what it says.
+//! A simulated daemon and its answers.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -16,7 +16,7 @@ use limelight_core::control::{
 use limelight_core::model::class::Class;
 use limelight_core::model::shortage::Level;
 
-/// A daemon that answers requests, and what it was asked.
+/// A simulated daemon that answers requests and records them.
 pub struct Daemon {
     dir: tempfile::TempDir,
     thread: JoinHandle<Request>,
@@ -31,7 +31,7 @@ impl Daemon {
         Self::sending_each(vec![answer])
     }
 
-    /// Answers the requests of one connection in order, and keeps the last of them.
+    /// Answers the requests of one connection in order, and records the last one.
     pub fn sending_each(answers: Vec<String>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(dir.path().join("control.sock")).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Commands for which no daemon is needed: config, manual pages, run.
+//! Commands that need no daemon: config, manual pages, run.
 
 use assert_cmd::Command;
 use limelight_core::control::{Request, Response};
@@ -7,7 +7,7 @@ use limelight_core::model::class::Class;
 
 use crate::daemon::{limelight, text, Daemon};
 #[test]
-fn each_value_is_shown_with_where_it_comes_from() {
+fn each_value_is_shown_with_its_origin() {
     let temp = tempfile::tempdir().unwrap();
     let file = temp.path().join("limelight.toml");
     std::fs::write(&file, "[boost]\nio_level = 3\n").unwrap();
@@ -32,7 +32,7 @@ fn each_value_is_shown_with_where_it_comes_from() {
 }
 
 #[test]
-fn a_wrong_configuration_is_told_with_file_and_line() {
+fn wrong_configuration_is_reported_with_file_and_line() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("limelight.toml");
     std::fs::write(&file, "").unwrap();
@@ -95,7 +95,7 @@ fn manual_and_completions_cover_every_command() {
             "{page}"
         );
     }
-    // What is for packagers alone has none.
+    // Commands only for packagers have no page.
     assert!(!dir.path().join("limelight-man.1").exists());
     for shell in ["bash", "zsh", "fish"] {
         let out = limelight().args(["completions", shell]).assert().success();
@@ -109,7 +109,7 @@ fn manual_and_completions_cover_every_command() {
 }
 
 #[test]
-fn a_class_needs_a_scope_to_be_an_app_s() {
+fn class_needs_a_scope() {
     let output = limelight()
         .env("PATH", "/nowhere")
         .args(["run", "--class=disposable", "--", "/bin/sh", "-c", "exit 7"])
@@ -121,7 +121,7 @@ fn a_class_needs_a_scope_to_be_an_app_s() {
         said.contains("systemd-run") && said.contains("leave out --class"),
         "{said}"
     );
-    // Without a wish that needs one, the program runs all the same.
+    // Without an option that needs a scope, the program runs without one.
     let output = limelight()
         .env("PATH", "/nowhere")
         .args(["run", "--", "/bin/sh", "-c", "exit 7"])
@@ -136,7 +136,7 @@ fn a_class_needs_a_scope_to_be_an_app_s() {
 }
 
 #[test]
-fn inside_its_scope_a_program_is_given_its_class_and_becomes_itself() {
+fn program_in_its_scope_gets_its_class_and_is_executed() {
     let daemon = Daemon::answering(Response::Ok {
         message: "done".into(),
     });
@@ -158,7 +158,7 @@ fn inside_its_scope_a_program_is_given_its_class_and_becomes_itself() {
 }
 
 #[test]
-fn run_without_the_library_says_where_it_looked() {
+fn run_without_the_library_lists_the_searched_places() {
     let output = limelight()
         .env("LIMELIGHT_PREMAP_LIBRARY", "/no/such/library.so")
         .args(["run", "--premap", "--", "true"])
@@ -171,8 +171,8 @@ fn run_without_the_library_says_where_it_looked() {
 }
 
 #[test]
-fn run_becomes_the_program_with_the_library_before_others() {
-    // The dynamic linker passes over a library that is none.
+fn run_executes_the_program_with_the_library_before_others() {
+    // The dynamic linker ignores a file that is not a library.
     let library = tempfile::NamedTempFile::new().unwrap();
     let run = |program: &[&str]| {
         limelight()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The program as a whole, against a daemon that the test plays.
+//! The program as a whole, against a simulated daemon.
 
 mod asking;
 mod daemon;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Commands that look at everything: metrics, top and doctor.
+//! Commands that show the whole state: metrics, top and doctor.
 
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
@@ -13,7 +13,7 @@ use rustix::termios::{tcgetattr, tcsetwinsize, LocalModes, Winsize};
 use crate::daemon::{app_report, latency, limelight, status, text, Daemon};
 
 #[test]
-fn metrics_are_what_prometheus_reads() {
+fn metrics_are_in_prometheus_format() {
     let daemon = || {
         let answers = [
             Response::Status(Box::new(status())),
@@ -47,7 +47,7 @@ fn metrics_are_what_prometheus_reads() {
     ] {
         assert!(told.lines().any(|one| one == line), "{line}:\n{told}");
     }
-    // Each sample's name has been announced, and nothing but comments and samples is there.
+    // Each sample's name has been announced, and all lines are comments or samples.
     let announced: Vec<&str> = told
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
@@ -77,7 +77,7 @@ fn metrics_are_what_prometheus_reads() {
 }
 
 #[test]
-fn top_is_a_text_where_nobody_can_look() {
+fn top_prints_text_without_a_terminal() {
     let daemon = || {
         let answers = [
             Response::Status(Box::new(status())),
@@ -119,14 +119,14 @@ fn top_is_a_text_where_nobody_can_look() {
         .code(3);
 }
 
-/// Whether lines are edited and echoed there, as a shell wants it.
+/// Whether the terminal is in line mode with echo, as for a shell.
 fn is_for_lines(terminal: &impl std::os::fd::AsFd) -> bool {
     let modes = tcgetattr(terminal).unwrap().local_modes;
     modes.contains(LocalModes::ICANON | LocalModes::ECHO)
 }
 
 #[test]
-fn top_gives_the_terminal_back_when_it_is_ended() {
+fn top_restores_the_terminal_when_terminated() {
     let answers = [
         Response::Status(Box::new(status())),
         Response::Apps {
@@ -180,7 +180,7 @@ fn top_gives_the_terminal_back_when_it_is_ended() {
             drawn.extend_from_slice(&buffer[..count]);
         }
     };
-    // The alternate screen is entered when the terminal is for keys.
+    // top enters the alternate screen after it has switched the terminal to raw mode.
     read(b"\x1b[?1049h");
     assert!(!is_for_lines(&terminal));
     let pid = Pid::from_raw(top.id() as i32).unwrap();
@@ -191,7 +191,7 @@ fn top_gives_the_terminal_back_when_it_is_ended() {
 }
 
 fn doctor(daemon: &Daemon, args: &[&str]) -> std::process::Output {
-    // No machine has the library there, so that there is something to be strict about.
+    // The library does not exist at this path, so --strict has something to report.
     limelight()
         .env("LIMELIGHT_PREMAP_LIBRARY", "/no/such/library.so")
         .arg("--socket")
@@ -223,7 +223,7 @@ fn doctor_reports_the_daemon_and_fails_when_something_is_missing() {
     assert_eq!(state("mechanism windows"), "acts");
     assert_eq!(state("premap library"), "missing");
     assert_eq!(finding("boost nice")["part"], "boost");
-    // The daemon that the test plays does not use the device.
+    // The daemon of this test does not use the device.
     assert_ne!(state("kernel support"), "acts");
     for name in ["protect", "boost", "readahead", "premap", "prezero", "swap"] {
         assert_ne!(*state(&format!("mechanism {name}")), "ready", "{name}");
@@ -231,7 +231,7 @@ fn doctor_reports_the_daemon_and_fails_when_something_is_missing() {
 }
 
 #[test]
-fn what_others_make_up_for_is_no_trouble() {
+fn missing_source_is_a_note_while_others_work() {
     let mut status = status();
     let waiting = |pid| AgentStatus {
         pid,
@@ -265,7 +265,7 @@ fn what_others_make_up_for_is_no_trouble() {
 }
 
 #[test]
-fn a_guess_is_called_one() {
+fn doctor_marks_a_guess_as_guessed() {
     let finding = |source: &str| {
         let mut status = status();
         let topmost = status.topmost.as_mut().expect("an app in front");
@@ -281,7 +281,7 @@ fn a_guess_is_called_one() {
     let guess = finding("wake-graph").expect("a finding");
     assert_eq!(guess["state"], "note");
     assert!(
-        guess["detail"].as_str().unwrap().contains("guessed"),
+        guess["detail"].as_str().unwrap().contains("inferred"),
         "{guess}"
     );
     assert!(
@@ -291,7 +291,7 @@ fn a_guess_is_called_one() {
 }
 
 #[test]
-fn doctor_without_a_daemon_says_what_the_machine_could_do() {
+fn doctor_without_a_daemon_reports_what_the_machine_supports() {
     let dir = tempfile::tempdir().unwrap();
     let output = limelight()
         .arg("--socket")

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What session agents say of themselves.
+//! Reports of session agents about themselves.
 
 use serde::{Deserialize, Serialize};
 
 /// Longest text in [`super::Request::Agent`], in bytes.
 pub const AGENT_TEXT_MAX: usize = 512;
 
-/// Most sources that it may name as passed over.
+/// Maximum number of sources that it may name as passed over.
 pub const PASSED_OVER_MAX: usize = 16;
 
 /// A source that does not work in this session.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Apps, their classes and their use, in the protocol's words.
+//! Apps, their classes and their use in the protocol.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::model::apps::Use;
 use crate::model::class::Class;
 use crate::model::shortage::Level;
 
-/// An app that the daemon knows.
+/// A known app.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppReport {
     /// The app; `pid` is its main process.
@@ -16,34 +16,34 @@ pub struct AppReport {
     pub app: AppStatus,
     /// Its owner.
     pub uid: u32,
-    /// Its place now.
+    /// Its role now.
     pub role: Role,
     /// Its class.
     pub class: Class,
     /// Why it is of that class, as a clause.
     pub why: String,
-    /// Who set its class while it runs (`limelight class set`).
+    /// The user who set its class at run time (`limelight class set`).
     pub set_by: Option<u32>,
-    /// When it was in front last, in milliseconds since boot; `None`: never.
+    /// When it was last in the foreground, in milliseconds since boot; `None`: never.
     pub last_topmost_ms: Option<u64>,
     /// When it was started, in milliseconds since boot.
     pub started_ms: u64,
-    /// Why it is in use although it is not in front, if it is.
+    /// Why it is in use in the background, if so.
     pub uses: Vec<Use>,
-    /// Why it is never touched, if it is not.
+    /// Why it is never touched, if so.
     pub untouchable: Option<String>,
-    /// Its processes.
+    /// Number of its processes.
     pub processes: u32,
-    /// What it has in memory, in bytes. Without a cgroup of its own, what its processes share with
-    /// each other is counted once for each.
+    /// Resident memory in bytes. Without a cgroup of its own, memory shared by its processes is
+    /// counted once for each.
     pub resident: u64,
-    /// The part of it that can only go to swap.
+    /// The part of `resident` that reclaim can only move to swap.
     pub anonymous: u64,
-    /// What it has in swap.
+    /// Bytes in swap.
     pub swapped: u64,
-    /// Its processes are stopped.
+    /// Whether its processes are frozen.
     pub frozen: bool,
-    /// Its pages are kept out of swap.
+    /// Whether its pages are kept out of swap.
     pub exempt: bool,
     /// Desktop id without `.desktop`.
     pub desktop_id: Option<String>,
@@ -55,28 +55,28 @@ pub struct AppReport {
     pub categories: Vec<String>,
 }
 
-/// What those who listen are told, a line each, as it happens.
+/// A notice to listeners, one line each, sent as it happens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Notice {
-    /// How short memory is: told when it changes, and again while it is short. Whoever can do
-    /// without some memory gives it back now.
+    /// The level of shortage: sent when it changes, and again while memory is short. Clients that
+    /// can spare memory should give it back now.
     Memory {
-        /// How short.
+        /// The level.
         level: Level,
         /// The machine's memory.
         memory: MemoryThen,
         /// The app that would be killed next.
         next: Option<AppStatus>,
     },
-    /// The app in front takes memory without end: it will not be killed, the others will.
+    /// The foreground app grows without bound: other apps will be killed, not this one.
     Growing {
         /// The app.
         app: AppStatus,
         /// Bytes by which it grew lately.
         grown: u64,
     },
-    /// Something was done, kills and foreign ones among it.
+    /// An action, including kills and those by other software.
     Done(HistoryEntry),
 }
 
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn notices_are_told_apart_by_their_event() {
+    fn notices_are_tagged_by_event() {
         let notice = Notice::Memory {
             level: Level::Kill,
             memory: MemoryThen::default(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What was done about shortages of memory, and to whom, in the protocol's words.
+//! History of actions against shortages of memory, in the protocol.
 
 use std::fmt;
 
@@ -9,75 +9,75 @@ use super::AppStatus;
 use crate::model::class::Class;
 use crate::model::shortage::Gauge;
 
-/// Most entries that the daemon keeps in memory; the oldest go.
+/// Maximum number of entries that the daemon keeps in memory; the oldest are dropped.
 pub const HISTORY_MAX: u16 = 256;
 
-/// What was done, or seen to be done by others.
+/// An action, by the daemon or detected as done by other software.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Deed {
+pub enum MemoryAction {
     /// Apps were asked to give memory back.
     Ask,
-    /// Pages of the app were put into swap, or dropped.
+    /// The app's pages were moved to swap or dropped.
     Squeeze,
-    /// The app was stopped, so that it does not ask for its pages again.
+    /// The app was frozen, so that it does not fault its pages in again.
     Freeze,
-    /// It was let run again.
+    /// The app was thawed.
     Thaw,
-    /// What it had in swap was brought back when it came to the front.
+    /// The app's swapped memory was read back when it came to the foreground.
     Return,
-    /// It was killed.
+    /// The app was killed.
     Kill,
-    /// Somebody else killed: the kernel's OOM killer, or another daemon.
+    /// Other software killed a process: the kernel's OOM killer, or another daemon.
     ForeignKill,
 }
 
-impl Deed {
-    /// All of them.
-    pub const ALL: [Deed; 7] = [
-        Deed::Ask,
-        Deed::Squeeze,
-        Deed::Freeze,
-        Deed::Thaw,
-        Deed::Return,
-        Deed::Kill,
-        Deed::ForeignKill,
+impl MemoryAction {
+    /// All actions.
+    pub const ALL: [MemoryAction; 7] = [
+        MemoryAction::Ask,
+        MemoryAction::Squeeze,
+        MemoryAction::Freeze,
+        MemoryAction::Thaw,
+        MemoryAction::Return,
+        MemoryAction::Kill,
+        MemoryAction::ForeignKill,
     ];
 
-    /// What its counter is called.
+    /// Name of its counter.
     pub const fn counter(self) -> &'static str {
         match self {
-            Deed::Ask => "asked",
-            Deed::Squeeze => "squeezed",
-            Deed::Freeze => "frozen",
-            Deed::Thaw => "thawed",
-            Deed::Return => "returned",
-            Deed::Kill => "killed",
-            Deed::ForeignKill => "killed_by_others",
+            MemoryAction::Ask => "asked",
+            MemoryAction::Squeeze => "squeezed",
+            MemoryAction::Freeze => "frozen",
+            MemoryAction::Thaw => "thawed",
+            MemoryAction::Return => "returned",
+            MemoryAction::Kill => "killed",
+            MemoryAction::ForeignKill => "killed_by_others",
         }
     }
 
-    /// Past participle, for people.
+    /// Past participle, for display.
     pub const fn word(self) -> &'static str {
         match self {
-            Deed::Ask => "asked",
-            Deed::Squeeze => "squeezed",
-            Deed::Freeze => "frozen",
-            Deed::Thaw => "thawed",
-            Deed::Return => "brought back",
-            Deed::Kill => "killed",
-            Deed::ForeignKill => "killed by others",
+            MemoryAction::Ask => "asked",
+            MemoryAction::Squeeze => "squeezed",
+            MemoryAction::Freeze => "frozen",
+            MemoryAction::Thaw => "thawed",
+            MemoryAction::Return => "brought back",
+            MemoryAction::Kill => "killed",
+            MemoryAction::ForeignKill => "killed by others",
         }
     }
 }
 
-impl fmt::Display for Deed {
+impl fmt::Display for MemoryAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.word())
     }
 }
 
-/// The machine's memory when something was decided.
+/// The machine's memory at the time of a decision.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryThen {
     /// `MemAvailable` in bytes.
@@ -90,7 +90,7 @@ pub struct MemoryThen {
     pub swap_free: u64,
     /// Time since boot in which some task waited for memory (PSI `some`), in milliseconds.
     pub some_ms: u64,
-    /// Time since boot in which all that could run did (PSI `full`), in milliseconds.
+    /// Time since boot in which all runnable tasks waited for memory (PSI `full`), in milliseconds.
     pub full_ms: u64,
 }
 
@@ -107,29 +107,29 @@ impl From<&Gauge> for MemoryThen {
     }
 }
 
-/// One thing that was done.
+/// One action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryEntry {
-    /// When, in milliseconds since 1970.
+    /// Time in milliseconds since 1970.
     pub unix_ms: u64,
-    /// When, in milliseconds since boot.
+    /// Time in milliseconds since boot.
     pub at_ms: u64,
-    /// Which boot that was (`/proc/sys/kernel/random/boot_id`); empty when the kernel did not tell.
+    /// Id of that boot (`/proc/sys/kernel/random/boot_id`); empty if it could not be read.
     pub boot: String,
-    /// What was done.
-    pub deed: Deed,
-    /// To whom; `None` when no app was meant.
+    /// The action.
+    pub action: MemoryAction,
+    /// The app; `None` if the action was not about one app.
     pub app: Option<AppStatus>,
-    /// Its owner. Others hear of it only when they are root.
+    /// Its owner. Other users see the entry only as root.
     #[serde(default)]
     pub uid: Option<u32>,
     /// The app's class.
     pub class: Option<Class>,
-    /// What it came to, in bytes: freed, put into swap, brought back, or shown to be missing.
+    /// Bytes freed, moved to swap, read back, or found missing.
     pub bytes: u64,
-    /// How long it took from the decision until it had its effect, in microseconds, if that is known.
+    /// Time from the decision to its effect, in microseconds, if known.
     pub took_us: Option<u64>,
-    /// How often it was done within `for_ms`: repeats are folded into one entry.
+    /// Number of times within `for_ms`: repeats are folded into one entry.
     #[serde(default = "once", skip_serializing_if = "is_once")]
     pub times: u32,
     /// From the first time to the last one, in milliseconds.
@@ -137,7 +137,7 @@ pub struct HistoryEntry {
     pub for_ms: u64,
     /// Why.
     pub reason: String,
-    /// The machine's memory when it was decided.
+    /// The machine's memory at the time of the decision.
     pub memory: MemoryThen,
 }
 
@@ -153,17 +153,17 @@ fn is_zero(ms: &u64) -> bool {
     *ms == 0
 }
 
-/// Repeats of the same deed for the same app within this time are one entry.
+/// Repeats of the same action for the same app within this time are one entry.
 const FOLDED_MS: u64 = 60_000;
 
-/// Folds repeats, oldest first: the first entry stays with its reason, and counts the others. A kill
-/// is never folded.
+/// Folds repeats, oldest first: the first entry stays with its reason and counts the others. Kills
+/// are never folded.
 pub fn fold<'a>(entries: impl IntoIterator<Item = &'a HistoryEntry>) -> Vec<HistoryEntry> {
     let mut folded: Vec<HistoryEntry> = Vec::new();
     for entry in entries {
-        let kill = matches!(entry.deed, Deed::Kill | Deed::ForeignKill);
+        let kill = matches!(entry.action, MemoryAction::Kill | MemoryAction::ForeignKill);
         let same = |one: &&mut HistoryEntry| {
-            one.deed == entry.deed && one.app == entry.app && one.boot == entry.boot
+            one.action == entry.action && one.app == entry.app && one.boot == entry.boot
         };
         let known = folded.iter_mut().rev().find(same).filter(|_| !kill);
         match known {
@@ -183,12 +183,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repeats_within_a_minute_are_one_entry_and_kills_are_not_folded() {
-        let entry = |at_s: u64, deed| HistoryEntry {
+    fn repeats_within_a_minute_are_folded_and_kills_are_not() {
+        let entry = |at_s: u64, action| HistoryEntry {
             unix_ms: at_s * 1000,
             at_ms: at_s * 1000,
             boot: String::new(),
-            deed,
+            action,
             app: None,
             uid: None,
             class: None,
@@ -200,33 +200,38 @@ mod tests {
             memory: MemoryThen::default(),
         };
         let all = [
-            entry(1, Deed::Ask),
-            entry(2, Deed::Kill),
-            entry(11, Deed::Ask),
-            entry(12, Deed::Kill),
-            entry(61, Deed::Ask),
-            entry(62, Deed::Ask),
+            entry(1, MemoryAction::Ask),
+            entry(2, MemoryAction::Kill),
+            entry(11, MemoryAction::Ask),
+            entry(12, MemoryAction::Kill),
+            entry(61, MemoryAction::Ask),
+            entry(62, MemoryAction::Ask),
         ];
         let folded = fold(&all);
         let shape: Vec<_> = folded
             .iter()
-            .map(|one| (one.deed, one.times, one.for_ms))
+            .map(|one| (one.action, one.times, one.for_ms))
             .collect();
-        let kill = (Deed::Kill, 1, 0);
+        let kill = (MemoryAction::Kill, 1, 0);
         assert_eq!(
             shape,
-            [(Deed::Ask, 3, 60_000), kill, kill, (Deed::Ask, 1, 0)]
+            [
+                (MemoryAction::Ask, 3, 60_000),
+                kill,
+                kill,
+                (MemoryAction::Ask, 1, 0)
+            ]
         );
         assert_eq!((folded[0].bytes, folded[0].reason.as_str()), (30, "at 1"));
     }
 
     #[test]
-    fn an_entry_is_one_line_that_can_be_read_again() {
+    fn entry_is_one_line_and_parses_back() {
         let entry = HistoryEntry {
             unix_ms: 1_795_000_000_000,
             at_ms: 5000,
             boot: "b".to_owned(),
-            deed: Deed::ForeignKill,
+            action: MemoryAction::ForeignKill,
             app: Some(AppStatus {
                 name: "news\n".to_owned(),
                 pid: Some(7),
@@ -243,7 +248,7 @@ mod tests {
             memory: MemoryThen::default(),
         };
         let line = serde_json::to_string(&entry).unwrap();
-        assert!(!line.contains('\n') && line.contains(r#""deed":"foreign-kill""#));
+        assert!(!line.contains('\n') && line.contains(r#""action":"foreign-kill""#));
         assert_eq!(serde_json::from_str::<HistoryEntry>(&line).unwrap(), entry);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What programs wait for, in the protocol's words.
+//! Stalls of programs in the protocol.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,11 +14,11 @@ pub struct Stalls {
     pub io: Option<Stall>,
 }
 
-/// How much of the time, in percent.
+/// Share of the time, in percent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stall {
-    /// At least one program waited.
+    /// At least one task waited.
     pub some: f64,
-    /// All that had something to do did; `None` where the kernel does not tell.
+    /// All runnable tasks waited; `None` if the kernel does not report it.
     pub full: Option<f64>,
 }

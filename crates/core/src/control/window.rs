@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Response windows in the protocol's words.
+//! Response windows in the protocol.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,86 +12,87 @@ pub use crate::model::window::Tallies as WindowTallies;
 pub enum WindowEvent {
     /// Input for the app arrived.
     Open,
-    /// A frame of the app was shown. Each may be told, or only the first one after input.
+    /// A frame of the app was shown. A client may report every frame, or only the first after
+    /// input.
     Close,
 }
 
 /// Response windows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowStatus {
-    /// Whether there are any: active while one is open.
+    /// Whether windows are used; active while one is open.
     pub state: State,
-    /// How they are learnt here, or why they are not.
+    /// How events arrive here, or why they do not.
     pub detail: String,
-    /// The one that is open.
+    /// The open window.
     pub open: Option<OpenWindow>,
-    /// What tells of input and frames.
+    /// Sources of input and frame events.
     pub sources: Vec<SourceStatus>,
-    /// Whether the kernel is told of windows: active while it has one that is open.
+    /// Whether windows are passed to the kernel; active while the kernel has an open one.
     pub kernel: KernelWindows,
-    /// How windows came and went since the daemon started.
+    /// Counts since the daemon started.
     pub tallies: WindowTallies,
-    /// Answers of the app in front; `None` when it has given none.
+    /// Answers of the foreground app; `None` if it has given none.
     pub topmost: Option<AppLatency>,
 }
 
-/// What the kernel is told of windows.
+/// Windows as passed to the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelWindows {
-    /// Whether it is told; unavailable where it does not want to know.
+    /// Whether they are passed on; unavailable if the kernel does not support it.
     pub state: State,
-    /// Through what, or why not.
+    /// The interface, or why there is none.
     pub detail: String,
-    /// How often it was told that a window is open, or ends at another time.
+    /// Number of windows opened or extended in the kernel.
     pub opened: u64,
-    /// How often that one was closed; the others ended at their deadlines.
+    /// Number of those that were closed; the others ended at their deadlines.
     pub closed: u64,
-    /// How often it refused.
+    /// Number of refusals by the kernel.
     pub failed: u64,
 }
 
-/// A window that is open.
+/// An open window.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenWindow {
-    /// Name of the app whose frame is waited for.
+    /// Name of the app that owes the frame.
     pub app: String,
-    /// Since when, in microseconds.
+    /// Time since it opened, in microseconds.
     pub for_us: u64,
-    /// When it ends without a frame, in microseconds.
+    /// Time until its deadline, in microseconds.
     pub ends_in_us: u64,
-    /// How many inputs wait.
+    /// Number of unanswered inputs.
     pub inputs: u32,
 }
 
 /// Answer to `latency`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyReport {
-    /// Apps that answered since the daemon started, those that did last first.
+    /// Apps that answered since the daemon started, latest answer first.
     pub apps: Vec<AppLatency>,
     /// Why other users' apps were left out, if they may have been.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden: Option<String>,
 }
 
-/// How long an app takes from input to the frame that answers it. Times are right to 1 %.
+/// Response times of an app, from input to the frame that answers it. Times are accurate to 1 %.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppLatency {
     /// Name of the app.
     pub name: String,
-    /// How often it answered, late answers included.
+    /// Number of answers, late ones included.
     pub answers: u64,
-    /// Of those, how many after the deadline.
+    /// Number of answers after the deadline.
     pub late: u64,
-    /// How often no frame came at all: not in the figures.
+    /// Number of windows without a frame; not part of the percentiles.
     pub unanswered: u64,
-    /// Half of the answers took no longer, in microseconds.
+    /// 50th percentile in microseconds.
     pub p50_us: u64,
-    /// 95 of 100.
+    /// 95th percentile in microseconds.
     pub p95_us: u64,
-    /// 99 of 100.
+    /// 99th percentile in microseconds.
     pub p99_us: u64,
-    /// The longest.
+    /// Maximum in microseconds.
     pub max_us: u64,
-    /// How long its next answer is waited for, in milliseconds.
+    /// Deadline for its next answer, in milliseconds.
     pub deadline_ms: u64,
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Apps: processes that belong together for the user.
+//! Apps: groups of processes that are one app for the user.
 
-/// One process for as long as it lives. The pid alone may be given to a stranger later.
+/// A process. Its pid alone may be reused after its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId {
     /// Process id.
@@ -10,11 +10,11 @@ pub struct ProcessId {
     pub starttime: u64,
 }
 
-/// What makes an app the same app.
+/// Identity of an app.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AppKey {
-    /// Everything in one cgroup. The inode number is not given out again before the next boot,
-    /// a path may be.
+    /// All processes in one cgroup. The inode number is not reused before the next boot; a path may
+    /// be.
     Cgroup {
         /// Inode number of the cgroup's directory.
         inode: u64,
@@ -23,16 +23,17 @@ pub enum AppKey {
     Tree(ProcessId),
 }
 
-/// The cgroup in which an app lives.
+/// The cgroup of an app.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Home {
     /// Path below the cgroup v2 mount point, with a leading slash.
     pub path: String,
     /// Inode number of the directory.
     pub inode: u64,
-    /// The cgroup holds this app and nothing else, so its knobs reach no one else.
+    /// The cgroup holds only this app, so its knobs affect no other process.
     pub own: bool,
-    /// Limelight made this cgroup and moved the app into it: what was charged before stayed behind.
+    /// Limelight created this cgroup and moved the app into it: earlier charges stayed in the old
+    /// one.
     pub adopted: bool,
 }
 
@@ -41,11 +42,11 @@ pub struct Home {
 pub struct App {
     /// Identity.
     pub key: AppKey,
-    /// Name for people: the claimed process's `comm`, or the cgroup's last component.
+    /// Name for display: the claimed process's `comm`, or the cgroup's last component.
     pub name: String,
-    /// The process that was claimed, when one was.
+    /// The claimed process, if one was claimed.
     pub process: Option<ProcessId>,
-    /// Its cgroup; `None` when its processes have none on the v2 hierarchy.
+    /// Its cgroup; `None` if its processes have none on the v2 hierarchy.
     pub home: Option<Home>,
 }
 

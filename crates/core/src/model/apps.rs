@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The apps that the daemon knows, in the order in which they were used (SWAP).
+//! All known apps, ordered by last use (SWAP).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,19 +9,23 @@ use serde::{Deserialize, Serialize};
 use super::app::{App, AppKey, ProcessId};
 use super::class::Reasoned;
 
-/// An app that keeps growing behind the user's back leaks: by this part of the machine's memory
-/// within [`LEAK_WITHIN`] at the least.
+/// A background app that keeps growing leaks: by at least this part of the machine's memory within
+/// [`LEAK_WITHIN`].
 const LEAK_PART: u64 = 20;
 
-/// Growth is counted from the smallest that the app was in this time.
+/// Growth is measured from the app's smallest size within this time.
 pub const LEAK_WITHIN: Duration = Duration::from_secs(60);
 
-/// Growth by which an app that nobody looks at takes memory without end, in bytes, on a machine with `total` of them.
+/// An app that has not grown for longer than this has stopped; before that, it may be waiting for
+/// memory.
+const STALLED: Duration = Duration::from_secs(3);
+
+/// Growth in bytes from which a background app leaks, on a machine with `total` bytes.
 pub fn leak(total: u64) -> u64 {
     total / LEAK_PART
 }
 
-/// Why an app that is not in front is in use all the same.
+/// Why a background app is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Use {
@@ -29,18 +33,19 @@ pub enum Use {
     Audio,
     /// It holds an inhibitor lock.
     Inhibitor,
-    /// Its window can be seen beside the topmost one.
+    /// Its window is visible beside the topmost one.
     Visible,
-    /// It told that there is unsaved work.
+    /// It reported unsaved work.
     Unsaved,
-    /// It installs, upgrades or removes packages: stopped half-way, the system may not start again.
+    /// It installs, upgrades or removes packages: if it is stopped half-way, the system may not
+    /// boot.
     Packages,
     /// It runs a virtual machine, with a whole system's unsaved work in it.
     Machine,
 }
 
 impl Use {
-    /// As a clause behind "it".
+    /// As a clause after "it".
     pub fn clause(self) -> &'static str {
         match self {
             Use::Audio => "plays or records sound",
@@ -58,20 +63,20 @@ impl Use {
 pub struct AppMemory {
     /// In memory, its files included.
     pub resident: u64,
-    /// The part of it that can only go to swap.
+    /// The part of `resident` that reclaim can only move to swap.
     pub anonymous: u64,
     /// In swap.
     pub swapped: u64,
 }
 
 impl AppMemory {
-    /// What it allocated, wherever that is now.
+    /// All anonymous memory, resident or swapped.
     pub fn allocated(&self) -> u64 {
         self.anonymous.saturating_add(self.swapped)
     }
 }
 
-/// What a look at the machine says of one app.
+/// One app as found by a scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     /// The app.
@@ -80,13 +85,13 @@ pub struct Found {
     pub uid: u32,
     /// When it was started, since boot.
     pub started: Duration,
-    /// Its class, and why it is that.
+    /// Its class, with the reason.
     pub class: Reasoned,
-    /// Why it is in use, if it is.
+    /// Why it is in use; empty if it is not.
     pub uses: Vec<Use>,
-    /// Why it is never touched, if it is not: it holds the session's leader or the compositor.
+    /// Why it is never touched, if so: it holds the session's leader or the compositor.
     pub untouchable: Option<String>,
-    /// The app of which it is a part: of a terminal, where it is what runs in one of its tabs.
+    /// The app of which it is a part: for a program in a terminal's tab, the terminal.
     pub part_of: Option<AppKey>,
     /// Its memory.
     pub memory: AppMemory,
@@ -94,8 +99,8 @@ pub struct Found {
     pub members: Vec<ProcessId>,
 }
 
-/// A cgroup that is no app and holds much memory: a service, a container, a nightly build. It is
-/// asked for memory before any app is stopped or closed, and never killed.
+/// A cgroup with much memory that is not an app: a service, a container, a nightly build. It gives
+/// up memory before any app is frozen or killed, and is itself never killed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Service {
     /// Its cgroup as a target; `process` is `None`.
@@ -106,43 +111,94 @@ pub struct Service {
     pub grown: u64,
 }
 
-/// An app that the daemon knows.
+/// An app with its history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
-    /// As it was seen last.
+    /// Result of the last scan.
     pub found: Found,
-    /// When it was started, or seen first if that was earlier, since boot.
+    /// When it started, or was first seen if that was earlier, since boot.
     pub appeared: Duration,
-    /// When it was in front last, since boot; `None`: never.
+    /// When it was last in the foreground, since boot; `None`: never.
     pub last_topmost: Option<Duration>,
-    /// The least that it had allocated lately, and when; `None` from when it comes to the front, or leaves it, to the next look.
+    /// Its smallest recent allocation, and when; `None` from a move to or from the foreground until
+    /// the next scan.
     low: Option<(Duration, u64)>,
-    /// What it had allocated at the look before the last one.
+    /// Its allocation at the scan before the last one.
+    before: u64,
+    /// When it was last seen to have grown, since boot.
+    grew_at: Option<Duration>,
+    /// Its smallest allocation, in the foreground or not.
+    floor: Floor,
+}
+
+/// Minimum of a value over the last one to two times [`LEAK_WITHIN`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Floor {
+    since: Duration,
+    /// Minimum since then; `before`: minimum of the period before.
+    least: u64,
     before: u64,
 }
 
+impl Floor {
+    fn lowest(&self) -> u64 {
+        self.least.min(self.before)
+    }
+
+    fn follow(self, value: u64, now: Duration) -> Floor {
+        match now.saturating_sub(self.since) > LEAK_WITHIN {
+            true => Floor {
+                since: now,
+                least: value,
+                before: self.least,
+            },
+            false => Floor {
+                least: self.least.min(value),
+                ..self
+            },
+        }
+    }
+}
+
 impl Known {
-    fn new(found: Found, last_topmost: Option<Duration>, now: Duration) -> Known {
+    /// `fresh`: its cgroup was created after the last scan, so all its charges are new.
+    fn new(found: Found, last_topmost: Option<Duration>, now: Duration, fresh: bool) -> Known {
+        let allocated = found.memory.allocated();
+        let age = now.checked_sub(found.started);
+        let starts = age.is_some_and(|age| age <= LEAK_WITHIN);
+        let before = if fresh || starts { 0 } else { allocated };
         Known {
             appeared: found.started.min(now),
             last_topmost,
-            low: Some((now, found.memory.allocated())),
-            before: found.memory.allocated(),
+            low: Some((now, allocated)),
+            before: allocated,
+            grew_at: None,
+            floor: Floor {
+                since: now,
+                least: allocated,
+                before,
+            },
             found,
         }
     }
 
-    /// Identity.
+    /// Bytes that it took lately: everything if it started within that time.
+    pub fn taken(&self) -> u64 {
+        let allocated = self.found.memory.allocated();
+        allocated.saturating_sub(self.floor.lowest())
+    }
+
+    /// Its identity.
     pub fn key(&self) -> AppKey {
         self.found.app.key
     }
 
-    /// When it was used last: in front, or started.
+    /// When it was last in the foreground, or else started.
     pub fn used(&self) -> Duration {
         self.last_topmost.unwrap_or(self.appeared)
     }
 
-    /// Bytes by which it grew lately, if it goes on growing.
+    /// Bytes by which it grew lately, or 0 if it did not grow between the last two scans.
     pub fn grown(&self) -> u64 {
         let allocated = self.found.memory.allocated();
         match allocated > self.before {
@@ -151,50 +207,98 @@ impl Known {
         }
     }
 
-    /// When that was, since boot.
+    /// The same, also while it has only just stopped: where no memory is left, nothing can grow.
+    pub fn grown_until_stalled(&self, now: Duration) -> u64 {
+        let stalled = |at: Duration| now.saturating_sub(at) <= STALLED;
+        match self.grew_at.is_some_and(stalled) {
+            true => self.found.memory.allocated().saturating_sub(self.least()),
+            false => self.grown(),
+        }
+    }
+
+    /// When it had [`Known::least`], since boot.
     pub fn least_at(&self) -> Option<Duration> {
         self.low.map(|(at, _)| at)
     }
 
-    /// The least that it had allocated lately, in bytes.
+    /// Its smallest recent allocation in bytes.
     pub fn least(&self) -> u64 {
         let allocated = self.found.memory.allocated();
         self.low.map_or(allocated, |(_, least)| least)
     }
 
-    /// Whether it takes memory without end, as far as can be seen, on a machine with `total` bytes.
+    /// Whether its growth counts as a leak on a machine with `total` bytes.
     pub fn leaks(&self, total: u64) -> bool {
         self.grown() > leak(total)
     }
 }
 
-/// All apps that the daemon knows.
+/// Memory that each user took lately, by the charges of the user's slice. A process cannot evade
+/// this by its name or by moving within the slice.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Users {
+    known: BTreeMap<u32, (u64, Floor)>,
+}
+
+impl Users {
+    /// Adds the current allocation of each user, in bytes.
+    pub fn observe(&mut self, held: Vec<(u32, u64)>, now: Duration) {
+        let mut old = std::mem::take(&mut self.known);
+        let first = old.is_empty();
+        for (user, held) in held {
+            let fresh = Floor {
+                since: now,
+                least: held,
+                // A slice created after the first scan has only new charges.
+                before: if first { held } else { 0 },
+            };
+            let floor = old.remove(&user);
+            let floor = floor.map_or(fresh, |(_, floor)| floor.follow(held, now));
+            self.known.insert(user, (held, floor));
+        }
+    }
+
+    /// Bytes that each user took lately.
+    pub fn taken(&self) -> Vec<(u32, u64)> {
+        let taken = |(held, floor): &(u64, Floor)| held.saturating_sub(floor.lowest());
+        let all = self.known.iter();
+        all.map(|(user, one)| (*user, taken(one))).collect()
+    }
+}
+
+/// All known apps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Apps {
+    /// Growth per user.
+    pub users: Users,
     known: BTreeMap<AppKey, Known>,
-    /// When apps were in front last, those included that no look has found yet.
+    /// When each app was last in the foreground, including apps that no scan has found yet.
     fronts: BTreeMap<AppKey, Duration>,
 }
 
 impl Apps {
-    /// An app is, or until now was, in front.
+    /// The app is in the foreground, or was until now.
     pub fn was_topmost(&mut self, key: AppKey, now: Duration) {
         self.fronts.insert(key, now);
         if let Some(known) = self.known.get_mut(&key) {
             known.last_topmost = Some(now);
-            // What it took while the user worked with it is no leak, and the last look may be older than that.
+            // Growth in the foreground is not a leak, and the last scan may be older than that.
             known.low = None;
         }
     }
 
-    /// Takes in what a look found. Returns the apps that are gone.
+    /// Adds the result of a scan. Returns the apps that are gone.
     pub fn observe(&mut self, found: Vec<Found>, now: Duration) -> Vec<Known> {
         let mut gone = std::mem::take(&mut self.known);
+        let first = gone.is_empty();
         for found in found {
             let key = found.app.key;
             let known = match gone.remove(&key) {
                 Some(known) => follow(known, found, now),
-                None => Known::new(found, self.fronts.get(&key).copied(), now),
+                None => {
+                    let fresh = !first && matches!(key, AppKey::Cgroup { .. });
+                    Known::new(found, self.fronts.get(&key).copied(), now, fresh)
+                }
             };
             self.known.insert(key, known);
         }
@@ -205,7 +309,7 @@ impl Apps {
         gone.into_values().collect()
     }
 
-    /// A part was used when its app was.
+    /// The use of an app also counts for its parts.
     fn share_use(&mut self) {
         let used = |known: &Known| {
             let whole = self.known.get(&known.found.part_of?)?;
@@ -219,21 +323,21 @@ impl Apps {
         }
     }
 
-    /// Takes in an app that nobody has looked for yet.
+    /// Adds an app between two scans; a known one stays as it is.
     pub fn meet(&mut self, found: Found, now: Duration) {
         let key = found.app.key;
         let last_topmost = self.fronts.get(&key).copied();
         self.known
             .entry(key)
-            .or_insert_with(|| Known::new(found, last_topmost, now));
+            .or_insert_with(|| Known::new(found, last_topmost, now, false));
     }
 
-    /// One app.
+    /// The app with this key.
     pub fn get(&self, key: AppKey) -> Option<&Known> {
         self.known.get(&key)
     }
 
-    /// All of them, the one that was used longest ago first.
+    /// All apps, least recently used first.
     pub fn by_use(&self) -> Vec<&Known> {
         let mut all: Vec<&Known> = self.known.values().collect();
         all.sort_by_key(|known| (known.used(), known.key()));
@@ -241,15 +345,18 @@ impl Apps {
     }
 }
 
-/// What is known of an app after another look at it.
+/// Updates a known app with the next scan's result.
 fn follow(known: Known, found: Found, now: Duration) -> Known {
     let allocated = found.memory.allocated();
+    let grows = allocated > known.found.memory.allocated();
     let counts = |(since, least): &(Duration, u64)| {
         *least < allocated && now.saturating_sub(*since) <= LEAK_WITHIN
     };
     Known {
         low: known.low.filter(counts).or(Some((now, allocated))),
         before: known.found.memory.allocated(),
+        grew_at: if grows { Some(now) } else { known.grew_at },
+        floor: known.floor.follow(allocated, now),
         found,
         ..known
     }
@@ -299,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn use_is_the_time_in_front() {
+    fn last_use_is_the_last_time_in_the_foreground() {
         let mut apps = Apps::default();
         apps.was_topmost(key(2), S(1));
         apps.observe(vec![found(1, 1), found(2, 1), found(3, 1)], S(2));
@@ -312,14 +419,14 @@ mod tests {
     }
 
     #[test]
-    fn an_app_that_was_met_is_one_that_was_found() {
+    fn app_added_between_scans_counts_as_found() {
         let mut apps = Apps::default();
         apps.was_topmost(key(2), S(1));
         apps.observe(vec![found(1, 1)], S(2));
         apps.meet(found(2, 1), S(3));
         assert_eq!(order(&apps), ["app2", "app1"]);
         assert_eq!(apps.get(key(2)).unwrap().last_topmost, Some(S(1)));
-        // What is known of somebody is not forgotten.
+        // The history of a known app is kept.
         apps.meet(found(1, 50), S(4));
         assert_eq!(apps.get(key(1)).unwrap().grown(), 0);
         assert!(apps
@@ -328,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn apps_that_were_never_in_front_are_as_old_as_they_are() {
+    fn app_never_in_the_foreground_is_ordered_by_its_start() {
         let mut apps = Apps::default();
         let started = |pid, second| Found {
             started: S(second),
@@ -339,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_in_the_background_is_a_leak_and_growth_in_front_is_not() {
+    fn growth_is_a_leak_only_in_the_background() {
         let mut apps = Apps::default();
         let total = 1000 * MIB;
         apps.observe(vec![found(1, 10), found(2, 10)], S(1));
@@ -356,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_app_took_in_front_since_the_last_look_is_no_leak() {
+    fn growth_in_the_foreground_since_the_last_scan_is_no_leak() {
         let mut apps = Apps::default();
         apps.observe(vec![found(1, 10)], S(1));
         apps.was_topmost(key(1), S(2));
@@ -364,7 +471,22 @@ mod tests {
         apps.observe(vec![found(1, 200)], S(61));
         assert!(!apps.get(key(1)).unwrap().leaks(1000 * MIB));
         apps.observe(vec![found(1, 260)], S(62));
-        assert!(apps.get(key(1)).unwrap().leaks(1000 * MIB), "nobody looks");
+        assert!(
+            apps.get(key(1)).unwrap().leaks(1000 * MIB),
+            "in the background"
+        );
+    }
+
+    #[test]
+    fn app_that_waits_for_memory_has_not_stopped_growing() {
+        let mut apps = Apps::default();
+        for (second, size) in [(1, 10), (2, 60), (3, 60), (5, 60), (6, 60)] {
+            apps.observe(vec![found(1, size)], S(second));
+        }
+        let known = apps.get(key(1)).unwrap();
+        assert_eq!(known.grown(), 0);
+        assert_eq!(known.grown_until_stalled(S(5)), 50 * MIB);
+        assert_eq!(known.grown_until_stalled(S(6)), 0);
     }
 
     #[test]

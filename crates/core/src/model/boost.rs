@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What `boost` must know of the machine and of the app in front: who distributes processors and
-//! disks, which threads there are, and who serves the app.
+//! Input of `boost`: the schedulers of processors and disks, the threads, and the helper processes
+//! of the foreground app.
 
 use super::app::{Home, ProcessId};
 
-/// A disk and who orders its requests.
+/// A disk and its I/O scheduler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disk {
     /// Name, such as `vda`.
@@ -15,17 +15,18 @@ pub struct Disk {
     pub cost: bool,
 }
 
-/// Who distributes the machine's processors and disks.
+/// The schedulers of the machine's processors and disks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Schedulers {
-    /// Name of the sched_ext scheduler that rules instead of the kernel's own.
+    /// Name of the sched_ext scheduler that replaces the kernel's own, if any.
     pub sched_ext: Option<String>,
-    /// The kernel takes a slice for each thread (6.12 and later).
+    /// Whether the kernel accepts a slice per thread (6.12 and later).
     pub slices: bool,
     /// All real disks.
     pub disks: Vec<Disk>,
-    /// Realtime is granted by group (`CONFIG_RT_GROUP_SCHED`), and cgroup v2 has no file for it: in a cgroup with
-    /// the cpu controller no thread can become a realtime one (kernel, admin-guide/cgroup-v2.rst, "CPU").
+    /// Whether realtime is granted by group (`CONFIG_RT_GROUP_SCHED`). cgroup v2 has no file for
+    /// it, so in a cgroup with the cpu controller no thread can become a realtime one (kernel,
+    /// admin-guide/cgroup-v2.rst, "CPU").
     pub realtime_groups: bool,
 }
 
@@ -34,42 +35,42 @@ pub struct Schedulers {
 pub struct Threads {
     /// The process.
     pub process: ProcessId,
-    /// Their numbers, ascending.
+    /// Their thread ids, ascending.
     pub tids: Vec<i32>,
-    /// What the process has to do with the app.
+    /// Role of the process for the app.
     pub role: Role,
 }
 
-/// What a process that is boosted has to do with the topmost app.
+/// Role of a tuned process for the topmost app.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// It belongs to the app.
     App,
-    /// A program that serves it, in a cgroup of its own or a service's.
+    /// A helper process, in a cgroup of its own or a service's.
     Helper,
-    /// One that lives among other programs: a weight for its cgroup would be theirs as well.
+    /// A helper process in a cgroup with other programs: a weight for the cgroup would apply to
+    /// them too.
     HelperAmong,
-    /// A program that takes a processor from an app that no weight isolates. It gives way.
+    /// A program that takes processor time from an app that no weight isolates. It gives way.
     Competitor,
-    /// The kernel's thread that reclaims memory (`kswapd`). What it does not get done, the app does
-    /// itself in each of its allocations. It is in no cgroup below the root: what it competes with is
-    /// the app's branch as a whole.
+    /// The kernel's reclaim thread (`kswapd`). What it leaves undone, the app does itself as direct
+    /// reclaim. It is in no cgroup below the root and competes with the app's branch as a whole.
     Reclaim,
 }
 
-/// A program without which the topmost app shows or sounds nothing: display server, compositor,
-/// sound server, message bus.
+/// A program that the topmost app needs for display or sound: display server, compositor, sound
+/// server, message bus.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Helper {
     /// Its name.
     pub name: String,
-    /// Its cgroup; `own`: nothing else is in it, or it is a service's.
+    /// Its cgroup; `own`: it holds only the helper, or is a service's.
     pub home: Option<Home>,
     /// Its threads.
     pub threads: Threads,
 }
 
-/// A session that the scheduler treats as one group.
+/// An autogroup: a session that the scheduler treats as one group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Autogroup {
     /// Its number.
@@ -78,26 +79,25 @@ pub struct Autogroup {
     pub process: ProcessId,
 }
 
-/// What is known when another app comes to the front, and at every tick after.
+/// Input of `boost`, collected when the topmost app changes and at every tick.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct View {
-    /// Who distributes processors and disks.
+    /// The schedulers of processors and disks.
     pub schedulers: Schedulers,
-    /// The first cgroup on the way from below the root to the app's own without `cpu.weight`.
+    /// The first cgroup on the path from below the root to the app's own without `cpu.weight`.
     pub without_cpu: Option<String>,
-    /// The same for `io.weight`, or `io.bfq.weight` where BFQ rules.
+    /// The same for `io.weight`, or `io.bfq.weight` with BFQ.
     pub without_io: Option<String>,
-    /// The app's session is a group of its own for the scheduler (autogroup), so that a nice value
-    /// counts only inside it.
+    /// Whether the app's session is an autogroup, so that a nice value counts only inside it.
     pub autogrouped: bool,
-    /// All such sessions of the app and of those who serve it, by number.
+    /// The autogroups of the app and of its helpers, by number.
     pub autogroups: Vec<Autogroup>,
     /// All threads of the app, by process.
     pub threads: Vec<Threads>,
-    /// The same of a program that is being started while another app is in front.
+    /// The same of a program that starts while another app is topmost.
     pub starting: Vec<Threads>,
-    /// Programs that serve the app.
+    /// The app's helper processes.
     pub helpers: Vec<Helper>,
-    /// Threads of programs that take a processor from the app, where no weight isolates it.
+    /// Threads of programs that take processor time from the app, if no weight isolates it.
     pub competitors: Vec<Threads>,
 }

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Classes of apps (SWAP): which are never killed, which are never swapped.
+//! Classes of apps (SWAP): which apps are never killed, and which are never swapped.
 //!
-//! An app's class comes from the first of these that says anything: the administrator's rules; the
-//! categories that its desktop entry or its AppStream data name; the default. An app may ask for
-//! itself, but only for less than it would get, and not against a rule.
+//! The first source that decides sets the class: the administrator's rules; the categories in the
+//! app's desktop entry or AppStream data; the default. An app may request a class for itself, but
+//! only a lower one, and not against a rule.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use wildmatch::WildMatch;
 
-/// What may become of an app when memory runs short.
+/// What the daemon may do to an app when memory is short.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
-    /// Killed first, the one that was in front longest ago before the others; never swapped.
+    /// Killed first, the least recently used one before the others; never swapped.
     Disposable,
     /// May be swapped; killed only when nothing disposable is left.
     #[default]
@@ -26,10 +26,10 @@ pub enum Class {
 }
 
 impl Class {
-    /// All, highest first.
+    /// All classes, highest first.
     pub const ALL: [Class; 3] = [Class::Keep, Class::Normal, Class::Disposable];
 
-    /// The name that it has everywhere.
+    /// Its name in the configuration, the protocol and logs.
     pub const fn name(self) -> &'static str {
         match self {
             Class::Keep => "keep",
@@ -56,7 +56,7 @@ impl std::str::FromStr for Class {
     }
 }
 
-/// What is known of an app, as far as its class depends on it.
+/// The properties of an app that decide its class.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Desktop id without `.desktop` (`org.mozilla.firefox`).
@@ -65,11 +65,11 @@ pub struct Identity {
     pub executable: Option<String>,
     /// Path of its cgroup below the mount point.
     pub cgroup: Option<String>,
-    /// Name of its Android package, without the part behind a colon.
+    /// Name of its Android package, without the part after a colon.
     pub package: Option<String>,
     /// Categories of its desktop entry and its AppStream data.
     pub categories: Vec<String>,
-    /// What it asks for itself, and how (`LIMELIGHT_CLASS`, `user.limelight.class`).
+    /// The class that the app requests, and how (`LIMELIGHT_CLASS`, `user.limelight.class`).
     pub asks: Option<(Class, String)>,
 }
 
@@ -87,18 +87,19 @@ impl Identity {
     }
 }
 
-/// A rule of the administrator's.
+/// A rule set by the administrator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     pattern: String,
     class: Class,
-    /// Where it stands, for people.
+    /// File and line of the rule, for display.
     origin: String,
 }
 
 impl Rule {
-    /// `*` stands for any text, slashes included, `?` for one character. The pattern is compared
-    /// with the app id, the program's path, the cgroup's path and the Android package.
+    /// A rule for names that match `pattern`. `*` matches any text including slashes, `?` one
+    /// character. The names are the app id, the program's path, the cgroup's path and the Android
+    /// package.
     pub fn new(pattern: &str, class: Class, origin: impl Into<String>) -> Rule {
         Rule {
             pattern: pattern.to_owned(),
@@ -112,16 +113,16 @@ impl Rule {
     }
 }
 
-/// A class, and why it is that.
+/// A class and the reason for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reasoned {
     /// The class.
     pub class: Class,
-    /// Why, as a clause for people.
+    /// The reason, as a clause for display.
     pub why: String,
 }
 
-/// Everything that classes are made from.
+/// All sources of classes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Classes {
     /// Highest precedence first.
@@ -131,7 +132,7 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// Rules, those with the highest precedence first, and the table of categories.
+    /// Takes the rules, highest precedence first, and the table of categories.
     pub fn new(rules: Vec<Rule>, categories: Vec<(String, Class)>) -> Classes {
         Classes { rules, categories }
     }
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_category_of_the_table_decides() {
+    fn first_category_of_the_table_decides() {
         let classes = Classes::new(Vec::new(), table());
         let seen = classes.of(&firefox());
         assert_eq!(seen.class, Class::Normal);
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_ranks_above_categories_and_wishes() {
+    fn rule_ranks_above_categories_and_requests() {
         let mut app = firefox();
         app.asks = Some((Class::Disposable, "LIMELIGHT_CLASS".to_owned()));
         for pattern in [
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_fits_wins() {
+    fn first_matching_rule_wins() {
         let rules = vec![
             Rule::new("org.mozilla.firefox", Class::Disposable, "a"),
             Rule::new("org.mozilla.*", Class::Keep, "b"),
@@ -254,9 +255,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever an app asks for, it gets no more than without asking.
+        /// A request never raises an app's class.
         #[test]
-        fn asking_never_raises(
+        fn request_never_raises_the_class(
             categories in proptest::collection::vec("(Office|WebBrowser|Network|Other)", 0..3),
             asks in 0usize..3,
         ) {

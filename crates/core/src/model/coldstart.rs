@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What an app reads in its first seconds, as it is kept from one start to the next.
+//! Records of what an app reads in its first seconds, kept from one start to the next.
 //!
-//! A record is a text file. Its first line names the format and its version, its last one carries a
-//! checksum of everything above, so that half a record is never taken for a whole one. Each file
-//! has the identity under which it was seen: one that was written to or replaced since is not
-//! read. Files are sorted by device and inode number, ranges by offset, which on most file systems
-//! is close to the order on the disk.
+//! A record is a text file. Its first line names the format and its version; its last one is a
+//! checksum of all lines above, so that a truncated record is detected. Each file has the identity
+//! under which it was recorded: a file that was written to or replaced since is not read. Files are
+//! sorted by device and inode number, ranges by offset, which is close to the order on the disk on
+//! most file systems.
 //!
 //! ```text
 //! limelight-coldstart 1
@@ -20,14 +20,14 @@ use std::collections::{BTreeMap, VecDeque};
 /// First line of a record.
 const HEADER: &str = "limelight-coldstart 1";
 
-/// A hole of this many bytes or less between two ranges is read too: that is cheaper than another
+/// A gap of up to this many bytes between two ranges is read too: that is cheaper than another
 /// request.
 const HOLE: u64 = 64 << 10;
 
-/// Files that one record may name.
+/// Maximum number of files in one record.
 pub const FILES_MAX: usize = 4096;
 
-/// Bytes of a record's text: a larger one is not ours.
+/// Maximum size of a record's text in bytes; larger files are not records.
 pub const TEXT_MAX: u64 = 4 << 20;
 
 /// One version of one file.
@@ -43,7 +43,7 @@ pub struct FileVersion {
     pub mtime_ns: i64,
 }
 
-/// Bytes of a file.
+/// A range of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Extent {
     /// First byte.
@@ -52,12 +52,12 @@ pub struct Extent {
     pub len: u64,
 }
 
-/// A file, and what of it is read.
+/// A file and its ranges to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileExtents {
-    /// Which version of the file.
+    /// Version of the file.
     pub version: FileVersion,
-    /// Where it was found.
+    /// Its path when it was recorded.
     pub path: String,
     /// Ascending, without overlap.
     pub extents: Vec<Extent>,
@@ -71,25 +71,25 @@ impl FileExtents {
     }
 }
 
-/// What one app reads when it starts.
+/// The reads of one app's start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// The program that is executed, or the script that names it.
+    /// The executed program, or the script that names it.
     pub program: String,
-    /// Which version of the program was recorded.
+    /// Version of the program that was recorded.
     pub version: FileVersion,
     /// Sorted by device and inode.
     pub files: Vec<FileExtents>,
 }
 
-/// Why a text is no record.
+/// Why a text is not a valid record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Flaw {
-    /// Another program's file, or another version of the format.
+    /// The file of another program, or another version of the format.
     Foreign,
-    /// The checksum does not fit the text: cut off or changed.
+    /// The checksum does not match: the text is truncated or changed.
     Damaged,
-    /// A line that cannot be understood, counted from 1.
+    /// A syntax error in this line, counted from 1.
     Line(usize),
 }
 
@@ -104,9 +104,9 @@ impl std::fmt::Display for Flaw {
 }
 
 impl Record {
-    /// Puts a record together: ranges are sorted and merged, files sorted, and when there are more
-    /// than [`FILES_MAX`] or more than `bytes_max` bytes the largest files are left out: they are
-    /// data more often than code, and the kernel's own read-ahead serves large files well.
+    /// Builds a record: ranges are sorted and merged, files sorted. Beyond [`FILES_MAX`] files or
+    /// `bytes_max` bytes the largest files are left out: they are data more often than code, and
+    /// the kernel's own read-ahead works well for large files.
     pub fn new(
         program: impl Into<String>,
         version: FileVersion,
@@ -143,9 +143,10 @@ impl Record {
         bytes.fold(0, u64::saturating_add)
     }
 
-    /// What a newer look at the same app's start makes of this record. A file in both keeps the
-    /// ranges of both, because what was evicted before the newer look was still read; a new one is
-    /// added; one that was not opened this time is dropped, unless the newer look was `partial`.
+    /// This record, updated with a newer recording of the same app. A file in both keeps the ranges
+    /// of both, because the newer recording misses pages that were evicted before it. New files are
+    /// added; files that were not opened this time are dropped, unless the newer recording was
+    /// `partial`.
     pub fn updated(&self, newer: Record, partial: bool, bytes_max: u64) -> Record {
         let mut files: BTreeMap<FileVersion, FileExtents> = newer
             .files
@@ -165,7 +166,7 @@ impl Record {
         Record::new(newer.program, newer.version, files, bytes_max)
     }
 
-    /// Whether `other` says so much the same that writing it is not worth it.
+    /// Whether `other` is so similar that writing it is not worthwhile.
     pub fn resembles(&self, other: &Record) -> bool {
         let versions = |record: &Record| -> Vec<FileVersion> {
             record.files.iter().map(|file| file.version).collect()
@@ -189,7 +190,7 @@ impl Record {
         sealed(text)
     }
 
-    /// Reads a record. What it returns obeys the same rules as what [`Record::new`] makes.
+    /// Parses a record. The result obeys the rules of [`Record::new`].
     pub fn decode(text: &str) -> Result<Record, Flaw> {
         let body = text.strip_prefix(HEADER).ok_or(Flaw::Foreign)?;
         if !body.starts_with('\n') {
@@ -230,8 +231,8 @@ impl Record {
     }
 }
 
-/// The name of a program's record in the directory of all records. Each user has records of their own:
-/// what a program reads differs, and no user can spoil another one's.
+/// File name of a program's record in the directory of all records. Each user has separate records:
+/// the reads of a program differ, and no user can spoil another user's.
 pub fn file_name(program: &str, user: u32) -> String {
     let word = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let base: String = program
@@ -245,15 +246,15 @@ pub fn file_name(program: &str, user: u32) -> String {
     format!("{base}-{:016x}@{user}", checksum(program))
 }
 
-/// The user whose record it is; root for one that was made when users shared them.
+/// The user of a record; root for a record made when users shared them.
 pub fn user_of(file_name: &str) -> u32 {
     let user = file_name.rsplit_once('@').map(|(_, user)| user);
     user.and_then(|user| user.parse().ok()).unwrap_or(0)
 }
 
-/// Which records go when there are more than `most`: those unused for longest, of the user who has the
-/// most. So each of several users keeps a share, however many records another one makes. `names`: least
-/// recently used first.
+/// The records to delete when there are more than `most`: the least recently used ones of the user
+/// with the most records. So each user keeps a share, however many records another one makes.
+/// `names`: least recently used first.
 pub fn surplus(names: &[String], most: usize) -> Vec<String> {
     let mut left: BTreeMap<u32, VecDeque<&String>> = BTreeMap::new();
     for name in names {
@@ -271,7 +272,7 @@ fn same_file(a: &FileVersion, b: &FileVersion) -> bool {
     (a.device, a.inode) == (b.device, b.inode)
 }
 
-/// Sorts ranges, merges those that touch, overlap or lie close, and cuts them off at the end.
+/// Sorts ranges, merges those that touch, overlap or lie close, and truncates them at `size`.
 fn merge(mut extents: Vec<Extent>, size: u64) -> Vec<Extent> {
     extents.sort_unstable();
     let mut merged: Vec<Extent> = Vec::new();
@@ -281,7 +282,7 @@ fn merge(mut extents: Vec<Extent>, size: u64) -> Vec<Extent> {
             continue;
         }
         match merged.last_mut() {
-            // Not their sum, which a damaged record's figures would carry beyond 64 bits.
+            // A sum could overflow 64 bits with a damaged record's figures.
             Some(last) if extent.offset.saturating_sub(last.offset + last.len) <= HOLE => {
                 last.len = last.len.max(end - last.offset);
             }
@@ -326,7 +327,7 @@ fn parse_range(text: &str) -> Option<Extent> {
     Some(Extent { offset, len })
 }
 
-/// A path may hold anything but NUL; a line must not hold a newline.
+/// A path may contain any byte but NUL; a line must not contain a newline.
 fn escape(path: &str) -> String {
     path.replace('\\', "\\\\").replace('\n', "\\n")
 }
@@ -347,14 +348,14 @@ fn unescape(text: &str) -> Option<String> {
     Some(path)
 }
 
-/// A record's lines with the line that ends it: their checksum.
+/// Adds the final checksum line to a record's lines.
 pub fn sealed(mut lines: String) -> String {
     let sum = checksum(&lines);
     lines.push_str(&format!("sum {sum:016x}\n"));
     lines
 }
 
-/// FNV-1a with 64 bits: it tells a damaged text, and is no protection against a forged one.
+/// 64-bit FNV-1a: it detects damage, not forgery.
 fn checksum(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
         (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

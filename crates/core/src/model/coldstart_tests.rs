@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What is remembered of a start.
+//! Records of starts.
 
 use super::*;
 use proptest::prelude::*;
@@ -36,7 +36,7 @@ fn extents(record: &Record, at: usize) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn close_ranges_become_one_and_none_leaves_the_file() {
+fn close_ranges_are_merged_and_stay_inside_the_file() {
     let size = 900 * KIB;
     let record = record(vec![file(
         7,
@@ -54,7 +54,7 @@ fn close_ranges_become_one_and_none_leaves_the_file() {
 }
 
 #[test]
-fn files_are_in_the_order_of_the_disk_and_the_largest_go_first() {
+fn files_are_in_disk_order_and_the_largest_are_dropped_first() {
     let files = vec![
         file(9, 100 * KIB, &[(0, 10 * KIB)]),
         file(3, 100 * KIB, &[(0, 90 * KIB)]),
@@ -72,7 +72,7 @@ fn files_are_in_the_order_of_the_disk_and_the_largest_go_first() {
 }
 
 #[test]
-fn a_newer_look_adds_drops_and_unites() {
+fn newer_recording_adds_drops_and_merges() {
     let size = 900 * KIB;
     let old = record(vec![
         file(1, size, &[(0, 4 * KIB)]),
@@ -91,7 +91,7 @@ fn a_newer_look_adds_drops_and_unites() {
 }
 
 #[test]
-fn a_record_survives_its_text() {
+fn record_survives_encoding() {
     let mut odd = file(2, 900 * KIB, &[(0, 4 * KIB), (500 * KIB, 8 * KIB)]);
     odd.path = "/home/a b/c\\d\ne\r".to_owned();
     let record = record(vec![odd]);
@@ -101,7 +101,7 @@ fn a_record_survives_its_text() {
 }
 
 #[test]
-fn what_is_not_whole_is_refused_and_named() {
+fn damaged_text_is_refused_with_its_flaw() {
     let text = record(vec![file(2, 9 * KIB, &[(0, 4 * KIB)])]).encode();
     for cut in 0..text.len() {
         assert!(Record::decode(&text[..cut]).is_err(), "{cut}");
@@ -127,7 +127,7 @@ fn what_is_not_whole_is_refused_and_named() {
 }
 
 #[test]
-fn figures_of_any_size_are_taken() {
+fn figures_of_any_size_are_accepted() {
     let whole = [(0, u64::MAX), (u64::MAX - 1, 1)];
     let huge = record(vec![file(1, u64::MAX, &whole), file(2, u64::MAX, &whole)]);
     assert_eq!(extents(&huge, 0), [(0, u64::MAX)]);
@@ -137,7 +137,7 @@ fn figures_of_any_size_are_taken() {
 }
 
 #[test]
-fn a_records_name_is_a_file_name_and_tells_programs_apart() {
+fn record_names_are_file_names_and_distinguish_programs() {
     let name = file_name("/usr/bin/gimp-2.10", 1000);
     assert!(name.starts_with("gimp-2.10-"), "{name}");
     assert_ne!(name, file_name("/usr/local/bin/gimp-2.10", 1000));
@@ -151,14 +151,14 @@ fn a_records_name_is_a_file_name_and_tells_programs_apart() {
 #[test]
 fn records_of_one_user_evict_no_share_of_another_s() {
     let own = |user: u32, count: u32| (0..count).map(move |n| file_name(&format!("/a{n}"), user));
-    // The oldest records are the quiet users'.
+    // The oldest records belong to the users with few records.
     let mut names: Vec<String> = own(1000, 3).chain(own(1001, 2)).collect();
     names.extend(own(1002, 100));
     let gone = surplus(&names, 64);
     assert_eq!(gone.len(), names.len() - 64);
     assert!(gone.iter().all(|name| user_of(name) == 1002), "{gone:?}");
     assert_eq!(gone, names[5..5 + gone.len()], "unused for longest");
-    // Three users who want everything have a third each.
+    // Three users with many records get a third each.
     let names: Vec<String> = (1000..1003).flat_map(|user| own(user, 64)).collect();
     let gone = surplus(&names, 63);
     for user in 1000..1003 {
@@ -198,7 +198,7 @@ proptest! {
     }
 
     #[test]
-    fn any_record_survives_its_text(
+    fn any_record_survives_encoding(
         paths in proptest::collection::vec("/[ -~\r\n\\\\]{0,12}", 0..6),
         offset in 0u64..1_000_000,
     ) {

@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! How much memory an app works with, from what its cgroup counts.
+//! Memory that an app works with, from its cgroup's counters.
 
 /// One reading of a cgroup's memory counters. Sizes in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Everything charged (`memory.current`).
     pub current: u64,
-    /// What of it was swapped out (`memory.swap.current`).
+    /// The swapped part of it (`memory.swap.current`).
     pub swapped: u64,
     /// Page cache, shared memory included (`memory.stat: file`).
     pub file: u64,
-    /// Page cache that is mapped by somebody (`memory.stat: file_mapped`).
+    /// Page cache that a process maps (`memory.stat: file_mapped`).
     pub file_mapped: u64,
     /// Shared memory and tmpfs (`memory.stat: shmem`).
     pub shmem: u64,
-    /// Bytes that came back soon after they had been taken, since the cgroup was made
-    /// (`memory.stat: workingset_refault_file + workingset_refault_anon`, times the page size).
+    /// Bytes refaulted soon after their eviction, since the cgroup was created (`memory.stat:
+    /// workingset_refault_file + workingset_refault_anon`, times the page size).
     pub refaulted: u64,
 }
 
 impl Usage {
-    /// Page cache that nobody maps: read(), perhaps never to be read again.
+    /// Page cache that no process maps: from read(), and perhaps never read again.
     pub fn cached_reads(&self) -> u64 {
         self.file.saturating_sub(self.file_mapped.max(self.shmem))
     }
 
-    /// Everything else: heap, stacks, mappings, shared memory, kernel memory, and what of it is
-    /// in swap now and will come back when the user touches it.
+    /// Everything else: heap, stacks, mappings, shared memory, kernel memory, and the swapped part
+    /// of it, which comes back when the user touches it.
     pub fn held(&self) -> u64 {
         self.current
             .saturating_sub(self.cached_reads())
@@ -34,21 +34,21 @@ impl Usage {
     }
 }
 
-/// What two readings of the same app tell.
+/// Difference of two readings of the same app.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Footprint {
     /// The last reading.
     pub usage: Usage,
     /// Bytes by which [`Usage::held`] grew between the last two readings.
     pub growth: u64,
-    /// Bytes refaulted since the app became topmost: what it wanted and had lost.
+    /// Bytes refaulted since the app became topmost: needed, and evicted before.
     pub refaulted: u64,
     /// [`Usage::refaulted`] when the app became topmost.
     refaulted_before: u64,
 }
 
 impl Footprint {
-    /// Starts to follow an app.
+    /// Starts to track an app.
     pub fn new(usage: Usage) -> Footprint {
         Footprint {
             usage,
@@ -58,7 +58,7 @@ impl Footprint {
         }
     }
 
-    /// Takes the next reading in.
+    /// Adds the next reading.
     pub fn observe(&mut self, usage: Usage) {
         self.growth = usage.held().saturating_sub(self.usage.held());
         self.refaulted = usage.refaulted.saturating_sub(self.refaulted_before);
@@ -73,7 +73,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn mapped_pages_and_shared_memory_are_held_and_plain_reads_are_not() {
+    fn mapped_and_shared_memory_is_held_and_plain_reads_are_not() {
         let usage = Usage {
             current: 100 * MIB,
             swapped: 5 * MIB,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! How long an app takes to answer, and how long it is therefore waited for.
+//! Response times of an app, and the deadline that follows from them.
 
 use std::time::Duration;
 
@@ -7,45 +7,44 @@ use hdrhistogram::Histogram;
 
 use crate::settings::WindowSettings;
 
-/// Longest time that is told apart from longer ones.
+/// Times above this are recorded as this.
 const LONGEST_US: u64 = 60_000_000;
 
-/// Significant decimal digits of what is kept: a figure is right to 1 %, in 10 KiB an app.
+/// Significant decimal digits: times are accurate to 1 %, in 10 KiB per app.
 const DIGITS: u8 = 2;
 
-/// An app is waited for so many times as long as it takes.
+/// The deadline is this multiple of the response time.
 const PATIENCE: u32 = 4;
 
-/// Each quick answer takes this part off the patience that was too long.
+/// Each quick answer removes this part of the excess.
 const CALMER: u32 = 16;
 
-/// An app that answers at once is waited for this long, or for the configured deadline where that
-/// is shorter.
+/// Shortest deadline of a quick app, unless the configured deadline is shorter.
 const DEADLINE_MIN: Duration = Duration::from_millis(100);
 
 /// The answers of one app.
 #[derive(Debug, Clone)]
 pub struct Latency {
     histogram: Histogram<u32>,
-    /// How long the next answer is waited for, before bounds.
+    /// Deadline for the next answer, before clamping.
     reach: Duration,
 }
 
-/// Figures of a [`Latency`], right to 1 %.
+/// Percentiles of a [`Latency`], accurate to 1 %.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Percentiles {
-    /// Half of the answers took no longer.
+    /// 50th percentile.
     pub p50: Duration,
-    /// 95 of 100.
+    /// 95th percentile.
     pub p95: Duration,
-    /// 99 of 100.
+    /// 99th percentile.
     pub p99: Duration,
-    /// The longest.
+    /// Maximum.
     pub max: Duration,
 }
 
 impl Latency {
-    /// Nothing is known yet: the configured deadline holds.
+    /// Starts without answers, with the configured deadline.
     #[allow(clippy::expect_used, reason = "the bounds are constants")]
     pub fn new(settings: &WindowSettings) -> Latency {
         Latency {
@@ -55,8 +54,8 @@ impl Latency {
         }
     }
 
-    /// An answer that took this long. A slow one makes the next deadline longer at once, quick ones
-    /// make it shorter little by little.
+    /// Adds an answer. A slow one extends the next deadline at once, quick ones shorten it
+    /// gradually.
     pub fn observe(&mut self, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.histogram.saturating_record(us.max(1));
@@ -67,18 +66,18 @@ impl Latency {
         };
     }
 
-    /// How long the next answer is waited for.
+    /// Deadline for the next answer.
     pub fn deadline(&self, settings: &WindowSettings) -> Duration {
         let least = settings.deadline.min(DEADLINE_MIN);
         self.reach.clamp(least, settings.deadline_max.max(least))
     }
 
-    /// How many answers there were.
+    /// Number of answers.
     pub fn answers(&self) -> u64 {
         self.histogram.len()
     }
 
-    /// Their figures; all 0 when there were none.
+    /// Percentiles of the answers; all 0 without any.
     pub fn percentiles(&self) -> Percentiles {
         let at = |quantile| Duration::from_micros(self.histogram.value_at_quantile(quantile));
         if self.histogram.is_empty() {
@@ -101,7 +100,7 @@ mod tests {
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
     #[test]
-    fn percentiles_are_those_of_what_was_observed() {
+    fn percentiles_match_the_observed_times() {
         let settings = WindowSettings::default();
         let mut latency = Latency::new(&settings);
         assert_eq!(latency.percentiles(), Percentiles::default());
@@ -122,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn one_slow_answer_is_enough_and_many_quick_ones_make_it_calm_again() {
+    fn one_slow_answer_extends_the_deadline_and_many_quick_ones_shorten_it() {
         let settings = WindowSettings::default();
         let mut latency = Latency::new(&settings);
         assert_eq!(latency.deadline(&settings), MS(500));
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_is_counted_as_a_minute() {
+    fn times_above_a_minute_count_as_a_minute() {
         let mut latency = Latency::new(&WindowSettings::default());
         latency.observe(Duration::from_secs(86_400));
         latency.observe(Duration::ZERO);
@@ -153,7 +152,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_deadline_stays_within_its_bounds(
+        fn deadline_stays_within_its_bounds(
             base in 10..10_000u64,
             max in 10..10_000u64,
             answers in prop::collection::vec(any::<u64>(), 0..50),

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What is true now, as far as Limelight knows.
+//! The model: the current state of the machine as known to Limelight.
 
 pub mod app;
 pub mod apps;
 pub mod boost;
 pub mod class;
 pub mod coldstart;
-pub mod flips;
 pub mod footprint;
+pub mod frames;
 pub mod latency;
 pub mod pressure;
 pub mod prezero;

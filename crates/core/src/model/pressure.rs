@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! How short memory is, and by how many steps protection has to give way.
+//! Memory pressure, and the steps by which protection gives way.
 //!
-//! Pressure alone is no reason to give way: a background load that thrashes on its own pages
-//! stalls all the time, and keeping the topmost app out of that is the very purpose. Protection
-//! gives way when the machine has *nothing else left*: no memory that is free or that reclaim
-//! could take from others, and no swap to put it in.
+//! Pressure alone is no reason to give way: a background load that thrashes on its own pages stalls
+//! all the time, and keeping the topmost app out of that is the purpose. Protection gives way when
+//! the machine has *nothing else left*: no memory that is free or that reclaim could take from
+//! others, and no swap to put it in.
 
 use std::time::Duration;
 
 /// Steps from full protection to none.
 pub const STEPS: u8 = 4;
 
-/// At most one step down in this time: the last one must have had a chance to help.
+/// Minimum time between two steps down: the last one must have had a chance to help.
 const STEP_DOWN_EVERY: Duration = Duration::from_millis(400);
 
-/// One step up after this long without pressure.
+/// Time without pressure before each step up.
 const CALM: Duration = Duration::from_secs(10);
 
-/// Share of time, in percent, in which all runnable tasks stall on memory: more than this is
-/// pressure.
+/// Threshold of pressure: share of time, in percent, in which all runnable tasks stall on memory.
 const STALL_PERCENT: u32 = 10;
 
 /// The machine's memory. Sizes in bytes.
@@ -26,12 +25,12 @@ const STALL_PERCENT: u32 = 10;
 pub struct Memory {
     /// `MemTotal`.
     pub total: u64,
-    /// `MemFree`: what is had without taking it from anybody.
+    /// `MemFree`: memory available without any reclaim.
     pub free: u64,
     /// `MemAvailable`: free, or reclaimable without swapping if nothing were protected.
     pub available: u64,
-    /// What reclaim can work with at all: free, on one of its lists, reclaimable slab, or in zram
-    /// already; 0 where the kernel does not say.
+    /// Memory that reclaim can work with at all: free, on one of its lists, reclaimable slab, or in
+    /// zram already; 0 if the kernel does not report it.
     pub reachable: u64,
     /// `SwapTotal`.
     pub swap_total: u64,
@@ -39,7 +38,7 @@ pub struct Memory {
     pub swap_free: u64,
 }
 
-/// What is measured at one moment.
+/// Measurements of one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reading {
     /// When, since boot.
@@ -56,7 +55,7 @@ pub struct Reading {
     pub oom_kills: u64,
 }
 
-/// Follows the readings.
+/// Tracks the pressure from readings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pressure {
     last: Option<Reading>,
@@ -71,7 +70,7 @@ impl Pressure {
         self.steps
     }
 
-    /// Takes a reading in. Returns whether the number of steps changed.
+    /// Adds a reading. Returns whether the number of steps changed.
     pub fn observe(&mut self, now: Reading) -> bool {
         let before = self.steps;
         let Some(last) = self.last else {
@@ -84,7 +83,7 @@ impl Pressure {
                 let interval = now.at.saturating_sub(last.at);
                 stalled.saturating_sub(then) * 100 > interval * STALL_PERCENT
             }
-            // Without PSI, being exhausted is all that can be known.
+            // Without PSI, exhaustion is the only sign.
             _ => exhausted,
         };
         let killed = now.oom_kills > last.oom_kills;
@@ -109,7 +108,7 @@ impl Pressure {
             }
         }
         // Readings in quick succession (a PSI event right after a tick) would make the share of
-        // time meaningless, so the interval starts anew only after it has some length.
+        // time meaningless, so the interval restarts only after a minimum length.
         if now.at.saturating_sub(last.at) >= STEP_DOWN_EVERY / 4 {
             self.last = Some(now);
         }
@@ -117,7 +116,7 @@ impl Pressure {
     }
 }
 
-/// Bytes that anybody but the topmost app can still get.
+/// Bytes that processes other than the topmost app can still get.
 fn left_for_others(reading: &Reading) -> u64 {
     reading
         .memory
@@ -126,7 +125,7 @@ fn left_for_others(reading: &Reading) -> u64 {
         .saturating_add(reading.memory.swap_free)
 }
 
-/// Less than this many bytes is nothing: 2 % of memory, at least 4 MiB.
+/// Fewer bytes than this count as nothing left: 2 % of memory, at least 4 MiB.
 fn scarce(memory: &Memory) -> u64 {
     (memory.total / 50).max(4 << 20)
 }
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thrashing_background_with_memory_left_changes_nothing() {
+    fn thrashing_background_with_memory_left_changes_nothing() {
         let mut pressure = Pressure::default();
         for i in 0..100 {
             assert!(!pressure.observe(reading(i * 500, 30 * MIB, 0, i * 450)));
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn free_swap_is_something_left() {
+    fn free_swap_counts_as_memory_left() {
         let mut pressure = Pressure::default();
         for i in 0..100 {
             pressure.observe(reading(i * 500, 0, 20 * MIB, i * 450));
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn with_nothing_left_it_steps_down_one_at_a_time_and_comes_back_after_calm() {
+    fn protection_steps_down_when_nothing_is_left_and_up_after_calm() {
         let mut pressure = Pressure::default();
         pressure.observe(reading(0, MIB, 0, 0));
         assert!(pressure.observe(reading(500, MIB, 0, 400)));
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn protected_cache_is_not_there_for_others() {
+    fn protected_cache_does_not_count_as_left_for_others() {
         let mut pressure = Pressure::default();
         let with = |at, stalled| Reading {
             protected_cache: 40 * MIB,
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn without_psi_exhaustion_decides() {
+    fn exhaustion_decides_without_psi() {
         let mut pressure = Pressure::default();
         let without = |at| Reading {
             stalled: None,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Pages that are zeroed ahead: by what, and how many an app takes while it is waited for.
+//! Pages zeroed in advance: the engines, and how many pages an app needs in a response window.
 
 use std::path::PathBuf;
 
-/// What zeroes pages.
+/// An engine that zeroes pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Engine {
-    /// The processor, past its caches.
+    /// The processor, with stores that bypass its caches.
     Cpu,
     /// A disk that reads zeroes (PREZERO's engine).
     Block,
@@ -15,10 +15,10 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// All, by number.
+    /// All engines, by number.
     pub const ALL: [Engine; 3] = [Engine::Cpu, Engine::Block, Engine::Dma];
 
-    /// The name that it has everywhere.
+    /// Its name in the configuration, the protocol and logs.
     pub const fn name(self) -> &'static str {
         match self {
             Engine::Cpu => "cpu",
@@ -28,7 +28,7 @@ impl Engine {
     }
 }
 
-/// Zeroes on a disk, of which nobody else may change anything.
+/// Zeroes on a disk that no other program may change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extent {
     /// The block device.
@@ -37,36 +37,36 @@ pub struct Extent {
     pub offset: u64,
     /// Number of bytes.
     pub len: u64,
-    /// Whether what it answers is believed without a look.
+    /// Whether the data read is used without a check for zeroes.
     pub trusted: bool,
 }
 
-/// Apps whose demand is remembered; those that were not in front for longest go.
+/// Maximum number of apps with a known demand; the one longest out of the foreground is dropped.
 const APPS_MAX: usize = 64;
 
-/// How many pages of fresh memory each app takes in one response window.
+/// Pages of fresh memory that each app takes in one response window.
 ///
-/// The counter is only looked at while no window is open. What an app took during one, and between
-/// it and the looks around it, is therefore one sample: a little more than the window's own, and
-/// the pool must cover that, too.
+/// The counter is read only while no window is open. What an app took during a window, and between
+/// it and the readings around it, is therefore one sample: slightly more than the window's own
+/// demand, which the pool must cover, too.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Demand {
-    /// By name, the one in front last at the end.
+    /// By name, last foreground app at the end.
     apps: Vec<(String, u64)>,
     counted: Option<u64>,
 }
 
 impl Demand {
-    /// The counter of pages that the topmost app took, now that no window is open.
+    /// Adds a reading of the counter of pages that the topmost app took, while no window is open.
     pub fn observe(&mut self, app: &str, counter: u64) {
         let Some(before) = self.counted.replace(counter) else {
             return;
         };
         let taken = counter.saturating_sub(before);
         let known = self.apps.iter().position(|(name, _)| name == app);
-        // A large window is remembered for long, and forgotten by an eighth with each smaller one.
+        // A large window is remembered for long: each smaller one reduces it by an eighth.
         let pages = match known.map(|at| self.apps.remove(at).1) {
-            // Nothing taken says nothing about the next window.
+            // No pages taken says nothing about the next window.
             Some(known) if taken == 0 => known,
             Some(known) => taken.max(known - known / 8),
             None => taken,
@@ -79,30 +79,29 @@ impl Demand {
         }
     }
 
-    /// Another app is in front: what was taken until the next look is nobody's.
+    /// The foreground app changed: pages taken until the next reading belong to no app.
     pub fn restart(&mut self) {
         self.counted = None;
     }
 
-    /// Pages that an app took in one window; `None` when nothing is known.
+    /// Pages that an app took in one window; `None` if unknown.
     pub fn of(&self, app: &str) -> Option<u64> {
         let known = self.apps.iter().find(|(name, _)| name == app)?;
         Some(known.1)
     }
 
-    /// Pages that the largest of the known apps took: any of them may be started next, and its first
-    /// window opens before the pool could be filled for it. `None` when nothing is known.
+    /// Demand of the largest known app, in pages: it may be started next, and its first window
+    /// opens before the pool could be filled for it. `None` if no app is known.
     pub fn largest(&self) -> Option<u64> {
         self.apps.iter().map(|(_, pages)| *pages).max()
     }
 
-    /// What is known, to be kept for the daemon's successor: name and pages, the app that was topmost
-    /// last at the end.
+    /// Known demands to save for the next daemon: name and pages, last topmost app at the end.
     pub fn known(&self) -> &[(String, u64)] {
         &self.apps
     }
 
-    /// What a predecessor kept; no more than is remembered at all.
+    /// Restores saved demands; at most as many as are tracked.
     pub fn from_known(known: Vec<(String, u64)>) -> Demand {
         let mut apps = known;
         apps.drain(..apps.len().saturating_sub(APPS_MAX));
@@ -119,7 +118,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_largest_window_counts_and_fades() {
+    fn largest_window_counts_and_fades() {
         let mut demand = Demand::default();
         demand.observe("a", 100);
         assert_eq!(demand.of("a"), None, "no window yet");
@@ -134,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn apps_do_not_pay_for_each_other() {
+    fn apps_have_separate_demands() {
         let mut demand = Demand::default();
         demand.observe("a", 0);
         demand.observe("a", 500);
@@ -162,7 +161,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_stays_bounded(names in proptest::collection::vec(0u8..255, 0..600)) {
+        fn number_of_apps_stays_bounded(names in proptest::collection::vec(0u8..255, 0..600)) {
             let mut demand = Demand::default();
             for (at, name) in names.iter().enumerate() {
                 demand.observe(&name.to_string(), at as u64 * 3);

@@ -2,8 +2,8 @@
 //! Processes that no action may harm: the safety gate's rules.
 //!
 //! An app is a name for a set of processes, and two apps may share a cgroup. So an action is judged
-//! by the processes that it reaches: all of a cgroup and of the cgroups below it, or those that it
-//! names. The same rules serve the policy, the actuators and the guard's thread.
+//! by the processes that it affects: all of a cgroup and of the cgroups below it, or the named
+//! ones. The policy, the actuators and the guard's thread use the same rules.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use std::time::Duration;
 use super::app::{AppKey, ProcessId};
 use super::apps::Known;
 
-/// An app that left the foreground may be wanted again at once: it is protected for this long.
+/// How long the previous foreground app stays protected: the user may return to it at once.
 pub const PREVIOUS_FOR: Duration = Duration::from_secs(10);
 
-/// What an action does to the processes that it reaches, in rising severity.
+/// Effect of an action on its processes, in rising severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Harm {
-    /// Lets others go first on a processor (a higher nice value).
+    /// Raises the nice value.
     Slow,
-    /// Takes pages (`memory.reclaim`, `process_madvise()`).
+    /// Reclaims pages (`memory.reclaim`, `process_madvise()`).
     Squeeze,
     /// Keeps pages out of swap (`memory.swap.max`).
     Limit,
@@ -58,7 +58,7 @@ pub enum Why {
 
 impl Why {
     /// Whether this harm is refused for this reason. An ancestor of the topmost app may lose pages;
-    /// killing it can take the topmost app along, and a stopped one never reaps its children.
+    /// but killing it can kill the topmost app too, and a frozen ancestor never reaps its children.
     pub fn refuses(self, harm: Harm) -> bool {
         self != Why::Ancestor || harm >= Harm::Freeze
     }
@@ -91,7 +91,7 @@ pub struct Guarded {
 
 impl Guarded {
     /// Whether an action on the cgroup `path` of `app` is refused for this process. An app's own
-    /// processes do not stand against a limit that its class wants.
+    /// processes do not block a limit that its class requires.
     pub fn refuses_group(&self, path: &str, harm: Harm, app: AppKey) -> bool {
         self.refuses_group_from(&self.cgroup, path, harm, app)
     }
@@ -114,7 +114,8 @@ impl fmt::Display for Guarded {
     }
 }
 
-/// Whether the cgroup `outer` is `inner` or one above it. Both begin with a slash. Allocates nothing.
+/// Whether the cgroup `outer` is `inner` or an ancestor of it. Both start with a slash. Allocates
+/// nothing.
 pub fn contains(outer: &str, inner: &str) -> bool {
     if inner.is_empty() || outer.is_empty() {
         return false;
@@ -129,13 +130,13 @@ pub fn contains(outer: &str, inner: &str) -> bool {
 pub struct Protected(pub Vec<Guarded>);
 
 impl Protected {
-    /// The process for whose sake the cgroup `path` of `app` may not be harmed, if there is one.
+    /// The process that protects the cgroup `path` of `app` from this harm, if there is one.
     pub fn in_group(&self, path: &str, harm: Harm, app: AppKey) -> Option<&Guarded> {
         let mut all = self.0.iter();
         all.find(|guarded| guarded.refuses_group(path, harm, app))
     }
 
-    /// The one among these processes that may not be harmed, if there is one.
+    /// The first of these processes that is protected from this harm, if there is one.
     pub fn among(&self, members: &[ProcessId], harm: Harm) -> Option<&Guarded> {
         let mut all = self.0.iter();
         all.find(|guarded| {
@@ -144,12 +145,12 @@ impl Protected {
         })
     }
 
-    /// The process for whose sake this app may not be harmed, if there is one: through its own
-    /// cgroup where it has one, else process by process.
+    /// The process that protects this app from this harm, if there is one: checks the app's own
+    /// cgroup, if it has one, and its processes.
     pub fn within(&self, known: &Known, harm: Harm) -> Option<&Guarded> {
         let home = known.found.app.own_home();
         let in_group = home.and_then(|home| self.in_group(&home.path, harm, known.key()));
-        // A limit reaches nothing but the cgroup.
+        // A limit affects only the cgroup.
         let members = match harm {
             Harm::Limit => &[][..],
             _ => &known.found.members,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! How short the machine's memory is for all apps together: when to swap, and when to kill (SWAP).
+//! Machine-wide shortage of memory: when to swap, and when to kill (SWAP).
 //!
-//! What is left counts, not how much anybody stalls: `MemAvailable` against two thresholds, swap
-//! that is still free, and how fast both fall. Stalls count together with refaults and swap-ins:
-//! that is a machine that has memory left on paper and works on nothing but its own paging.
+//! The level depends on what is left and not on how much processes stall: `MemAvailable` against
+//! two thresholds, free swap, and how fast both fall. Stalls count only together with refaults and
+//! swap-ins: such a machine has memory left on paper, but works only on its own paging.
 //!
-//! Nothing here allocates, so that whoever kills can ask while there is no memory.
+//! Nothing here allocates, so that the guard can use it when no memory is left.
 
 use std::time::Duration;
 
@@ -14,55 +14,57 @@ use serde::{Deserialize, Serialize};
 /// Parts of memory, in thousandths, below which apps are swapped or killed.
 const SWAP_PARTS: u64 = 100;
 const KILL_PARTS: u64 = 25;
-/// No machine needs more than this: what is left is for bursts, and those do not grow with it.
+/// Upper bound of the kill threshold: the rest is for bursts, which do not grow with the machine.
 const KILL_MOST: u64 = 256 << 20;
-/// A machine of any size needs this much.
+/// Lower bound of the kill threshold on a machine of any size.
 const KILL_LEAST: u64 = 4 << 20;
-/// The swap threshold is at least so many times the kill threshold.
+/// The swap threshold is at least this many times the kill threshold.
 const APART: u64 = 3;
 
-/// Rates are taken over at least this long; the fall of what is left over less.
+/// Minimum interval for rates, and a shorter one for the fall of what is left.
 const RATE_OVER: Duration = Duration::from_millis(250);
 const FALL_OVER: Duration = Duration::from_millis(20);
-/// What would be gone in this time counts as gone: it is as long as a kill takes on a busy machine.
+/// Memory that will be gone within this time counts as gone: it is the duration of a kill on a busy
+/// machine.
 const AHEAD: Duration = Duration::from_millis(100);
 
-/// A machine that stalls for this part of time, in percent, and reads back this part of its memory
-/// a second, in thousandths, thrashes.
+/// A machine thrashes if it stalls for this share of time, in percent, and reads back this part of
+/// its memory per second, in thousandths.
 const STALLED: u64 = 20;
 const READ_BACK: u64 = 20;
-/// It has to thrash for so long before somebody is killed for it, and so long before anybody may be:
-/// a large program that starts from a slow disk does so for seconds, and is over it then.
+/// Time of thrashing before [`Level::Kill`], and before [`Level::Exhausted`]: a large program that
+/// starts from a slow disk thrashes for seconds and then stops.
 const THRASHED: Duration = Duration::from_secs(2);
 const THRASHED_LONG: Duration = Duration::from_secs(10);
 
-/// Reclaim into swap can keep up where it has so many times the kill threshold to move.
+/// Reclaim into swap can keep up if it has this many times the kill threshold to move.
 const ROOM: u64 = 4;
 
-/// A machine that reads back this part of its memory a second, in thousandths, in the mean over
-/// [`CROWDED_OVER`], and has this part of it left, is crowded: what its apps work with does not fit.
+/// A machine is crowded, so that its apps' working sets do not fit, if it reads back this part of
+/// its memory per second on average over [`CROWDED_OVER`] and less than this part of it is left
+/// (both in thousandths).
 const CROWDED_BACK: u64 = 10;
 const CROWDED_LEFT: u64 = 200;
 const CROWDED_OVER: Duration = Duration::from_secs(20);
 
-/// After so long with plenty of memory nothing waits for it any more: frozen apps run again, and the mean
-/// over [`CROWDED_OVER`] has forgotten most of what was read back.
+/// A shortage is over after this time with plenty of memory: frozen apps run again, and the mean
+/// over [`CROWDED_OVER`] has decayed.
 const OVER: Duration = Duration::from_secs(30);
 
-/// A level ends when what is left is this much above its threshold, in quarters.
+/// A level ends when what is left is this many quarters of its threshold.
 const LEAVE_QUARTERS: u64 = 5;
 
-/// Nothing is killed for this long after an app died: its memory is on the way.
+/// No app is killed for this long after a death: its memory is still being freed.
 const SETTLE: Duration = Duration::from_millis(250);
-/// The same where nothing is left at all and the dead one's memory is known to be free: whoever takes it
-/// all the same would have the machine's last page before it has settled.
+/// Shorter settle time when no memory is left and the victim's memory is known to be free: an app
+/// that takes that too would have the machine's last page before the longer time has passed.
 const BREATH: Duration = Duration::from_millis(40);
-/// A kill whose memory does not arrive is waited for so long.
+/// Longest wait for a victim's memory to be freed.
 const ARRIVAL: Duration = Duration::from_secs(1);
 
 const PAGE: u64 = 4096;
 
-/// What is measured at one moment. Sizes in bytes.
+/// Measurements of one moment. Sizes in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gauge {
     /// When, since boot.
@@ -81,9 +83,9 @@ pub struct Gauge {
     pub swapped_out: u64,
     /// Pages of files that were read again too soon, since boot (`workingset_refault_file`).
     pub refaulted: u64,
-    /// Time in which somebody stalled on memory, since boot (PSI `some total`).
+    /// Time in which some task stalled on memory, since boot (PSI `some total`).
     pub some: Duration,
-    /// Time in which everybody stalled on memory, since boot (PSI `full total`).
+    /// Time in which all tasks stalled on memory, since boot (PSI `full total`).
     pub full: Duration,
     /// OOM kills since boot.
     pub oom_kills: u64,
@@ -95,20 +97,21 @@ impl Gauge {
     }
 }
 
-/// Bytes of available memory below which something is done.
+/// Thresholds of available memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thresholds {
-    /// Memory that apps can have, in bytes.
+    /// Memory that apps can use, in bytes.
     pub total: u64,
-    /// Apps may be killed.
+    /// Below this apps may be killed.
     pub kill: u64,
-    /// Apps are swapped.
+    /// Below this apps are swapped.
     pub swap: u64,
 }
 
 impl Thresholds {
-    /// For a machine with `total` bytes whose zones' high watermarks add up to `high`: a fortieth
-    /// of memory to kill and a tenth to swap, and above what kswapd keeps free by itself.
+    /// Derives them for a machine with `total` bytes and zones whose high watermarks add up to
+    /// `high`: a fortieth of memory to kill and a tenth to swap, and above what kswapd keeps free
+    /// by itself.
     pub fn derive(total: u64, high: u64) -> Thresholds {
         let part = |parts| total / 1000 * parts;
         let kill = part(KILL_PARTS).max(high).clamp(KILL_LEAST, KILL_MOST);
@@ -117,31 +120,31 @@ impl Thresholds {
     }
 }
 
-/// What the shortage of memory asks for.
+/// Level of shortage, in rising severity.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
-    /// Nothing.
+    /// No shortage.
     #[default]
     Plenty,
     /// Apps are asked for memory, and swapped.
     Swap,
-    /// Less is left than the kill threshold, but reclaim into swap keeps up with it: nobody may be
-    /// killed but who takes memory without end.
+    /// Less than the kill threshold is left, but reclaim into swap keeps up: only an app that grows
+    /// without bound may be killed.
     Low,
-    /// Disposable apps may be killed: what the apps work with does not fit, and memory goes to and fro.
+    /// Disposable apps may be killed: the apps' working sets do not fit, and memory is paged in and
+    /// out.
     Crowded,
     /// Disposable apps may be killed, and others frozen.
     Kill,
-    /// Any app that may be killed at all may be: nothing is left to swap into, or swapping is all
-    /// that the machine does.
+    /// Any killable app may be killed: no swap is left, or the machine does nothing but swap.
     Exhausted,
 }
 
 impl Level {
-    /// The name that it has everywhere.
+    /// Its name in the protocol, the configuration and logs.
     pub const fn name(self) -> &'static str {
         match self {
             Level::Plenty => "plenty",
@@ -154,58 +157,53 @@ impl Level {
     }
 }
 
-/// How fast things change, a second.
+/// Rates of change per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rates {
-    /// Part of the time in which everybody stalled on memory, in percent.
+    /// Share of time in which all tasks stalled on memory, in percent.
     pub stalled: u64,
     /// Bytes read back: refaults of files, and swap-ins.
     pub read_back: u64,
-    /// The same in the mean over the last 20 s.
+    /// Mean of `read_back` over the last 20 s.
     pub crowding: u64,
     /// Bytes by which what is left (available memory and free swap) falls.
     pub falling: u64,
 }
 
-/// The last death that is waited for.
+/// The last death that may still free memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Death {
     at: Duration,
-    /// Bytes that it should bring, and what was available before it.
+    /// Bytes that it should free, and bytes available before it.
     expected: u64,
     available: u64,
-    /// When its memory was seen to be free.
+    /// When its memory was known to be free.
     freed: Option<Duration>,
 }
 
-/// After so long below [`Level::Low`] a kill has helped.
-const RELIEF: Duration = Duration::from_secs(2);
-
-/// What the choice of a victim depends on, at one moment. Sizes in bytes.
+/// Input of the choice of a victim. Sizes in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Situation {
-    /// What the shortage asks for.
+    /// The level of shortage.
     pub level: Level,
     /// When, since boot.
     pub at: Duration,
-    /// Memory that apps can have.
+    /// Memory that apps can use.
     pub total: u64,
-    /// Memory that is available.
+    /// Available memory.
     pub available: u64,
-    /// Swap that is free.
+    /// Free swap.
     pub swap_free: u64,
-    /// What is missing until nothing is short any more.
+    /// Bytes missing to end the shortage.
     pub shortfall: u64,
-    /// Kills since memory was not short last: they have not helped.
-    pub kills: u32,
 }
 
-/// Follows the gauge.
+/// Tracks the shortage from gauge readings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Shortage {
     thresholds: Thresholds,
     swappable: u64,
-    /// `pswpout` when that was so.
+    /// `pswpout` when `swappable` was set.
     swappable_at: u64,
     level: Level,
     since: Duration,
@@ -215,12 +213,10 @@ pub struct Shortage {
     fell: Option<Gauge>,
     thrashes_since: Option<Duration>,
     death: Option<Death>,
-    kills: u32,
-    relieved_since: Option<Duration>,
 }
 
 impl Shortage {
-    /// Plenty of memory, as far as is known.
+    /// Starts at [`Level::Plenty`].
     pub fn new(thresholds: Thresholds) -> Shortage {
         Shortage {
             thresholds,
@@ -228,13 +224,14 @@ impl Shortage {
         }
     }
 
-    /// Other thresholds from now on.
+    /// Replaces the thresholds.
     pub fn set_thresholds(&mut self, thresholds: Thresholds) {
         self.thresholds = thresholds;
     }
 
-    /// So many bytes of apps that are not in front might still go to swap when so many pages had gone there since
-    /// boot (`pswpout`): what is kept out of it, and what is there already, is nothing that reclaim could take.
+    /// Sets how many bytes of background apps could still go to swap at the moment when
+    /// `swapped_out` pages had gone there since boot (`pswpout`). Memory that is exempt or already
+    /// in swap does not count, since reclaim cannot take it.
     pub fn set_swappable(&mut self, bytes: u64, swapped_out: u64) {
         self.swappable = bytes;
         self.swappable_at = swapped_out;
@@ -245,12 +242,12 @@ impl Shortage {
         self.thresholds
     }
 
-    /// The level now.
+    /// The current level.
     pub fn level(&self) -> Level {
         self.level
     }
 
-    /// Since when, since boot.
+    /// When the current level began, since boot.
     pub fn since(&self) -> Duration {
         self.since
     }
@@ -260,30 +257,30 @@ impl Shortage {
         self.last.unwrap_or_default()
     }
 
-    /// How fast things change.
+    /// Current rates.
     pub fn rates(&self) -> Rates {
         self.rates
     }
 
-    /// Whether what the apps work with does not fit, whatever is left at the moment: memory goes to
-    /// and fro.
+    /// Whether the apps' working sets do not fit, whatever is left at the moment: memory is paged
+    /// in and out.
     pub fn is_crowded(&self) -> bool {
         let total = self.thresholds.total;
         total > 0 && self.rates.crowding >= total / 1000 * CROWDED_BACK
     }
 
-    /// Whether it may become short soon enough that the gauge must be read often.
+    /// Whether memory may become short so soon that the gauge must be read often.
     pub fn is_near(&self) -> bool {
         self.level != Level::Plenty || self.gauge().available < self.thresholds.swap * 2
     }
 
-    /// Whether nothing is left of the last shortage that passes with time alone.
+    /// Whether the last shortage has no effect left that time alone would end.
     pub fn is_over(&self, at: Duration) -> bool {
         let calm = at.saturating_sub(self.since) >= OVER;
         self.level == Level::Plenty && calm && !self.is_crowded()
     }
 
-    /// Takes a gauge in. Returns the level.
+    /// Adds a gauge reading. Returns the level.
     pub fn observe(&mut self, now: Gauge) -> Level {
         self.rate(now);
         let level = self.ask(&now);
@@ -292,19 +289,10 @@ impl Shortage {
         }
         self.level = level;
         self.last = Some(now);
-        if level >= Level::Low {
-            self.relieved_since = None;
-        } else if now
-            .at
-            .saturating_sub(*self.relieved_since.get_or_insert(now.at))
-            >= RELIEF
-        {
-            self.kills = 0;
-        }
         level
     }
 
-    /// What the choice of a victim depends on now.
+    /// Input for the choice of a victim now.
     pub fn situation(&self) -> Situation {
         let gauge = self.gauge();
         Situation {
@@ -314,17 +302,11 @@ impl Shortage {
             available: gauge.available,
             swap_free: gauge.swap_free,
             shortfall: self.thresholds.swap.saturating_sub(gauge.available),
-            kills: self.kills,
         }
     }
 
-    /// An app was killed, from which `expected` bytes will come.
+    /// An app was killed, which should free `expected` bytes.
     pub fn killed(&mut self, at: Duration, expected: u64) {
-        self.kills = self.kills.saturating_add(1);
-        self.wait_for(at, expected);
-    }
-
-    fn wait_for(&mut self, at: Duration, expected: u64) {
         self.death = Some(Death {
             at,
             expected,
@@ -333,20 +315,20 @@ impl Shortage {
         });
     }
 
-    /// The memory of the app that was killed last is free, whoever has it now.
+    /// The last victim's memory is free, even if another process has already taken it.
     pub fn freed(&mut self, at: Duration) {
         if let Some(death) = &mut self.death {
             death.freed = Some(at);
         }
     }
 
-    /// An app died without our doing: what it had is on the way too.
+    /// An app died without Limelight's doing: its memory is being freed too.
     pub fn died(&mut self, at: Duration) {
-        self.wait_for(at, 0);
+        self.killed(at, 0);
     }
 
-    /// Whether the level allows a kill and the last death has had its effect: a spike kills one
-    /// app at most.
+    /// Whether the level allows a kill and the last death has taken effect: a spike kills at most
+    /// one app.
     pub fn may_kill(&self, at: Duration) -> bool {
         let settled = self.death.is_none_or(|death| {
             let passed = at.saturating_sub(death.at);
@@ -393,7 +375,7 @@ impl Shortage {
 
     fn ask(&self, now: &Gauge) -> Level {
         let Thresholds { kill, swap, .. } = self.thresholds;
-        // Where a level is in force already, it takes more to leave it.
+        // Hysteresis: leaving a level takes more.
         let below = |threshold: u64, level: Level| {
             let quarters = if self.level >= level {
                 LEAVE_QUARTERS
@@ -413,7 +395,7 @@ impl Shortage {
         let nowhere = now.swap_free < kill.min(now.swap_total / 10).max(PAGE);
         let soon = self.rates.falling / 1000 * u64::try_from(AHEAD.as_millis()).unwrap_or(0);
         let low = below(kill, Level::Low);
-        // There is something to reclaim and swap for it, and nobody waits long for that.
+        // There is memory to swap and room for it, and no task stalls long on that.
         let gone_since = now.swapped_out.saturating_sub(self.swappable_at);
         let swappable = self
             .swappable
@@ -439,7 +421,7 @@ impl Shortage {
     }
 }
 
-/// The mean over the last [`CROWDED_OVER`], after `rate` for so long.
+/// Updates the mean over the last [`CROWDED_OVER`] with `rate`, which lasted `for_so_long`.
 fn mean(before: u64, rate: u64, for_so_long: Duration) -> u64 {
     let over = CROWDED_OVER.as_millis() as u64;
     let ms = u64::try_from(for_so_long.as_millis()).map_or(over, |ms| ms.min(over));

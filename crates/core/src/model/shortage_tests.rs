@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! How short memory is, told over time.
+//! Levels of shortage over time.
 
 use super::*;
 use proptest::prelude::*;
@@ -34,7 +34,7 @@ fn thresholds_follow_memory_and_watermarks() {
 }
 
 #[test]
-fn levels_follow_what_is_left() {
+fn levels_follow_the_memory_that_is_left() {
     let mut shortage = Shortage::new(thresholds());
     assert_eq!(
         shortage.observe(gauge(0, 100 * MIB, 128 * MIB)),
@@ -47,7 +47,7 @@ fn levels_follow_what_is_left() {
     assert_eq!(
         shortage.observe(gauge(2000, 5 * MIB, 100 * MIB)),
         Level::Kill,
-        "swap is free, but nobody may go there"
+        "swap is free, but no app may go there"
     );
     shortage.set_swappable(100 * MIB, 0);
     assert_eq!(
@@ -77,7 +77,7 @@ fn levels_follow_what_is_left() {
 }
 
 #[test]
-fn without_swap_there_is_nothing_between() {
+fn no_level_lies_between_plenty_and_exhausted_without_swap() {
     let mut shortage = Shortage::new(thresholds());
     let mut none = gauge(0, 5 * MIB, 0);
     none.swap_total = 0;
@@ -85,7 +85,7 @@ fn without_swap_there_is_nothing_between() {
 }
 
 #[test]
-fn it_takes_more_to_leave_a_level() {
+fn levels_have_hysteresis() {
     let mut shortage = Shortage::new(thresholds());
     shortage.observe(gauge(0, 24 * MIB, 128 * MIB));
     assert_eq!(
@@ -99,12 +99,12 @@ fn it_takes_more_to_leave_a_level() {
 }
 
 #[test]
-fn what_falls_faster_than_anybody_can_kill_is_gone() {
+fn memory_that_falls_faster_than_a_kill_counts_as_gone() {
     let mut shortage = Shortage::new(thresholds());
     for step in 0..5 {
         shortage.observe(gauge(step * 20, (50 - step * 10) * MIB, 0));
     }
-    // 500 MiB/s: 10 MiB are 20 ms.
+    // 500 MiB/s: 10 MiB last for 20 ms.
     assert_eq!(shortage.level(), Level::Exhausted);
 }
 
@@ -120,7 +120,7 @@ fn stalls_with_memory_left_are_no_shortage() {
 }
 
 #[test]
-fn thrashing_asks_for_a_kill_after_a_while_although_swap_is_free() {
+fn thrashing_leads_to_a_kill_although_swap_is_free() {
     let mut shortage = Shortage::new(thresholds());
     let mut seen = Vec::new();
     for step in 0..120 {
@@ -137,7 +137,7 @@ fn thrashing_asks_for_a_kill_after_a_while_although_swap_is_free() {
 }
 
 #[test]
-fn a_machine_whose_apps_do_not_fit_is_crowded_and_one_return_is_not() {
+fn steady_paging_is_crowded_and_one_return_is_not() {
     let mut shortage = Shortage::new(thresholds());
     let mut at = |second: u64, swapped_in_mib: u64| {
         let mut now = gauge(second * 1000, 40 * MIB, 100 * MIB);
@@ -154,7 +154,7 @@ fn a_machine_whose_apps_do_not_fit_is_crowded_and_one_return_is_not() {
 }
 
 #[test]
-fn a_shortage_is_over_when_nothing_of_it_passes_with_time_any_more() {
+fn shortage_is_over_after_calm_time_without_paging() {
     let mut shortage = Shortage::new(thresholds());
     shortage.observe(gauge(1000, 20 * MIB, 100 * MIB));
     assert!(!shortage.is_over(MS(100_000)), "it is short");
@@ -183,12 +183,12 @@ fn one_spike_kills_once() {
     assert!(shortage.may_kill(MS(1000)), "it does not come");
     shortage.died(MS(1000));
     shortage.observe(gauge(1100, 5 * MIB, 0));
-    assert!(!shortage.may_kill(MS(1100)), "somebody else killed");
+    assert!(!shortage.may_kill(MS(1100)), "another program killed");
     assert!(shortage.may_kill(MS(1300)));
 }
 
 #[test]
-fn with_nothing_left_the_next_one_follows_as_soon_as_the_memory_was_free() {
+fn exhausted_machine_kills_again_as_soon_as_the_memory_was_free() {
     let mut shortage = Shortage::new(thresholds());
     let mut none = gauge(0, MIB, 0);
     shortage.observe(none);
@@ -198,7 +198,7 @@ fn with_nothing_left_the_next_one_follows_as_soon_as_the_memory_was_free() {
     shortage.freed(MS(20));
     assert!(!shortage.may_kill(MS(40)));
     assert!(shortage.may_kill(MS(60)));
-    // With swap left it settles first.
+    // With swap left, the usual settle time applies.
     shortage.set_swappable(100 * MIB, 0);
     let mut some = gauge(60, MIB, 100 * MIB);
     assert_eq!(shortage.observe(some), Level::Low);
@@ -214,10 +214,10 @@ fn readings() -> impl Strategy<Value = Vec<(u64, u64, u64, u64, u64)>> {
 }
 
 proptest! {
-    /// Whatever comes, at least the settling time passes between two kills, none happens with
-    /// memory above the swap threshold, and the same readings give the same answers.
+    /// At least the settle time passes between two kills, no kill happens above the swap threshold,
+    /// and the same readings give the same answers.
     #[test]
-    fn the_throttle_holds(readings in readings()) {
+    fn kills_are_rate_limited(readings in readings()) {
         let (mut first, mut second) = (Shortage::new(thresholds()), Shortage::new(thresholds()));
         let (mut at, mut full, mut refaulted) = (0, 0, 0);
         let mut last_kill = None;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Everything the policy may look at, at one moment.
+//! State of the machine at one moment: all input of the policy.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use super::boost::{Autogroup, Threads, View};
 use super::footprint::Footprint;
 use super::pressure::Memory;
 use super::prezero::Engine;
-use super::protected::Protected;
+use super::protected::{Harm, Protected};
 use super::shortage::{Level, Shortage};
 use super::storage::Storage;
 use crate::policy::boost::{Tuning, Weight};
 use crate::policy::prezero::Pool;
 use crate::settings::Settings;
 
-/// How this kernel picks pages to reclaim, now: it can be switched while it runs.
+/// How the running kernel picks pages to reclaim. It can be switched at run time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Lru {
     /// Active and inactive lists. Honours `memory.low`.
@@ -55,95 +55,109 @@ impl Lru {
     }
 }
 
-/// A reservation through a cgroup's knob.
+/// A reservation through a cgroup's memory knob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reserved {
-    /// For this app.
+    /// The app that it protects.
     pub app: AppKey,
-    /// Through this knob.
+    /// The knob in use.
     pub knob: Knob,
-    /// In bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Bytes of it that the ancestors of the app's cgroup hold for it.
+    /// The part of it, in bytes, that the ancestors of the app's cgroup hold for it.
     pub carried: u64,
 }
 
-/// Locks on pages that the app maps and that are charged to others.
+/// Locks on pages that the app maps and that are charged to other cgroups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Locking {
-    /// For this app.
+    /// The app that they protect.
     pub app: AppKey,
-    /// Its processes, ascending: whose mappings are looked at.
+    /// Its processes, ascending; their mappings are searched for such pages.
     pub members: Vec<ProcessId>,
-    /// Most that may be locked, in bytes.
+    /// Maximum to lock, in bytes.
     pub limit: u64,
 }
 
-/// What is in force of `swap`.
+/// What `swap` has in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Swapping {
-    /// Apps whose pages may not go to swap.
+    /// Apps whose pages are kept out of swap.
     pub exempt: Vec<AppKey>,
-    /// Apps that are stopped, and since when.
+    /// Frozen apps, and since when.
     pub frozen: Vec<(AppKey, Duration)>,
-    /// Apps that were stopped and run again, and since when.
+    /// Apps that were frozen and run again, and since when.
     pub thawed: Vec<(AppKey, Duration)>,
-    /// The app that is being squeezed now.
+    /// The app that is being squeezed.
     pub squeezing: Option<AppKey>,
-    /// When apps were squeezed last.
+    /// When each app was last squeezed.
     pub squeezed: Vec<(AppKey, Duration)>,
-    /// Apps that have nothing in memory any more but what they will need when they return.
+    /// Apps with only their working set left in memory.
     pub lean: Vec<AppKey>,
-    /// What apps work with, in bytes of their anonymous memory: what they touched when they came to
-    /// the front, as far as it had gone before.
+    /// Working sets in bytes of anonymous memory: what an app touched when it came to the
+    /// foreground, of the part that had been swapped out before.
     pub working_sets: Vec<(AppKey, u64)>,
-    /// The level of which the listeners were told last, and when.
+    /// The last level sent to the listeners, and when.
     pub asked: Option<(Level, Duration)>,
-    /// The app in front of which people were told that it grows without end, and when.
+    /// The foreground app of the last warning about unbounded growth, and when.
     pub warned: Option<(AppKey, Duration)>,
-    /// The app in front whose memory was brought back.
+    /// The foreground app that had its memory read back.
     pub returned: Option<AppKey>,
-    /// Who may be killed, first one first.
+    /// Apps that may be killed, first victim first.
     pub armed: Vec<AppKey>,
-    /// Apps for which the gate refused an action, and when: the next target is tried first.
-    pub refused: Vec<(AppKey, Duration)>,
+    /// The last refusal of each app: for a while, other targets come first.
+    pub refused: Vec<Refusal>,
 }
 
-/// What the actuators have in force, as they reported it.
+/// An action on an app that was not carried out: the gate refused it, or another process may be
+/// waiting for the app.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The app.
+    pub app: AppKey,
+    /// When, since boot.
+    pub at: Duration,
+    /// The refused action.
+    pub harm: Harm,
+    /// The protected process. Its pid and role may belong to another user's app.
+    pub why: String,
+}
+
+/// What is in force, as reported by the actuators.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InForce {
-    /// Budget in percent with which the device's `protect` is on.
+    /// Budget of the device's `protect` in percent, if it is on.
     pub device_protect: Option<u8>,
-    /// Largest window, in pages, with which the device's `premap` is on.
+    /// Largest window of the device's `premap` in pages, if it is on.
     pub device_premap: Option<u16>,
-    /// Factor with which the device's `readahead` is on.
+    /// Factor of the device's `readahead`, if it is on.
     pub device_readahead: Option<u8>,
-    /// The pool with which the device's `prezero` is on.
+    /// Pool of the device's `prezero`, if it is on.
     pub device_prezero: Option<Pool>,
-    /// When the response window ends that the device was told of last.
+    /// End of the last response window that was passed to the device.
     pub device_window: Option<Duration>,
-    /// The app whose processes the device was given, and those processes, ascending.
+    /// The app whose processes were passed to the device, and those processes, ascending.
     pub marked: Option<(AppKey, Vec<ProcessId>)>,
     /// The reservation in force.
     pub reserved: Option<Reserved>,
-    /// The app whose cgroups have weights, and these.
+    /// The app whose cgroups have weights, and the weights.
     pub weighed: Option<(AppKey, Vec<Weight>)>,
-    /// The app whose threads are tuned, with what, and those seen to, its helpers' among them.
+    /// The app whose threads are tuned, the tuning, and the tuned threads, its helpers' included.
     pub tuned: Option<(AppKey, Tuning, Vec<Threads>)>,
-    /// The app whose sessions have another nice value as groups, and these.
+    /// The app whose autogroups have another nice value, and the autogroups.
     pub regrouped: Option<(AppKey, Vec<Autogroup>)>,
-    /// The app whose processes have a lowered `oom_score_adj`, and those seen to, ascending.
+    /// The app whose processes have a lowered `oom_score_adj`, and those processes, ascending.
     pub shielded: Option<(AppKey, Vec<ProcessId>)>,
-    /// The locks asked for; how much is locked is [`Snapshot::locked_bytes`].
+    /// The requested locks; [`Snapshot::locked_bytes`] says how much is locked.
     pub locked: Option<Locking>,
-    /// Apps that live in cgroups of ours. They stay there when they leave the front: moving them
-    /// back would leave behind everything that was charged meanwhile.
+    /// Apps that live in cgroups made by the daemon. They stay there after they leave the
+    /// foreground: moving them back would leave behind everything that was charged meanwhile.
     pub adopted: Vec<AppKey>,
-    /// What `swap` did.
+    /// What `swap` has in force.
     pub swapping: Swapping,
 }
 
-/// The app in front with what was measured of it.
+/// The foreground app, with measurements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Measured {
     /// The app.
@@ -154,92 +168,104 @@ pub struct Measured {
     pub footprint: Option<Footprint>,
 }
 
-/// Everything the policy may look at.
+/// All input of the policy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The administrator's decisions.
+    /// When it was taken, since boot.
+    pub at: Duration,
+    /// The administrator's configuration.
     pub settings: Settings,
     /// The machine's memory.
     pub memory: Memory,
     /// The LRU in use.
     pub lru: Lru,
-    /// The memory controller can be used on this machine's cgroup v2 hierarchy.
+    /// Whether the memory controller is usable on this machine's cgroup v2 hierarchy.
     pub memory_controller: bool,
-    /// What a cgroup's ancestors reserve and it does not use protects its siblings
-    /// (`memory_recursiveprot`).
+    /// `memory_recursiveprot`: protection that a cgroup's ancestors reserve and it does not use
+    /// covers its siblings.
     pub recursive_protection: bool,
     /// `/dev/limelight` is open and offers `protect`.
     pub device: bool,
-    /// The device offers `premap` too.
+    /// Whether the device offers `premap`.
     pub device_premap: bool,
-    /// The device offers `readahead` too.
+    /// Whether the device offers `readahead`.
     pub device_readahead: bool,
-    /// The device offers `prezero` too.
+    /// Whether the device offers `prezero`.
     pub device_prezero: bool,
     /// Engines that can zero pages now.
     pub engines: Vec<Engine>,
-    /// Most pages of fresh memory that one of the apps that were topmost takes in a response window, if
-    /// that is known.
+    /// Largest demand for fresh memory, in pages, of a topmost app in one response window, if
+    /// known.
     pub demand: Option<u64>,
-    /// Live processes that the device counts as the topmost app's, children that were born as
-    /// members included.
+    /// Number of live processes that the device counts as the topmost app's, including children
+    /// that were born as members.
     pub device_members: u32,
-    /// An app without a cgroup of its own may be moved into one.
+    /// Whether an app without a cgroup of its own may be moved into one.
     pub may_adopt: bool,
-    /// No service manager has the cgroup tree, so that for an app that was moved into one of ours the controllers may
-    /// be handed down that its weights need.
+    /// Whether the daemon may enable the controllers that weights need for an app in one of its own
+    /// cgroups: no service manager owns the cgroup tree.
     pub may_hand_down: bool,
-    /// The app in front.
+    /// The foreground app.
     pub topmost: Option<Measured>,
-    /// A program that is being started and was in front soon after an earlier start. Never the app
-    /// in front.
+    /// A program that is starting and came to the foreground soon after an earlier start. Never the
+    /// foreground app.
     pub starting: Option<Measured>,
-    /// What `boost` must know.
+    /// Input of `boost`.
     pub boost: View,
-    /// Steps by which protection is lowered ([`super::pressure::STEPS`] is none left).
+    /// Steps by which protection is lowered; at [`super::pressure::STEPS`] none is left.
     pub lowered_steps: u8,
-    /// Bytes that others protect with the same knobs, already in use by them.
+    /// Bytes in use that other software protects with the same knobs.
     pub protected_by_others: u64,
     /// Bytes that the daemon holds locked for the topmost app.
     pub locked_bytes: u64,
-    /// Page cache that is kept for the topmost app, in bytes: it counts as available and is not.
+    /// Page cache kept for the topmost app, in bytes: the kernel counts it as available, but it is
+    /// not.
     pub kept_cache: u64,
-    /// The smallest limit (`memory.max`, `memory.high`) of the app's ancestors, in bytes. Inside
-    /// it the app's reservation is as hard as in the machine as a whole.
+    /// The smallest limit (`memory.max`, `memory.high`) of the app's ancestors, in bytes. Below
+    /// that cgroup the app's reservation is as hard as it is machine-wide.
     pub ceiling: Option<u64>,
-    /// The apps that are known, the one used longest ago first.
+    /// All known apps, least recently used first.
     pub apps: Vec<Known>,
-    /// Nobody waits for anything, as far as is known: the app in front has been there for a while,
-    /// and no response window is open.
+    /// Whether the user waits for nothing, as far as is known: the foreground app has been there
+    /// for a while, and no response window is open.
     pub settled: bool,
-    /// The app that was in front before this one, and when it left.
+    /// The previous foreground app, and when it left.
     pub previous: Option<(AppKey, Duration)>,
     /// Processes that no action may harm.
     pub protected: Protected,
-    /// Cgroups with much memory that hold no app and no protected process, the largest first; known
-    /// only while memory is short.
+    /// Cgroups with much memory but no app and no protected process, largest first; filled only
+    /// while memory is short.
     pub services: Vec<Service>,
-    /// How short memory is for all of them.
+    /// Bytes that each user took lately, on machines with user slices.
+    pub users_taken: Vec<(u32, u64)>,
+    /// Machine-wide shortage of memory.
     pub shortage: Shortage,
-    /// Where swapped memory goes.
+    /// The swap devices.
     pub storage: Storage,
     /// What is in force.
     pub in_force: InForce,
 }
 
 impl Snapshot {
-    /// What is known of the app in front.
+    /// The current time for the policy. The gauge may be a minute older than the snapshot, because
+    /// the guard sleeps while there is plenty of memory, or newer, since the guard reads it in its
+    /// own thread.
+    pub fn now(&self) -> Duration {
+        self.at.max(self.shortage.gauge().at)
+    }
+
+    /// The known data of the foreground app.
     pub fn known_topmost(&self) -> Option<&Known> {
         let key = self.topmost.as_ref()?.app.key;
         self.apps.iter().find(|known| known.key() == key)
     }
 
-    /// Most that may be reserved for the topmost app, in bytes.
+    /// Maximum to reserve for the topmost app, in bytes.
     pub fn budget(&self) -> u64 {
         let percent = u64::from(self.settings.protect.budget_percent);
         let share = |bytes: u64| bytes / 100 * percent + bytes % 100 * percent / 100;
-        // A share of memory that the kernel, a driver or mlock() holds would be a reservation of
-        // the others' last pages.
+        // Memory that the kernel, a driver or mlock() holds must not count: a share of it would
+        // reserve the last pages of the other apps.
         let memory = match self.memory.reachable {
             0 => self.memory.total,
             reachable => reachable.min(self.memory.total),

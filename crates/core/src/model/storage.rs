@@ -1,36 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Where swapped memory goes, and how much of it that place bears (SWAP): storage must not be
-//! flooded, flash must not be worn out, and compressed memory is memory too.
+//! Swap devices, and how much swap each of them bears (SWAP): swap must not flood the storage, must
+//! not wear out flash, and compressed memory is memory too.
 
 use std::time::Duration;
 
-/// Swapping is bounded by what the storage can read back in this time.
+/// Swapped memory is limited to what the storage can read back in this time.
 const READ_BACK_WITHIN: Duration = Duration::from_secs(20);
-/// Bytes a second that storage of a kind reads in pieces of a page and its neighbours, until
-/// something was measured: an eMMC's random 32 KiB reads, a disk's.
+/// Default read rates in bytes per second, for reads of a page and its neighbours: an eMMC's random
+/// 32 KiB reads, and a rotating disk's. Used until a rate is measured.
 const FLASH_RATE: u64 = 20 << 20;
 const ROTATIONAL_RATE: u64 = 3 << 20;
-/// How much smaller memory is expected to be when it is compressed, in tenths, until something was
-/// measured.
+/// Default compression ratio in tenths, until one is measured.
 const RATIO_TENTHS: u64 = 25;
-/// Compressed memory may take this part of the machine's memory, in percent.
+/// Maximum of compressed memory, in percent of the machine's memory.
 const COMPRESSED_PERCENT: u64 = 30;
-/// Less than this much stored says nothing about how well memory compresses here.
+/// Minimum of stored bytes for a meaningful compression ratio.
 const TELLING: u64 = 4 << 20;
 
-/// What a swap area lies on.
+/// Medium of a swap area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Medium {
     /// Compressed memory.
     Zram,
     /// A disk without moving parts: writing wears it out.
     Flash,
-    /// A disk that turns.
+    /// A rotating disk.
     Rotational,
 }
 
 impl Medium {
-    /// For people.
+    /// Name for display.
     pub fn name(self) -> &'static str {
         match self {
             Medium::Zram => "zram",
@@ -43,20 +42,20 @@ impl Medium {
 /// One swap area. Sizes in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Area {
-    /// What it lies on.
+    /// Its medium.
     pub medium: Medium,
     /// Its size; zram's is nominal.
     pub size: u64,
-    /// Swapped pages in it.
+    /// Bytes in use.
     pub used: u64,
 }
 
-/// What zram really holds, in bytes.
+/// Contents of zram, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Compressed {
-    /// Before compression.
+    /// Size before compression.
     pub stored: u64,
-    /// Memory that it takes.
+    /// Memory in use after compression.
     pub taken: u64,
 }
 
@@ -65,11 +64,11 @@ pub struct Compressed {
 pub struct Storage {
     /// The areas in use.
     pub areas: Vec<Area>,
-    /// What zram holds, all devices together.
+    /// Contents of all zram devices together.
     pub compressed: Compressed,
-    /// Pages are compressed on their way to the areas (zswap).
+    /// Whether pages are compressed on their way to the areas (zswap).
     pub zswap: bool,
-    /// Bytes a second that were read back when something was measured last.
+    /// Last measured read rate in bytes per second.
     pub read_rate: Option<u64>,
     /// Bytes written to flash within the last day.
     pub written: u64,
@@ -81,7 +80,7 @@ impl Storage {
         self.areas.iter().any(|area| area.size > 0)
     }
 
-    /// How many times smaller memory gets, in tenths.
+    /// Compression ratio in tenths.
     fn ratio_tenths(&self) -> u64 {
         let Compressed { stored, taken } = self.compressed;
         match stored >= TELLING && taken > 0 {
@@ -90,8 +89,8 @@ impl Storage {
         }
     }
 
-    /// Bytes that may be in swap at all, on a machine with `total` bytes of memory, when flash may
-    /// be written `budget` bytes a day (0: as much as it likes).
+    /// Maximum of bytes in swap, on a machine with `total` bytes of memory and with a daily write
+    /// budget of `budget` bytes for flash (0: no limit).
     pub fn bearable(&self, total: u64, budget: u64) -> u64 {
         let bearable = self.areas.iter().map(|area| {
             let back = |rate: u64| rate.saturating_mul(READ_BACK_WITHIN.as_secs());
@@ -112,14 +111,14 @@ impl Storage {
         bearable.sum()
     }
 
-    /// Bytes that may go there now.
+    /// Bytes that may go to swap now.
     pub fn room(&self, total: u64, budget: u64) -> u64 {
         let used: u64 = self.areas.iter().map(|area| area.used).sum();
         self.bearable(total, budget).saturating_sub(used)
     }
 
-    /// Bytes of swap that are free for memory that no app waits for, when flash may be written `budget`
-    /// bytes a day (0: no bound). How long reading it back takes does not count here.
+    /// Free swap in bytes for memory that no app waits for, with a daily write budget of `budget`
+    /// bytes for flash (0: no limit). The time to read it back does not count here.
     pub fn spare(&self, budget: u64) -> u64 {
         let spare = self.areas.iter().map(|area| {
             let free = area.size.saturating_sub(area.used);
@@ -131,7 +130,7 @@ impl Storage {
         spare.sum()
     }
 
-    /// For people: which kinds there are.
+    /// The media in use, for display.
     pub fn describe(&self) -> String {
         if !self.is_there() {
             return "no swap".to_owned();
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn spare_swap_is_what_is_free_within_the_write_budget() {
+    fn spare_swap_is_free_swap_within_the_write_budget() {
         let mut disk = storage(Medium::Rotational, 300 * MIB, 100 * MIB);
         assert_eq!(disk.spare(0), 200 * MIB);
         assert_eq!(disk.spare(MIB), 200 * MIB, "a budget is for flash");
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn zram_is_bounded_by_what_it_really_takes() {
+    fn zram_is_bounded_by_the_memory_it_takes() {
         let mut zram = storage(Medium::Zram, 4096 * MIB, 0);
         // 30 % of memory at 2.5 to 1.
         assert_eq!(zram.bearable(1000 * MIB, 0) / MIB, 750);
@@ -206,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kinds_are_named() {
+    fn description_names_the_media() {
         let mut both = storage(Medium::Zram, MIB, 0);
         both.areas.extend(storage(Medium::Rotational, MIB, 0).areas);
         assert_eq!(both.describe(), "zram and a rotating disk");

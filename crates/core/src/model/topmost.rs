@@ -1,74 +1,74 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Which app is in front, and who says so.
+//! Decides which app is in the foreground, from ranked claims.
 //!
-//! Claims have ranks. An *explicit* claim (`limelight focus PID`) stands until its app ends or an
-//! explicit `none` withdraws it. A *session* claim is the running report of a session agent and
-//! stands while the agent's connection does; with several agents the latest report counts. An
-//! explicit claim outranks the agents of its own user only; root's outranks everything. Between two
-//! users the latest claim counts, of whichever kind. What was *inferred* from `oom_score_adj` counts only while there is neither: it is dropped, not kept
-//! for later, when it comes in beside a higher claim. So is what was *guessed* from the wake graph, which
-//! counts only while nobody says anything at all.
+//! An *explicit* claim (`limelight focus PID`) stands until its app ends or an explicit `none`
+//! withdraws it. A *session* claim is the running report of a session agent and stands as long as
+//! the agent's connection; with several agents the latest report counts. An explicit claim outranks
+//! only the agents of its own user; root's outranks everything. Between two users the latest claim
+//! counts, of either kind. A claim *inferred* from `oom_score_adj` counts only without any of
+//! these: if it arrives beside a higher claim, it is dropped and not kept for later. So is a claim
+//! *guessed* from the wake graph, which counts only without any other claim.
 //!
-//! Where logind tells which users have an active session, the claims of all others are kept and do
-//! not count: whoever switches back to a session finds its app in front.
+//! If logind reports which users have an active session, the claims of all other users are kept but
+//! do not count: after a switch back to a session, its app is in the foreground again.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::app::{App, AppKey};
 
-/// Where a claim comes from, in rising rank.
+/// Source of a claim, in rising rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rank {
-    /// Guessed from whom the display server wakes.
+    /// Guessed from the client that the display server wakes.
     Guessed,
     /// Inferred from `oom_score_adj`.
     Inferred,
     /// A session agent's running report.
     Session,
-    /// Somebody said so.
+    /// Set by a user command.
     Explicit,
 }
 
-/// Most users with an explicit claim; beyond that the oldest claim goes.
+/// Maximum number of users with an explicit claim; a further one drops the oldest.
 const EXPLICIT_MAX: usize = 16;
 
 /// The connection that holds a session claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Holder(pub u64);
 
-/// Somebody's word on which app is in front.
+/// A claim about the foreground app.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// The app; `None`: nothing has the focus.
+    /// The app; `None`: no app has the focus.
     pub app: Option<App>,
-    /// Who says so, for people.
+    /// Name of the source, for display.
     pub source: String,
     /// User id of the claimer.
     pub uid: u32,
 }
 
-/// The app in front.
+/// The foreground app.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Front {
     /// The app.
     pub app: App,
-    /// Who named it.
+    /// Name of the source that claimed it.
     pub source: String,
     /// Rank of that claim.
     pub rank: Rank,
-    /// Since when it has been in front.
+    /// When it came to the foreground.
     pub since: Duration,
-    /// When it will be demoted because nothing has had the focus for a while.
+    /// When it will be demoted because no app has had the focus for a while.
     pub leaves_at: Option<Duration>,
 }
 
-/// What a claim came to.
+/// Effect of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shift {
-    /// The app in front is the one it was.
+    /// The foreground app is the same as before.
     Unchanged,
-    /// Another app, or none, is in front now.
+    /// The foreground app changed, perhaps to none.
     Changed,
 }
 
@@ -80,22 +80,23 @@ struct Held {
     claim: Claim,
 }
 
-/// All claims in force and what follows from them.
+/// All claims in force, and the foreground app that follows from them.
 #[derive(Debug, Clone, Default)]
 pub struct Topmost {
     gap: Duration,
-    /// One explicit claim for each user at the most, and the reports; the latest last.
+    /// At most one explicit claim per user, and the reports; latest last.
     held: Vec<Held>,
     inferred: Option<Claim>,
     guessed: Option<Claim>,
     front: Option<Front>,
     previous: Option<App>,
-    /// Users whose claims count, besides root; `None`: everybody's do.
+    /// Users with an active session, whose claims count besides root's; `None`: all users' claims
+    /// count.
     active: Option<BTreeSet<u32>>,
 }
 
 impl Topmost {
-    /// Nothing is topmost; the last app survives `gap` without any focus.
+    /// Starts without a foreground app; the last app survives `gap` without any focus.
     pub fn new(gap: Duration) -> Topmost {
         Topmost {
             gap,
@@ -108,17 +109,17 @@ impl Topmost {
         self.gap = gap;
     }
 
-    /// The app in front.
+    /// The foreground app.
     pub fn front(&self) -> Option<&Front> {
         self.front.as_ref()
     }
 
-    /// The app that was in front before.
+    /// The previous foreground app.
     pub fn previous(&self) -> Option<&App> {
         self.previous.as_ref()
     }
 
-    /// How many session agents report whose word counts.
+    /// Number of session agents whose reports count.
     pub fn sessions(&self) -> usize {
         let reports = self.held.iter().filter(|held| held.holder.is_some());
         reports.filter(|held| self.counts(&held.claim)).count()
@@ -149,17 +150,17 @@ impl Topmost {
         !self.held.iter().any(|held| self.counts(&held.claim))
     }
 
-    /// Whether a guess would count now: nobody says who is in front, nor that nobody is.
+    /// Whether a guess would count now: no other source makes a claim, not even that of no app.
     pub fn hears_guesses(&self) -> bool {
         self.inferred.is_none() && self.hears_inferred()
     }
 
-    /// The app that is guessed to be in front, whether that counts or not.
+    /// The guessed foreground app, whether the guess counts or not.
     pub fn guessed(&self) -> Option<&App> {
         self.guessed.as_ref()?.app.as_ref()
     }
 
-    /// Sets whose session is active; `None`: nobody tells.
+    /// Sets the users with an active session; `None`: unknown.
     pub fn set_active_users(&mut self, active: Option<BTreeSet<u32>>, now: Duration) -> Shift {
         if active == self.active {
             return Shift::Unchanged;
@@ -168,18 +169,18 @@ impl Topmost {
         self.settle(now, self.gap)
     }
 
-    /// Whether logind tells whose session is active.
+    /// Whether logind reports which sessions are active.
     pub fn knows_sessions(&self) -> bool {
         self.active.is_some()
     }
 
-    /// Connections and users with a claim in force or in waiting; explicit claims have no connection.
+    /// Connection and user of each claim, in force or not; explicit claims have no connection.
     pub fn claimants(&self) -> Vec<(Option<Holder>, u32)> {
         let held = self.held.iter();
         held.map(|held| (held.holder, held.claim.uid)).collect()
     }
 
-    /// Drops the claims of these.
+    /// Drops the claims of these connections and users.
     pub fn drop_claims(&mut self, of: &[(Option<Holder>, u32)], now: Duration) -> Shift {
         self.held
             .retain(|held| !of.contains(&(held.holder, held.claim.uid)));
@@ -196,7 +197,7 @@ impl Topmost {
         self.counts_of(claim.uid)
     }
 
-    /// An explicit claim, which replaces the user's earlier one; `none` withdraws that one and
+    /// Adds an explicit claim, which replaces the user's earlier one. `none` withdraws that one and
     /// everything inferred and guessed, at once. Root's `none` withdraws those of all users.
     pub fn claim_explicit(&mut self, claim: Claim, now: Duration) -> Shift {
         self.inferred = None;
@@ -217,7 +218,7 @@ impl Topmost {
         self.settle(now, Duration::ZERO)
     }
 
-    /// A session agent's report.
+    /// Adds a session agent's report.
     pub fn claim_session(&mut self, holder: Holder, claim: Claim, now: Duration) -> Shift {
         self.inferred = None;
         self.guessed = None;
@@ -227,7 +228,7 @@ impl Topmost {
         self.settle(now, self.gap)
     }
 
-    /// An inferred claim. Dropped unless [`Topmost::hears_inferred`].
+    /// Adds an inferred claim. Dropped unless [`Topmost::hears_inferred`].
     pub fn claim_inferred(&mut self, claim: Claim, now: Duration) -> Shift {
         if !self.hears_inferred() {
             return Shift::Unchanged;
@@ -237,7 +238,7 @@ impl Topmost {
         self.settle(now, self.gap)
     }
 
-    /// A guess. Dropped unless [`Topmost::hears_guesses`].
+    /// Adds a guess. Dropped unless [`Topmost::hears_guesses`].
     pub fn claim_guessed(&mut self, claim: Claim, now: Duration) -> Shift {
         if !self.hears_guesses() {
             return Shift::Unchanged;
@@ -246,14 +247,14 @@ impl Topmost {
         self.settle(now, self.gap)
     }
 
-    /// A connection was closed: its session claim ends. The app stays for the gap, in which a
+    /// Ends the session claim of a closed connection. The app stays for the gap, in which a
     /// restarted agent can claim it again.
     pub fn release(&mut self, holder: Holder, now: Duration) -> Shift {
         self.held.retain(|held| held.holder != Some(holder));
         self.settle(now, self.gap)
     }
 
-    /// An app ended: nobody can mean it any more.
+    /// Drops an app that ended from all claims.
     pub fn vanished(&mut self, key: AppKey, now: Duration) -> Shift {
         let meant = |claim: &Claim| claim.app.as_ref().is_some_and(|app| app.key == key);
         self.held
@@ -279,7 +280,7 @@ impl Topmost {
         shift
     }
 
-    /// An app is another one now (its main process was moved to another cgroup): every claim follows.
+    /// An app got another key (its main process moved to another cgroup): updates all claims.
     pub fn moved(&mut self, key: AppKey, app: App, now: Duration) -> Shift {
         let held = self.held.iter_mut().map(|held| &mut held.claim);
         let claims = held
@@ -297,7 +298,7 @@ impl Topmost {
         self.settle(now, self.gap)
     }
 
-    /// Time passed.
+    /// Demotes the foreground app when its gap has passed.
     pub fn tick(&mut self, now: Duration) -> Shift {
         match self.front.as_ref().and_then(|front| front.leaves_at) {
             Some(leaves_at) if leaves_at <= now => {
@@ -308,7 +309,7 @@ impl Topmost {
         }
     }
 
-    /// Replaces what is known of an app (its cgroup changed) wherever it is meant.
+    /// Updates the data of an app (its cgroup changed) wherever it occurs.
     pub fn update_app(&mut self, app: &App) {
         let held = self.held.iter_mut().map(|held| &mut held.claim);
         let claims = held
@@ -338,15 +339,14 @@ impl Topmost {
         root.or(held).or(inferred).or(guessed)
     }
 
-    /// Brings `front` in line with the claims; when they name no app, the one in front leaves
-    /// after `gap`.
+    /// Updates `front` from the claims; if they name no app, the current one leaves after `gap`.
     fn settle(&mut self, now: Duration, gap: Duration) -> Shift {
         let named = self
             .effective()
             .and_then(|(rank, claim)| Some((rank, claim.source.clone(), claim.app.clone()?)));
         match (named, &mut self.front) {
             (Some((rank, source, app)), Some(front)) if front.app.key == app.key => {
-                // Another window of the same app: its process is the one that counts.
+                // Another window of the same app: use its process from now on.
                 front.app = app;
                 front.rank = rank;
                 front.source = source;

@@ -32,7 +32,7 @@ fn front(topmost: &Topmost) -> Option<i32> {
 }
 
 #[test]
-fn another_app_takes_over_at_once_and_the_last_one_is_remembered() {
+fn next_app_takes_over_at_once_and_the_last_one_is_remembered() {
     let mut topmost = Topmost::new(S(2));
     assert_eq!(topmost.claim_explicit(claim(1), S(0)), Shift::Changed);
     assert_eq!(topmost.claim_explicit(claim(1), S(1)), Shift::Unchanged);
@@ -46,7 +46,7 @@ fn another_app_takes_over_at_once_and_the_last_one_is_remembered() {
 }
 
 #[test]
-fn a_session_none_waits_for_the_gap_and_a_return_cancels_it() {
+fn session_none_waits_for_the_gap_and_a_return_cancels_it() {
     let mut topmost = Topmost::new(S(2));
     let agent = Holder(1);
     topmost.claim_session(agent, claim(1), S(0));
@@ -79,7 +79,7 @@ fn a_session_none_waits_for_the_gap_and_a_return_cancels_it() {
 }
 
 #[test]
-fn an_explicit_none_demotes_at_once_and_forgets_what_was_inferred() {
+fn explicit_none_demotes_at_once_and_drops_inferred_claims() {
     let mut topmost = Topmost::new(S(2));
     topmost.claim_inferred(claim(3), S(0));
     assert_eq!(front(&topmost), Some(3));
@@ -90,7 +90,7 @@ fn an_explicit_none_demotes_at_once_and_forgets_what_was_inferred() {
 }
 
 #[test]
-fn ranks_hold() {
+fn higher_ranks_win() {
     let mut topmost = Topmost::new(S(2));
     topmost.claim_session(Holder(1), claim(1), S(0));
     assert!(!topmost.hears_inferred());
@@ -118,7 +118,7 @@ fn ranks_hold() {
 }
 
 #[test]
-fn a_guess_counts_until_anybody_says_anything() {
+fn guess_counts_until_another_source_makes_a_claim() {
     let mut topmost = Topmost::new(S(2));
     topmost.claim_guessed(claim(1), S(0));
     assert_eq!(front(&topmost), Some(1));
@@ -130,7 +130,7 @@ fn a_guess_counts_until_anybody_says_anything() {
     assert_eq!(topmost.vanished(app(2).key, S(3)), Shift::Changed);
     assert_eq!(front(&topmost), None, "the guess of then is no guess now");
     topmost.claim_guessed(claim(1), S(4));
-    // An agent that sees that nothing has the focus knows better, too.
+    // An agent that reports no focus outranks a guess, too.
     topmost.claim_session(Holder(1), claim(0), S(5));
     assert!(!topmost.hears_guesses());
     assert_eq!(topmost.tick(S(7)), Shift::Changed);
@@ -146,7 +146,7 @@ fn a_guess_counts_until_anybody_says_anything() {
 }
 
 #[test]
-fn the_latest_of_two_sessions_counts_and_the_other_takes_over() {
+fn latest_of_two_sessions_counts_and_the_other_takes_over() {
     let mut topmost = Topmost::new(S(2));
     topmost.claim_session(Holder(1), claim(1), S(0));
     topmost.claim_session(Holder(2), claim(2), S(1));
@@ -158,7 +158,7 @@ fn the_latest_of_two_sessions_counts_and_the_other_takes_over() {
 }
 
 #[test]
-fn an_app_that_ended_is_gone_at_once_and_never_previous() {
+fn app_that_ended_is_gone_at_once_and_never_previous() {
     let mut topmost = Topmost::new(S(2));
     topmost.claim_explicit(claim(1), S(0));
     topmost.claim_explicit(claim(2), S(1));
@@ -170,7 +170,7 @@ fn an_app_that_ended_is_gone_at_once_and_never_previous() {
 }
 
 #[test]
-fn whose_session_is_not_active_does_not_count_until_it_is() {
+fn claims_of_inactive_sessions_do_not_count_until_active() {
     let mut topmost = Topmost::new(S(2));
     let of = |uid: u32, pid: i32| Claim { uid, ..claim(pid) };
     let users = |all: &[u32]| Some(all.iter().copied().collect());
@@ -181,7 +181,7 @@ fn whose_session_is_not_active_does_not_count_until_it_is() {
         Shift::Unchanged
     );
     assert_eq!(front(&topmost), Some(1));
-    // The other user's session comes to the screen: nobody has to claim anything anew.
+    // The other user's session becomes active: its claim counts without being repeated.
     assert_eq!(
         topmost.set_active_users(users(&[1001]), S(2)),
         Shift::Changed
@@ -191,7 +191,7 @@ fn whose_session_is_not_active_does_not_count_until_it_is() {
         topmost.set_active_users(users(&[1001]), S(2)),
         Shift::Unchanged
     );
-    // The login screen: nobody's counts, the app leaves after the gap; root's word does.
+    // The login screen: no user's claim counts, the app leaves after the gap; root's claim counts.
     topmost.set_active_users(users(&[115]), S(3));
     assert!(topmost.hears_inferred());
     assert_eq!(front(&topmost), Some(2));
@@ -200,13 +200,13 @@ fn whose_session_is_not_active_does_not_count_until_it_is() {
     topmost.claim_explicit(of(0, 3), S(6));
     assert_eq!(front(&topmost), Some(3));
     topmost.claim_explicit(of(0, 0), S(7));
-    // Two seats: both count, the latest first.
+    // Two seats: both users' claims count, the latest first.
     topmost.set_active_users(users(&[1000, 1001]), S(8));
     assert_eq!(front(&topmost), Some(2));
 }
 
 #[test]
-fn explicit_claim_outranks_its_own_user_s_agents_and_no_other_s() {
+fn explicit_claim_outranks_only_its_own_user_s_agents() {
     let mut topmost = Topmost::new(S(2));
     let of = |uid: u32, pid: i32| Claim { uid, ..claim(pid) };
     topmost.claim_session(Holder(1), of(1000, 1), S(0));

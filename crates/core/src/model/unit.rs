@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What the name of a systemd unit says about the app in it.
+//! Parses the name of a systemd unit for the desktop id of its app.
 //!
-//! Desktops, sandboxes and terminals put each app into a unit of its own, whose name holds the
-//! app's desktop id (systemd's "Desktop Environment Integration", snap's and Flatpak's own schemes):
+//! Desktops, sandboxes and terminals put each app into a unit of its own. The unit's name contains
+//! the app's desktop id (systemd's "Desktop Environment Integration", snap's and Flatpak's own
+//! schemes):
 //!
 //! ```text
 //! app-gnome-org.gnome.eog-4242.scope          launcher, id, number
@@ -14,42 +15,42 @@
 //! vte-spawn-1f...scope, run-u12.scope         say nothing
 //! ```
 
-/// Who put the app into its unit, as far as the name tells.
+/// What started the app in its unit, as far as the name tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Starter {
-    /// A launcher: the user asked for it.
+    /// A launcher, for the user.
     Launcher,
-    /// The session, when it began.
+    /// The session, at its start.
     Autostart,
-    /// The message bus, because somebody called it.
+    /// The message bus, because a client called the app.
     Bus,
-    /// A terminal, `systemd-run`, or whoever else wanted a group.
+    /// A terminal, `systemd-run`, or other software.
     Other,
 }
 
 /// An app's unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unit {
-    /// Desktop ids without `.desktop` that the name may mean, the likeliest first: launchers that
-    /// do not escape leave it open where the id begins.
+    /// Possible desktop ids without `.desktop`, most likely first: without escapes by the launcher
+    /// it is ambiguous where the id begins.
     pub ids: Vec<String>,
-    /// Who put the app there.
+    /// What started the app.
     pub starter: Starter,
 }
 
-/// Beginnings of the names of units that desktops, terminals and sandboxes make for one app.
+/// Name prefixes of the units that desktops, terminals and sandboxes create for one app.
 const PREFIXES: [&str; 6] = ["app-", "vte-spawn-", "dbus-", "snap.", "flatpak-", "run-"];
 
-/// Characters of a UUID, with which snaps are numbered.
+/// Length of a UUID, as in the units of snaps.
 const UUID: usize = 36;
 
-/// Whether a cgroup's name is that of a unit made for one app.
+/// Whether a cgroup's name is that of a unit created for one app.
 pub fn is_app(name: &str) -> bool {
     let unit = name.ends_with(".scope") || name.ends_with(".service");
     unit && PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// What the name of an app's unit says; `None` for any other name.
+/// Parses the name of an app's unit; `None` for any other name.
 pub fn parse(name: &str) -> Option<Unit> {
     if !is_app(name) {
         return None;
@@ -71,7 +72,7 @@ pub fn parse(name: &str) -> Option<Unit> {
             starter: Starter::Launcher,
         }
     } else if let Some(rest) = stem.strip_prefix("dbus-") {
-        // The connection that asked, then the name that it asked for.
+        // The requesting connection, then the requested name.
         let rest = numbered(rest, true);
         let id = match rest.starts_with(':') {
             true => rest.split_once('-').map_or("", |(_, id)| id),
@@ -95,7 +96,7 @@ pub fn parse(name: &str) -> Option<Unit> {
     Some(unit)
 }
 
-/// Without the instance of a service, or the number of a scope.
+/// Strips the instance of a service, or the number of a scope.
 fn numbered(stem: &str, service: bool) -> &str {
     let split = match service {
         true => stem.split_once('@'),
@@ -104,7 +105,8 @@ fn numbered(stem: &str, service: bool) -> &str {
     split.map_or(stem, |(id, _)| id)
 }
 
-/// The ids that `[LAUNCHER-]ID` may mean: a "-" of an id is escaped, but not everybody does.
+/// The ids that `[LAUNCHER-]ID` may contain: a "-" in an id should be escaped, but not all
+/// launchers do so.
 fn after_launcher(text: &str) -> Vec<String> {
     let whole = Some(text);
     let last = text.rsplit_once('-').map(|(_, id)| id);
@@ -112,12 +114,12 @@ fn after_launcher(text: &str) -> Vec<String> {
     known_ids([last, first, whole].into_iter().flatten().map(unescape))
 }
 
-/// snapd's desktop entries are called `PACKAGE_APP`.
+/// snapd names desktop entries `PACKAGE_APP`.
 fn snap(text: &str) -> Vec<String> {
     let Some((package, app)) = text.split_once('.') else {
         return Vec::new();
     };
-    // `APP-UUID`, earlier `APP.UUID`, and for a service just `APP`.
+    // `APP-UUID`, formerly `APP.UUID`, and for a service only `APP`.
     let number = app.len().checked_sub(UUID).and_then(|at| app.get(at..));
     let is_number = |text: &str| text.bytes().all(|b| b == b'-' || b.is_ascii_hexdigit());
     let app = match number {
@@ -129,7 +131,7 @@ fn snap(text: &str) -> Vec<String> {
     known_ids([format!("{}_{}", unescape(package), unescape(app))])
 }
 
-/// Those that can be ids, each once. An id becomes part of a path.
+/// The valid ids, each once. An id becomes part of a path.
 fn known_ids(ids: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut known = Vec::new();
     for id in ids {
@@ -144,14 +146,14 @@ fn known_ids(ids: impl IntoIterator<Item = String>) -> Vec<String> {
     known
 }
 
-/// Undoes systemd's escapes (`\x2d`). What is no escape stays as it is.
+/// Undoes systemd's escapes (`\x2d`). All other text stays as it is.
 fn unescape(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("\\x") {
         bytes.extend_from_slice(before.as_bytes());
         let code = after.get(..2);
-        // from_str_radix takes a sign.
+        // from_str_radix accepts a sign.
         let code = code.filter(|code| code.bytes().all(|b| b.is_ascii_hexdigit()));
         match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
             Some(byte) => {
@@ -178,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_systems_give() {
+    fn unit_names_of_real_systems_are_parsed() {
         for (name, id) in [
             ("app-gnome-org.gnome.eog-4242.scope", "org.gnome.eog"),
             (r"app-firefox\x2desr-77.scope", "firefox-esr"),
@@ -216,13 +218,13 @@ mod tests {
     }
 
     #[test]
-    fn a_launcher_that_does_not_escape_leaves_the_beginning_open() {
+    fn unescaped_launcher_prefix_gives_both_ids() {
         let unit = parse("app-firefox-esr-1234.scope").unwrap();
         assert_eq!(unit.ids, ["esr", "firefox-esr"]);
     }
 
     #[test]
-    fn who_started_it() {
+    fn starter_follows_from_the_name() {
         for (name, starter) in [
             ("app-org.kde.dolphin@abc.service", Starter::Launcher),
             (
@@ -237,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_escape_stays() {
+    fn text_that_is_no_escape_stays() {
         for (text, plain) in [
             (r"a\x2db", "a-b"),
             (r"a\x2", r"a\x2"),
@@ -249,7 +251,7 @@ mod tests {
         }
     }
 
-    /// As systemd-escape does, for what may be in an id.
+    /// Escapes like systemd-escape, for the characters of an id.
     fn escape(id: &str) -> String {
         let mut text = String::new();
         for byte in id.bytes() {
@@ -273,7 +275,7 @@ mod tests {
             }
         }
 
-        /// What a launcher that keeps to the rules wrote is read back, whatever the id.
+        /// Every id that a launcher escapes correctly is read back.
         #[test]
         fn escaped_ids_round_trip(
             id in "[a-zA-Z0-9_][a-zA-Z0-9_.é@ -]{0,40}",

@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Which app is in front, by whom the display server wakes when something is pressed: a guess, for
-//! sessions in which nobody tells.
+//! Guesses the foreground app from the clients that the display server wakes after a key or button
+//! press, for sessions in which no source reports the foreground app.
 //!
-//! A display server sleeps until input comes, and hands it to one client: the one in front. That
-//! wakes it, at once. So whoever is woken by the server within [`WITHIN`] of a key or a button is
-//! probably in front, and whoever was not is probably not. Four things blur it:
+//! A display server sleeps until input comes and hands it to one client, the foreground one, which
+//! wakes up at once. So a client that the server wakes within [`WITHIN`] of a key or a button is
+//! probably in the foreground, and a client that it does not wake is probably not. Four things blur
+//! this:
 //!
-//! - Clients that draw all the time are woken between inputs too, frame by frame, and sometimes
-//!   just after one by chance. How often that must happen follows from how often they are woken
-//!   while nothing is pressed, and being woken is worth the less for it: each input adds the logarithm
-//!   of how much likelier what was seen is if the client is in front. The sums are cut off on both
-//!   sides, so that what was long ago does not outweigh what is now (E. S. Page, *Continuous inspection
-//!   schemes*, Biometrika 41, 1954).
-//! - Clients that listen to all input are woken whoever is in front, and window managers by some of
-//!   it. Of several that are woken by each of the last inputs it is the one that was woken by the
-//!   fewest of those before that has come to the front, and somebody who was mostly woken beside the one in
-//!   front does not take its place when that one is not woken for once.
-//! - A client that is busy is not woken, and what the server keeps to itself (its own shortcuts) wakes
-//!   nobody. Neither makes another app of the one in front: it stays until another one has clearly
-//!   more for it, or until it has slept through [`DOUBTS`] inputs.
-//! - A display server can be another one's client (Xwayland). What it does counts while the one
-//!   below has just woken it, and it is never in front itself.
+//! - Clients that draw all the time are woken between inputs too, frame by frame, and sometimes by
+//!   chance just after an input. The rate of such chance wakes follows from how often the client is
+//!   woken while nothing is pressed, and makes its other wakes worth less: each input adds the
+//!   logarithm of how much likelier the observation is if the client is in the foreground. The sums
+//!   are clamped on both sides, so that old evidence does not outweigh new (E. S. Page, *Continuous
+//!   inspection schemes*, Biometrika 41, 1954).
+//! - Clients that listen to all input are woken whichever app is in the foreground, and window
+//!   managers by some of the input. If each of the last inputs woke several clients, the foreground
+//!   one is the client that the fewest of all remembered inputs woke. A client that was mostly
+//!   woken beside the foreground one does not replace it when a single input fails to wake that
+//!   one.
+//! - A busy client is not woken, and input that the server keeps to itself (its own shortcuts)
+//!   wakes no client. Neither changes the foreground app: it stays until another client has clearly
+//!   more evidence, or until it has slept through [`DOUBTS`] inputs.
+//! - A display server can be another one's client (Xwayland). Its wakes count while the server
+//!   below has just woken it, and it is never in the foreground itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -30,123 +32,126 @@ use super::app::ProcessId;
 /// How soon after an input its receiver is woken at the latest.
 pub const WITHIN: Duration = Duration::from_millis(8);
 
-/// What an input does while an app is in front: it wakes that one, between so many milliseconds, so often
-/// (0.2 ms by an X server at rest, later where the server itself has to wait for a processor);
+/// Outcomes of an input while an app is in the foreground. It wakes that app: from and to so many
+/// milliseconds, with this probability (0.2 ms by an X server at rest, later where the server
+/// itself has to wait for a processor);
 const RECEIVES: [(f64, f64, f64); 4] = [
     (0.0, 1.0, 0.30),
     (1.0, 2.0, 0.15),
     (2.0, 4.0, 0.12),
     (4.0, 8.0, 0.08),
 ];
-/// or nobody, because it is busy, the server keeps the input to itself, or an X client does not want to know
-/// when a key is released;
+/// or no client, because the app is busy, the server keeps the input to itself, or an X client does
+/// not ask for key releases;
 const SILENT: f64 = 0.25;
-/// or others alone.
+/// or only other clients.
 const OTHERS: f64 = 0.10;
 
-/// Bounds of how often chance alone wakes somebody: times a second, and part of all inputs.
+/// Bounds of the chance wakes of a client: wakes a second, and share of all inputs.
 const RATE_LEAST: f64 = 3.5;
 const CHANCE_MOST: f64 = 0.95;
 
-/// What is known of how often somebody is woken anyway is forgotten over this time of looking, and
-/// fewer wakes than that are as good as none.
+/// The rate of a client's chance wakes decays over this observed time, and a count below the second
+/// value is treated as none.
 const MEMORY: Duration = Duration::from_secs(30);
 const FORGOTTEN: f64 = 0.5;
 
-/// Evidence: the most that is kept, what it takes to be in front, and how much more than the one in
-/// front takes its place. Somebody who is woken by inputs alone gains 4.5 with each that wakes it at once, and
-/// 1.7 with each that does so late, and loses 1.4 with each that wakes nobody and 2.3 with each of another's. Chance brings ENOUGH once in 1800 times that
-/// it tries, and MOST once in a million: the reciprocals of their exponentials bound it.
+/// Evidence: the maximum that is kept, the minimum for the foreground, and the lead over the
+/// foreground client that replaces it. A client that only inputs wake gains 4.5 with each input
+/// that wakes it at once and 1.7 with each that wakes it late; it loses 1.4 with each that wakes no
+/// client and 2.3 with each that wakes only others. Chance reaches ENOUGH once in 1800 attempts and
+/// MOST once in a million: the reciprocals of their exponentials bound it.
 const MOST: f64 = 14.0;
 const ENOUGH: f64 = 7.5;
 const CLEARLY: f64 = 4.0;
 
-/// So many inputs in a row that were its alone bring somebody to the front.
+/// Inputs in a row that woke this client and not the foreground one before it replaces that one.
 const ALONE: u32 = 2;
 
-/// Of two who are woken by so many in a row both, the one in front was woken by so many fewer of all
-/// that are remembered.
+/// Two clients that this many inputs in a row both woke: the foreground one is the one that fewer
+/// of all remembered inputs woke, by this difference.
 const TOGETHER: u32 = 4;
 const FEWER: u32 = 2;
 
-/// Inputs in a row that the app in front may sleep through.
+/// Inputs in a row that the foreground app may sleep through.
 pub const DOUBTS: u32 = 8;
 
-/// Most clients that are known at a time.
+/// Maximum number of tracked clients.
 const CLIENTS_MAX: usize = 64;
 
-/// What a display server is to the others.
+/// Role of a display server among several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Server {
-    /// It has the input devices.
+    /// It reads the input devices.
     Outermost,
-    /// It has its input from another one.
+    /// It gets its input from another display server.
     Nested,
 }
 
-/// A display server woke somebody.
+/// A display server woke a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wake {
-    /// When.
+    /// Time of the wake.
     pub at: Duration,
     /// The server.
     pub waker: ProcessId,
-    /// Whom.
+    /// The woken client.
     pub woken: ProcessId,
 }
 
-/// What was seen in one stretch of time.
+/// Observations of one stretch of time.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen<'a> {
-    /// Since when it was looked.
+    /// Start of the observation.
     pub from: Duration,
-    /// Until when.
+    /// End of the observation.
     pub until: Duration,
-    /// When something was pressed or released, oldest first. Each must be at least [`WITHIN`] old.
+    /// Times of presses and releases, oldest first. Each must be at least [`WITHIN`] old.
     pub inputs: &'a [Duration],
-    /// Who was woken, oldest first.
+    /// Wakes by display servers, oldest first.
     pub wakes: &'a [Wake],
-    /// The one in front was busy, so that it could not be woken.
+    /// The foreground client was busy, so it could not be woken.
     pub busy: bool,
 }
 
 #[derive(Debug, Clone, Default)]
 struct Client {
-    /// For its being in front.
+    /// Sum of log-likelihood ratios for being in the foreground, clamped to 0..=[`MOST`].
     evidence: f64,
-    /// Of the inputs that woke anybody those that woke it, the latest in the lowest bit.
+    /// One bit for each input that woke any client, set if it woke this one; the latest is the
+    /// lowest.
     inputs: u32,
-    /// Those of them that woke the one in front too, which was another one.
+    /// Those of them that also woke the foreground client, which was another one.
     beside: u32,
-    /// How often it was woken while nothing was pressed, fading.
+    /// Number of wakes while nothing was pressed, decaying.
     anyway: f64,
 }
 
-/// The guess, and what it is made from.
+/// The guess and its evidence.
 #[derive(Debug, Clone, Default)]
 pub struct WakeGraph {
     servers: BTreeMap<ProcessId, Server>,
     clients: BTreeMap<ProcessId, Client>,
     front: Option<ProcessId>,
-    /// Inputs in a row that did not wake the one in front.
+    /// Inputs in a row that did not wake the foreground client.
     doubts: u32,
-    /// Seconds in which nothing was pressed, fading.
+    /// Seconds in which nothing was pressed, decaying.
     calm: f64,
-    /// Inputs that were looked at.
+    /// Inputs that woke a client.
     looked_at: u64,
 }
 
-/// Why somebody is taken for the one in front.
+/// Why a client is taken for the foreground one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grounds {
-    /// Of the last inputs that woke anybody, how many woke it.
+    /// Number of the remembered inputs that woke it.
     pub woken: u32,
-    /// How many of those inputs are remembered.
+    /// Number of remembered inputs that woke any client.
     pub of: u32,
 }
 
 impl WakeGraph {
-    /// Nothing is known yet of the clients of these servers.
+    /// Starts without any knowledge of these servers' clients.
     pub fn new(servers: BTreeMap<ProcessId, Server>) -> WakeGraph {
         WakeGraph {
             servers,
@@ -159,12 +164,12 @@ impl WakeGraph {
         &self.servers
     }
 
-    /// Who is in front, as far as can be guessed.
+    /// The guessed foreground client.
     pub fn front(&self) -> Option<ProcessId> {
         self.front
     }
 
-    /// Why it is that one.
+    /// Why [`WakeGraph::front`] is that client.
     pub fn grounds(&self) -> Option<Grounds> {
         let client = self.clients.get(self.front.as_ref()?)?;
         Some(Grounds {
@@ -173,12 +178,12 @@ impl WakeGraph {
         })
     }
 
-    /// Inputs that woke somebody, since the beginning.
+    /// Number of inputs that woke a client, since the start.
     pub fn looked_at(&self) -> u64 {
         self.looked_at
     }
 
-    /// Takes in what was seen, and guesses anew.
+    /// Adds observations and guesses anew.
     pub fn observe(&mut self, seen: Seen) {
         let windows = windows(seen.inputs);
         self.learn_chances(&seen, &windows);
@@ -197,12 +202,12 @@ impl WakeGraph {
         }
     }
 
-    /// Clients that are known.
+    /// Tracked clients.
     pub fn clients(&self) -> impl Iterator<Item = ProcessId> + '_ {
         self.clients.keys().copied()
     }
 
-    /// How often clients are woken while nothing is pressed.
+    /// Updates how often clients are woken while nothing is pressed.
     fn learn_chances(&mut self, seen: &Seen, windows: &[Duration]) {
         let looked = seen.until.saturating_sub(seen.from);
         let pressed = WITHIN * u32::try_from(windows.len()).unwrap_or(u32::MAX);
@@ -224,7 +229,7 @@ impl WakeGraph {
 
     fn client(&mut self, id: ProcessId) -> Option<&mut Client> {
         if self.clients.len() >= CLIENTS_MAX && !self.clients.contains_key(&id) {
-            // Whoever has nothing for it is not missed.
+            // Drop the clients without evidence.
             let front = self.front;
             self.clients
                 .retain(|&known, client| client.inputs != 0 || Some(known) == front);
@@ -235,7 +240,7 @@ impl WakeGraph {
         Some(self.clients.entry(id).or_default())
     }
 
-    /// Whom the servers woke within the window that begins here, and how soon.
+    /// The clients that the servers woke within the window that starts at `start`, and how soon.
     fn receivers(&self, wakes: &[Wake], start: Duration) -> BTreeMap<ProcessId, Duration> {
         let mut acting: BTreeSet<ProcessId> = self
             .servers
@@ -274,7 +279,8 @@ impl WakeGraph {
         for (&id, client) in &mut self.clients {
             let after = received.get(&id).copied();
             let woken = after.is_some();
-            // What woke nobody was for nobody, or for the one in front, who was awake.
+            // An input that woke no client says nothing against the foreground one: it may have
+            // been awake.
             if woken || Some(id) != front || !(busy || silent) {
                 client.weigh(after, silent, calm);
             }
@@ -319,7 +325,7 @@ impl WakeGraph {
         }
     }
 
-    /// Whether somebody takes the place of the one in front.
+    /// Whether a client replaces the foreground one.
     fn succeeds(&self, client: &Client) -> bool {
         if client.evidence < ENOUGH {
             return false;
@@ -337,12 +343,13 @@ impl WakeGraph {
 }
 
 impl Client {
-    /// How soon an input woke it, if it did; else whether it woke nobody at all. And for how long nothing was
-    /// pressed.
+    /// Adds one input's evidence. `after`: how soon it woke this client, if it did; `silent`: it
+    /// woke no client at all; `calm`: seconds in which nothing was pressed.
     fn weigh(&mut self, after: Option<Duration>, silent: bool, calm: f64) {
-        // Somebody who was never seen to be woken without an input may have been looked at too briefly.
+        // A client without chance wakes so far may have been observed too briefly.
         let rate = (self.anyway + 0.5) / calm.max(WITHIN.as_secs_f64());
-        // Of a client that draws at a steady rate just that part of all inputs is followed by a frame.
+        // For a client that draws at a steady rate, just this share of all inputs is followed by a
+        // frame.
         let chance = |seconds: f64| (rate.max(RATE_LEAST) * seconds).min(1.0);
         let never = 1.0 - chance(WITHIN.as_secs_f64()).min(CHANCE_MOST);
         let ms = after.map(|after| after.as_secs_f64() * 1e3);
@@ -360,7 +367,7 @@ impl Client {
         self.beside = self.beside << 1 | u32::from(woken && beside);
     }
 
-    /// Whether it is mostly woken by what is another one's.
+    /// Whether inputs for other clients wake it most of the time.
     fn listens(&self) -> bool {
         self.beside.count_ones() * 2 > self.inputs.count_ones()
     }
@@ -370,7 +377,7 @@ fn is_within(at: Duration, start: Duration) -> bool {
     at.checked_sub(start).is_some_and(|after| after <= WITHIN)
 }
 
-/// When inputs begin that can be told apart.
+/// Start times of the inputs that are far enough apart to be told from each other.
 fn windows(inputs: &[Duration]) -> Vec<Duration> {
     let mut windows: Vec<Duration> = Vec::with_capacity(inputs.len());
     for &at in inputs {

@@ -17,11 +17,11 @@ const B: i32 = 11;
 const LISTENER: i32 = 12;
 const ANIMATION: i32 = 13;
 
-/// A session in which time passes.
+/// A simulated session with a clock.
 struct Session {
     graph: WakeGraph,
     now: Duration,
-    /// Clients that are woken anyway, and after how long again.
+    /// Clients that are woken without input, and their periods.
     animations: Vec<(i32, Duration)>,
     busy: bool,
     random: u64,
@@ -42,14 +42,15 @@ impl Session {
         }
     }
 
-    /// People press keys at no display's pace.
+    /// A pause as between key presses, not in step with any display.
     fn pause(&mut self) -> Duration {
         let next = self.random.wrapping_mul(6_364_136_223_846_793_005);
         self.random = next.wrapping_add(1);
         US(5_000 + (self.random >> 33) % 400_000)
     }
 
-    /// An input after `pause`, which the outer server hands to these; looked at 30 ms later.
+    /// An input after `pause`, which the outer server delivers to `receivers`; observed 30 ms
+    /// later.
     fn input_after(&mut self, pause: Duration, receivers: &[i32]) -> Option<i32> {
         self.input_through(pause, SERVER, receivers)
     }
@@ -93,7 +94,7 @@ impl Session {
         self.graph.front().map(|front| front.pid)
     }
 
-    /// The same again and again; the last guess.
+    /// Repeats the same input. Returns the last guess.
     fn inputs(&mut self, count: u32, receivers: &[i32]) -> Option<i32> {
         for _ in 1..count {
             self.input(receivers);
@@ -103,7 +104,7 @@ impl Session {
 }
 
 #[test]
-fn one_input_is_chance_and_two_are_a_guess() {
+fn second_input_makes_a_guess() {
     let mut session = Session::new();
     assert_eq!(session.input(&[A]), None);
     assert_eq!(session.input(&[A]), Some(A));
@@ -112,10 +113,10 @@ fn one_input_is_chance_and_two_are_a_guess() {
 }
 
 #[test]
-fn who_does_not_want_to_know_of_releases_is_found_by_presses() {
+fn app_that_ignores_key_releases_is_found_by_presses() {
     let mut session = Session::new();
     for (app, other) in [(A, None), (B, Some(A))] {
-        // Of the first one it is not known yet that nothing else wakes it.
+        // For the first app it is not known yet that nothing else wakes it.
         for _ in 0..if other.is_none() { 2 } else { 1 } {
             assert_eq!(session.input(&[app]), other);
             assert_eq!(session.input(&[]), other);
@@ -126,10 +127,10 @@ fn who_does_not_want_to_know_of_releases_is_found_by_presses() {
 }
 
 #[test]
-fn the_next_app_takes_over_with_the_second_input_that_is_its_alone() {
+fn next_app_takes_over_with_its_second_exclusive_input() {
     let mut session = Session::new();
     session.inputs(20, &[A]);
-    // A click: the one before is told that it has lost the focus, too.
+    // A click: the previous app is woken too, because it has lost the focus.
     assert_eq!(session.input(&[A, B]), Some(A));
     assert_eq!(session.input(&[B]), Some(A));
     assert_eq!(session.inputs(20, &[B]), Some(B));
@@ -139,7 +140,7 @@ fn the_next_app_takes_over_with_the_second_input_that_is_its_alone() {
 }
 
 #[test]
-fn who_draws_all_the_time_is_never_taken_for_the_one_in_front() {
+fn animation_is_never_taken_for_the_foreground_app() {
     for hz in [24, 60, 144, 240, 1000] {
         let mut session = Session::new();
         session.animations = vec![(ANIMATION, Duration::from_secs(1) / hz)];
@@ -158,7 +159,7 @@ fn who_draws_all_the_time_is_never_taken_for_the_one_in_front() {
 }
 
 #[test]
-fn who_draws_all_the_time_is_in_front_when_inputs_wake_it_too() {
+fn animation_in_the_foreground_is_found_when_inputs_wake_it_too() {
     for hz in [24, 60, 144] {
         let mut session = Session::new();
         session.animations = vec![(ANIMATION, Duration::from_secs(1) / hz)];
@@ -168,22 +169,22 @@ fn who_draws_all_the_time_is_in_front_when_inputs_wake_it_too() {
 }
 
 #[test]
-fn who_listens_to_everything_is_known_by_the_first_change_of_the_focus() {
+fn listener_is_recognised_at_the_first_change_of_the_focus() {
     let mut session = Session::new();
     assert_eq!(session.inputs(10, &[A, LISTENER]), None, "either may be it");
     assert_eq!(session.inputs(4, &[B, LISTENER]), Some(B));
     assert_eq!(session.inputs(40, &[B, LISTENER]), Some(B));
     assert_eq!(session.inputs(4, &[A, LISTENER]), Some(A));
-    // The one in front misses some.
+    // The foreground app misses some inputs.
     assert_eq!(session.inputs(3, &[LISTENER]), Some(A));
-    // Taken for the one in front while there was nobody else, it gives way.
+    // A listener that was taken for the foreground app without alternatives gives way.
     let mut session = Session::new();
     session.inputs(10, &[LISTENER]);
     assert_eq!(session.inputs(4, &[A, LISTENER]), Some(A));
 }
 
 #[test]
-fn a_window_manager_that_sees_every_press_is_not_in_front() {
+fn window_manager_that_sees_every_press_is_not_in_the_foreground() {
     let mut session = Session::new();
     for round in 0..50 {
         session.input(&[LISTENER, A]);
@@ -193,7 +194,7 @@ fn a_window_manager_that_sees_every_press_is_not_in_front() {
 }
 
 #[test]
-fn a_shortcut_changes_nothing_and_an_empty_workspace_has_nobody_in_front() {
+fn shortcut_changes_nothing_and_empty_workspace_has_no_foreground_app() {
     let mut session = Session::new();
     session.inputs(5, &[A]);
     assert_eq!(session.inputs(DOUBTS - 1, &[]), Some(A));
@@ -203,7 +204,7 @@ fn a_shortcut_changes_nothing_and_an_empty_workspace_has_nobody_in_front() {
 }
 
 #[test]
-fn who_is_busy_need_not_be_woken() {
+fn busy_app_need_not_be_woken() {
     let mut session = Session::new();
     session.inputs(5, &[A]);
     session.busy = true;
@@ -216,13 +217,13 @@ fn who_is_busy_need_not_be_woken() {
 }
 
 #[test]
-fn a_server_within_a_server_hands_its_input_on() {
+fn nested_server_delivers_input_of_the_outer_one() {
     let mut session = Session::new();
     for _ in 0..3 {
         session.input_through(MS(90), XWAYLAND, &[A]);
     }
     assert_eq!(session.graph.front(), Some(id(A)));
-    // What it does by itself is no input.
+    // Wakes of the nested server on its own are not input.
     for _ in 0..10 {
         let from = session.now;
         let input = from + MS(90);
@@ -243,7 +244,7 @@ fn a_server_within_a_server_hands_its_input_on() {
 }
 
 #[test]
-fn who_has_ended_is_not_in_front() {
+fn ended_app_is_not_in_the_foreground() {
     let mut session = Session::new();
     session.inputs(5, &[A]);
     session.graph.ended(id(A));
@@ -252,14 +253,14 @@ fn who_has_ended_is_not_in_front() {
 }
 
 #[test]
-fn a_key_that_goes_down_and_up_at_once_is_one_input() {
+fn key_press_with_immediate_release_is_one_input() {
     let late = US(20) + WITHIN;
     assert_eq!(windows(&[US(10), US(11), WITHIN, late]), [US(10), late]);
 }
 
-/// Sessions as people have them, with somebody who draws beside: chance alone, always the same.
+/// Realistic sessions beside an animation. The chance events are the same in every run.
 #[test]
-fn the_guess_follows_the_focus_and_hardly_ever_chance() {
+fn guess_follows_the_focus_and_hardly_ever_chance() {
     let (mut looked, mut late) = (0, 0);
     for hz in [1, 5, 10, 24, 60, 75, 144] {
         for seed in 0..30 {
@@ -287,9 +288,9 @@ fn processes() -> impl Strategy<Value = i32> {
 }
 
 proptest! {
-    /// Whoever is in front was woken by inputs, and is no display server.
+    /// The foreground client was woken by inputs and is not a display server.
     #[test]
-    fn the_one_in_front_was_woken_by_inputs(
+    fn foreground_client_was_woken_by_inputs(
         looks in prop::collection::vec(
             (1..200u64, prop::collection::vec((0..12_000u64, processes(), processes()), 0..8), any::<bool>()),
             1..60,
@@ -328,9 +329,9 @@ proptest! {
         }
     }
 
-    /// Nothing that a trace can say makes it panic.
+    /// No trace data makes it panic.
     #[test]
-    fn any_times_will_do(
+    fn any_times_are_accepted(
         inputs in prop::collection::vec(any::<u32>(), 0..20),
         wakes in prop::collection::vec((any::<u32>(), processes(), processes()), 0..20),
         from in any::<u32>(), until in any::<u32>(), busy in any::<bool>(),

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Response windows: when the user waits, and for how long.
 //!
-//! A window opens when input for the topmost app arrives, and closes when the frame that answers it
-//! reaches the display server, or at a deadline. What happens in between:
+//! A window opens when input for the topmost app arrives. It closes when the frame that answers the
+//! input reaches the display server, or at a deadline. Special cases:
 //!
-//! * *Overlapping inputs.* Input while a window is open belongs to it. The frame that closes it
-//!   answers all of them, and the time is that of the first: how long the user may have waited.
-//! * *Input without a frame.* The window ends at its deadline; nothing is recorded. A frame that
-//!   comes later, but within the largest deadline and before further input, is a late answer: it is
-//!   recorded, or an app that is always slow would seem quick. It makes the app's next deadline longer.
-//! * *Frames without input* (animations) and frames that were shown before the input change nothing.
+//! * *Overlapping inputs.* Input joins a window that is open. The frame that closes it answers all
+//!   of the inputs, and the recorded time is that of the first: how long the user may have waited.
+//! * *Input without a frame.* The window ends at its deadline and nothing is recorded. A later
+//!   frame, within the largest deadline and before further input, is a late answer. It is recorded,
+//!   otherwise an app that is always slow would seem quick, and it makes the app's next deadline
+//!   longer.
+//! * *Frames without input* (animations), and frames shown before the input, change nothing.
 //! * *A frame of another app* changes nothing.
-//! * *The focus moves to another app inside a window*: the window is now about that app, for its
-//!   frame is what the user waits for. How long that takes is the switch's time, not a response, and
-//!   is not recorded. When it moves to none the window ends.
+//! * *The focus moves to another app inside a window*: the window moves to that app, because the
+//!   user now waits for its frame. That time is a switch and not a response, and is not recorded.
+//!   If the focus moves to no app, the window ends.
 //!
-//! Events carry the time at which they happened and may come in a little late and out of order:
-//! input that is older than the last frame is answered by it.
+//! Events carry the time at which they happened and may arrive slightly late and out of order: the
+//! last frame answers input that is older than it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,38 +28,38 @@ use super::app::{App, AppKey};
 use super::latency::{Latency, Percentiles};
 use crate::settings::WindowSettings;
 
-/// What input came to.
+/// Result of an input event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opening {
-    /// A window opened, and ends at this time at the latest.
+    /// A window opened; it ends at `ends` at the latest.
     Opened {
-        /// When.
+        /// Its deadline.
         ends: Duration,
     },
-    /// It belongs to the window that is open.
+    /// The input joined the open window.
     Joined,
-    /// A frame that is known already answered it, after this time.
+    /// A frame that arrived earlier answers it, after this time.
     Answered(Duration),
     /// Windows are switched off.
     Off,
 }
 
-/// What a frame came to.
+/// Result of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Closing {
     /// It answers input, after this time.
     Answered(Duration),
-    /// It answers input whose window had ended, after this time.
+    /// It answers input of a window that had ended, after this time.
     Late(Duration),
     /// The focus moved inside the window; this is the new app's first frame.
     Moved,
-    /// Nobody waits for it.
+    /// No input waits for it.
     Unasked,
-    /// It is another app's.
+    /// It belongs to another app.
     Elsewhere,
 }
 
-/// How windows came and went, also in the protocol's words.
+/// Counts of windows, inputs and frames; also part of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Tallies {
     /// Windows that opened.
@@ -75,34 +76,34 @@ pub struct Tallies {
     pub moved: u64,
     /// Ended because no app was topmost any more.
     pub abandoned: u64,
-    /// Inputs that found a window open.
+    /// Inputs that joined an open window.
     pub inputs_joined: u64,
-    /// Inputs for an app that is not topmost, or while none was.
+    /// Inputs for an app that is not topmost, or without a topmost app.
     pub inputs_elsewhere: u64,
-    /// Frames that nobody waited for.
+    /// Frames that no input waited for.
     pub frames_unasked: u64,
-    /// Frames of an app that is not the window's.
+    /// Frames of an app other than the window's.
     pub frames_elsewhere: u64,
 }
 
-/// The window that is open, or was and whose answer may still come.
+/// The open window, or one that has ended and may still get a late answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Window {
-    /// Whose frame is waited for.
+    /// The app that owes the frame.
     pub app: AppKey,
     /// Its name.
     pub name: String,
     /// Its user.
     owner: Option<u32>,
-    /// When the first input came.
+    /// Time of the first input.
     pub since: Duration,
-    /// When it ends without a frame.
+    /// Its deadline.
     pub ends: Duration,
-    /// How many inputs it has.
+    /// Number of inputs.
     pub inputs: u32,
-    /// The focus moved inside it: its time is not recorded.
+    /// The focus moved inside it, so its time is not recorded.
     moved: bool,
-    /// It has ended; only a late answer is waited for.
+    /// It has ended; only a late answer may still come.
     over: bool,
 }
 
@@ -111,51 +112,52 @@ pub struct Window {
 enum End {
     /// The focus had moved inside it.
     Moved,
-    /// There is nothing to wait for.
+    /// No frame is expected any more.
     Abandoned,
 }
 
-/// One app's answers.
+/// Answers of one app.
 #[derive(Debug, Clone)]
 struct Answers {
     latency: Latency,
     late: u64,
     unanswered: u64,
-    /// When it was last used, by a count of uses.
+    /// Last use, as a value of [`Windows::uses`].
     used: u64,
 }
 
-/// One app's answers, for people.
+/// Answers of one app, for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppAnswers {
     /// Name of the app.
     pub name: String,
-    /// Its user, if that is known.
+    /// Its user, if known.
     pub owner: Option<u32>,
-    /// How often it answered, late answers included.
+    /// Number of answers, late ones included.
     pub answers: u64,
-    /// Of those, after the deadline.
+    /// Number of answers after the deadline.
     pub late: u64,
-    /// How often it did not.
+    /// Number of windows without an answer.
     pub unanswered: u64,
-    /// How long it took.
+    /// Response times.
     pub took: Percentiles,
-    /// How long its next answer is waited for.
+    /// Deadline for its next answer.
     pub deadline: Duration,
 }
 
 /// Name and user of an app.
 type Named = (String, Option<u32>);
 
-/// All windows.
+/// The current window, and the answers of all apps.
 #[derive(Debug, Clone, Default)]
 pub struct Windows {
     settings: WindowSettings,
     current: Option<Window>,
-    /// The last frame, and whose it was; `None`: the display's, which shows everybody.
+    /// Time of the last frame, and its app; `None`: a frame of the whole display, which answers any
+    /// app.
     last_frame: Option<(Option<AppKey>, Duration)>,
     tallies: Tallies,
-    /// By name and user: the same program of two users answers each of them.
+    /// By name and user, so that users of the same program have separate answers.
     apps: BTreeMap<Named, Answers>,
     /// User of the topmost app.
     owner: Option<u32>,
@@ -171,8 +173,8 @@ impl Windows {
         }
     }
 
-    /// Takes other settings; a window that is open keeps its deadline, but for one that ends now
-    /// because windows are switched off.
+    /// Replaces the settings. An open window keeps its deadline, but ends at once if windows are
+    /// switched off.
     pub fn configure(&mut self, settings: WindowSettings) {
         if !settings.enabled {
             self.end(End::Abandoned);
@@ -181,17 +183,17 @@ impl Windows {
         self.forget_least_used(self.settings.apps);
     }
 
-    /// The window that is open.
+    /// The open window.
     pub fn open(&self) -> Option<&Window> {
         self.current.as_ref().filter(|window| !window.over)
     }
 
-    /// How windows came and went.
+    /// Counts since the start.
     pub fn tallies(&self) -> Tallies {
         self.tallies
     }
 
-    /// Input for the topmost app, which is `app`, came at `at`.
+    /// Handles input at `at` for the topmost app `app`.
     pub fn input(&mut self, app: &App, at: Duration, now: Duration) -> Opening {
         if !self.settings.enabled {
             return Opening::Off;
@@ -200,7 +202,7 @@ impl Windows {
         self.pass_time(at);
         if let Some(window) = self.current.as_mut().filter(|window| !window.over) {
             if window.app == app.key {
-                // Two sources may deliver in another order than things happened.
+                // Events of two sources may arrive out of order.
                 window.since = window.since.min(at);
                 window.inputs = window.inputs.saturating_add(1);
                 self.tallies.inputs_joined += 1;
@@ -232,12 +234,12 @@ impl Windows {
         Opening::Opened { ends }
     }
 
-    /// Input came for an app that is not topmost, or while none was.
+    /// Counts input for an app that is not topmost, or without a topmost app.
     pub fn input_elsewhere(&mut self) {
         self.tallies.inputs_elsewhere += 1;
     }
 
-    /// A frame was shown at `at`: of this app, or of the display as a whole.
+    /// Handles a frame shown at `at`: of this app, or with `None` of the whole display.
     pub fn frame(&mut self, of: Option<AppKey>, at: Duration) -> Closing {
         if self.last_frame.is_none_or(|(_, last)| last < at) {
             self.last_frame = Some((of, at));
@@ -272,7 +274,7 @@ impl Windows {
             self.end(End::Moved);
             return Closing::Moved;
         }
-        // By the event's own time: that nobody looked at the clock in between changes nothing.
+        // Compare with the event's own time: when the deadline was last checked does not matter.
         let late = window.over || at > window.ends;
         let (name, owner) = (window.name.clone(), window.owner);
         if late && !window.over {
@@ -290,7 +292,7 @@ impl Windows {
         Closing::Answered(took)
     }
 
-    /// Another app, or none, is topmost; it belongs to `owner`.
+    /// The topmost app changed, perhaps to none; its user is `owner`.
     pub fn topmost(&mut self, front: Option<&App>, owner: Option<u32>) {
         self.owner = owner;
         let Some(window) = &mut self.current else {
@@ -309,7 +311,7 @@ impl Windows {
         }
     }
 
-    /// Ends what has reached its deadline.
+    /// Ends the window if its deadline has passed.
     pub fn pass_time(&mut self, now: Duration) {
         let Some(window) = &mut self.current else {
             return;
@@ -326,13 +328,13 @@ impl Windows {
         }
     }
 
-    /// When [`Windows::pass_time`] has something to do.
+    /// When [`Windows::pass_time`] is due.
     pub fn next_deadline(&self) -> Option<Duration> {
-        // When a late answer would be too late matters to nobody before the next input.
+        // The end of the wait for a late answer needs no timer: the next input handles it.
         self.open().map(|window| window.ends)
     }
 
-    /// The apps' answers, those used last first.
+    /// Answers of all apps, last used first.
     pub fn apps(&self) -> Vec<AppAnswers> {
         let mut apps: Vec<(&Named, &Answers)> = self.apps.iter().collect();
         apps.sort_by_key(|(_, answers)| std::cmp::Reverse(answers.used));
@@ -348,8 +350,8 @@ impl Windows {
         told.collect()
     }
 
-    /// Nobody waits for the window's answer any longer. Whatever the reason, one that was over by
-    /// then has not been answered.
+    /// Discards the window. One that had reached its deadline counts as unanswered, whatever the
+    /// reason.
     fn end(&mut self, reason: End) {
         let Some(window) = self.current.take() else {
             return;
@@ -367,7 +369,7 @@ impl Windows {
         }
     }
 
-    /// The answers of the app of this name; another app's are forgotten for it when there are many.
+    /// The app's answers. A new app replaces the least recently used one when there are too many.
     fn answers(&mut self, name: &str, owner: Option<u32>) -> &mut Answers {
         let named = (name.to_owned(), owner);
         if !self.apps.contains_key(&named) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What a window is, case by case, and what holds whatever happens.
+//! Response windows case by case, and their invariants.
 
 use super::*;
 use crate::model::ProcessId;
@@ -21,7 +21,7 @@ fn windows() -> Windows {
     Windows::new(WindowSettings::default())
 }
 
-/// Input that is told at once.
+/// Input that is reported at once.
 fn input(windows: &mut Windows, pid: i32, ms: u64) -> Opening {
     windows.input(&app(pid), MS(ms), MS(ms))
 }
@@ -39,7 +39,7 @@ fn answers(windows: &Windows, pid: i32) -> u64 {
 }
 
 #[test]
-fn input_opens_and_the_frame_closes() {
+fn input_opens_and_frame_closes_the_window() {
     let mut windows = windows();
     assert_eq!(
         input(&mut windows, 1, 100),
@@ -55,7 +55,7 @@ fn input_opens_and_the_frame_closes() {
 }
 
 #[test]
-fn overlapping_inputs_are_one_window_that_counts_from_the_first() {
+fn overlapping_inputs_share_one_window_timed_from_the_first() {
     let mut windows = windows();
     input(&mut windows, 1, 100);
     assert_eq!(input(&mut windows, 1, 130), Opening::Joined);
@@ -96,7 +96,7 @@ fn input_without_a_frame_ends_at_the_deadline_and_is_not_recorded() {
 }
 
 #[test]
-fn a_late_answer_is_recorded_and_makes_the_app_s_deadline_longer() {
+fn late_answer_is_recorded_and_extends_the_app_s_deadline() {
     let mut windows = windows();
     input(&mut windows, 1, 0);
     windows.pass_time(MS(500));
@@ -108,7 +108,7 @@ fn a_late_answer_is_recorded_and_makes_the_app_s_deadline_longer() {
     assert_eq!(frame(&mut windows, 1, 1800), Closing::Answered(MS(800)));
     let told = &windows.apps()[0];
     assert_eq!((told.answers, told.late), (2, 1));
-    // Another app's deadline is its own.
+    // Another app has its own deadline.
     assert_eq!(
         input(&mut windows, 2, 2000),
         Opening::Opened { ends: MS(2500) }
@@ -116,7 +116,7 @@ fn a_late_answer_is_recorded_and_makes_the_app_s_deadline_longer() {
 }
 
 #[test]
-fn a_frame_after_the_largest_deadline_answers_nothing() {
+fn frame_after_the_largest_deadline_answers_nothing() {
     let mut windows = windows();
     input(&mut windows, 1, 0);
     assert_eq!(frame(&mut windows, 1, 5001), Closing::Unasked);
@@ -129,10 +129,10 @@ fn a_frame_after_the_largest_deadline_answers_nothing() {
 }
 
 #[test]
-fn whether_an_answer_is_late_is_the_frame_s_time_not_the_clock_s() {
+fn lateness_depends_on_the_time_of_the_frame() {
     let mut windows = windows();
     input(&mut windows, 1, 0);
-    // Nobody looked at the clock at 500.
+    // The deadline at 500 ms was not checked.
     assert_eq!(frame(&mut windows, 1, 700), Closing::Late(MS(700)));
     assert_eq!((windows.tallies().expired, windows.tallies().late), (1, 1));
 }
@@ -152,7 +152,7 @@ fn animations_open_nothing_and_old_frames_answer_nothing() {
 }
 
 #[test]
-fn a_frame_of_another_app_closes_nothing_the_display_s_does() {
+fn frame_of_another_app_closes_nothing_but_one_of_the_display_does() {
     let mut windows = windows();
     input(&mut windows, 1, 0);
     assert_eq!(frame(&mut windows, 2, 10), Closing::Elsewhere);
@@ -161,7 +161,7 @@ fn a_frame_of_another_app_closes_nothing_the_display_s_does() {
 }
 
 #[test]
-fn a_window_follows_the_focus_and_is_not_a_response_then() {
+fn window_follows_the_focus_and_is_then_no_response() {
     let mut windows = windows();
     input(&mut windows, 1, 0);
     windows.topmost(Some(&app(1)), None);
@@ -179,7 +179,7 @@ fn a_window_follows_the_focus_and_is_not_a_response_then() {
 }
 
 #[test]
-fn a_window_that_moved_ends_at_its_deadline_all_the_same() {
+fn moved_window_ends_at_its_deadline_too() {
     let mut windows = windows();
     input(&mut windows, 1, 0);
     windows.topmost(Some(&app(2)), None);
@@ -190,7 +190,7 @@ fn a_window_that_moved_ends_at_its_deadline_all_the_same() {
 }
 
 #[test]
-fn without_a_topmost_app_nobody_waits() {
+fn window_is_abandoned_without_a_topmost_app() {
     let mut windows = windows();
     input(&mut windows, 1, 0);
     windows.topmost(None, None);
@@ -201,13 +201,13 @@ fn without_a_topmost_app_nobody_waits() {
 }
 
 #[test]
-fn input_that_is_told_after_its_frame_is_answered_by_it() {
+fn input_reported_after_its_frame_is_answered_by_it() {
     let mut windows = windows();
     assert_eq!(frame(&mut windows, 1, 110), Closing::Unasked);
     let late = windows.input(&app(1), MS(100), MS(115));
     assert_eq!(late, Opening::Answered(MS(10)));
     assert!(windows.open().is_none());
-    // Another app's frame does not.
+    // Another app's frame does not answer it.
     let mut windows = self::windows();
     frame(&mut windows, 2, 110);
     let waits = windows.input(&app(1), MS(100), MS(115));
@@ -215,7 +215,7 @@ fn input_that_is_told_after_its_frame_is_answered_by_it() {
 }
 
 #[test]
-fn switched_off_there_are_none() {
+fn disabled_windows_never_open() {
     let off = WindowSettings {
         enabled: false,
         ..WindowSettings::default()
@@ -228,7 +228,7 @@ fn switched_off_there_are_none() {
 }
 
 #[test]
-fn the_app_unused_for_longest_is_forgotten() {
+fn least_recently_used_app_is_forgotten() {
     let mut windows = Windows::new(WindowSettings {
         apps: 2,
         ..WindowSettings::default()
@@ -241,7 +241,7 @@ fn the_app_unused_for_longest_is_forgotten() {
     assert_eq!(names, ["app3", "app1"]);
 }
 
-/// Something that happens.
+/// A random event.
 #[derive(Debug, Clone)]
 enum Step {
     Input(i32),
@@ -260,8 +260,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Every window that opened ends exactly once, or is still there; what is recorded is what was
-    /// answered; no window outlives its deadline; memory is bounded.
+    /// Every window ends exactly once or is still open, every recorded time is that of an answer,
+    /// no window outlives its deadline, and memory is bounded.
     #[test]
     fn windows_are_conserved(steps in prop::collection::vec((step(), 0..900u64), 0..200)) {
         let settings = WindowSettings { apps: 2, ..WindowSettings::default() };
@@ -272,7 +272,7 @@ proptest! {
         for (step, pause) in steps {
             now += pause;
             match step {
-                // The daemon asks about the app in front only.
+                // The daemon reports input for the foreground app only.
                 Step::Input(pid) => match front {
                     Some(topmost) if topmost == pid => {
                         if let Opening::Opened { ends } = input(&mut windows, pid, now) {
@@ -310,7 +310,7 @@ proptest! {
         }
     }
 
-    /// One input and its frame give the same figure in whatever order they are told.
+    /// One input and its frame give the same time in either order of arrival.
     #[test]
     fn order_does_not_matter(at in 0..10_000u64, took in 1..400u64) {
         let (mut straight, mut crossed) = (windows(), windows());
@@ -324,7 +324,7 @@ proptest! {
 }
 
 #[test]
-fn answers_of_two_users_are_told_apart() {
+fn users_of_the_same_program_have_separate_answers() {
     let mut windows = windows();
     for (owner, took) in [(1000, 20), (1001, 90)] {
         windows.topmost(Some(&app(1)), Some(owner));

@@ -1,46 +1,48 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `boost`: the topmost app gets processor and disk first.
+//! `boost`: the topmost app gets processor and disk time first.
 //!
-//! EIMOS gives the topmost process extra weight in the scheduler. Here that is, in this order:
+//! EIMOS gives the topmost process extra weight in the scheduler. Here the means are, in this
+//! order:
 //!
 //! 1. *A weight*: `cpu.weight` of the app's own cgroup and of all its ancestors, because each level
-//!    is shared out by itself.
-//! 2. *Nice values* of all its threads, where there is no such cgroup, its controller is not
-//!    enabled, or a sched_ext scheduler does not look at groups. Where a weight acts, nice values
-//!    would only shift time between the app's own threads, and are left alone.
-//!    Where the app's session is a group of its own (autogroup), they count only inside it, and the
-//!    group's own nice value is lowered as well.
-//! 3. *A short slice* for its threads: a thread that wakes up may interrupt whoever has a longer one
-//!    at once. It gives no time, only an earlier turn.
-//! 4. `io.weight` and I/O priorities, where some disk's scheduler looks at them.
+//!    is divided separately.
+//! 2. *Nice values* of all its threads, if there is no such cgroup, its controller is not enabled,
+//!    or a sched_ext scheduler ignores cgroups. Where a weight acts, nice values would only shift
+//!    time between the app's own threads, so they are left alone. If the app's session is a group
+//!    of its own (autogroup), nice values count only inside it, and the group's own nice value is
+//!    lowered as well.
+//! 3. *A short slice* for its threads: a thread that wakes up may preempt one with a longer slice
+//!    at once. It gives no more time, only an earlier turn.
+//! 4. `io.weight` and I/O priorities, if some disk's scheduler honours them.
 //!
-//! # Where the tree is ours
+//! # In the daemon's own cgroup tree
 //!
-//! Without a service manager nobody hands the cpu controller to an app's cgroup, nor did whoever booted the machine
-//! have apps with cgroups of their own in mind. For an app that `protect` has moved into a cgroup of ours the controllers are
-//! handed down from the root, but not cpu where realtime is granted by group: a sound server in another cgroup would
-//! lose it.
+//! Without a service manager, nothing enables the cpu controller for an app's cgroup: the boot
+//! scripts do not plan for apps with cgroups of their own. For an app that `protect` has moved into
+//! one of the daemon's cgroups, the controllers are enabled from the root down. Where realtime is
+//! granted by group, the cpu controller is left out: a sound server in another cgroup would lose
+//! its realtime.
 //!
-//! # Those who are about to be in front
+//! # Apps that are starting
 //!
-//! A person who starts an app waits for it before it has a window. A program that was in front soon
-//! after an earlier start (there is a record of that start) is expected there again, so it is given
-//! what the app in front is given, for as long as a start takes. It takes nothing from the app in
-//! front.
+//! A user who starts an app waits for it before it has a window. A program that came to the
+//! foreground soon after an earlier start (there is a record of that start) is expected there
+//! again, so it gets what the foreground app gets for as long as a start takes. It takes nothing
+//! from the foreground app.
 //!
-//! # Those who serve the app
+//! # Helper processes
 //!
-//! A frame is not shown before the display server has had its turn, and with all processors given
-//! to the app it would wait for long. Helpers are therefore treated as the app is: the same weight
-//! from where their cgroups part, the same nice value, and a slice that is even shorter. A helper that lives among others
-//! (an X server in `system.slice`) cannot be given the weight of the slice without giving it to the
-//! others there; at that level the app gets no more than [`BESIDE_HELPER`], which leaves the helper's
-//! slice a fifth of a processor, and the helper gets a nice value, which counts among those others, whether a weight acts
-//! for the app or not.
+//! A frame is not shown before the display server has run, and with all processors given to the app
+//! it would wait for long. Helpers therefore get what the app gets: the same weight from the point
+//! where their cgroups part, the same nice value, and an even shorter slice. A helper that shares
+//! its slice with other processes (an X server in `system.slice`) cannot get a weight for the slice
+//! without giving it to the others there. At that level the app gets no more than
+//! [`BESIDE_HELPER`], which leaves the helper's slice a fifth of a processor. The helper also gets
+//! a nice value, which counts among those others, whether a weight acts for the app or not.
 //!
-//! The kernel serves it as well: without `kswapd` each allocation of the app reclaims for itself. It is
-//! in no cgroup and competes with the app's whole branch, so it gets the nice value that comes to the
-//! branch's weight.
+//! The kernel serves the app as well: without `kswapd` each allocation of the app does direct
+//! reclaim. `kswapd` is in no cgroup and competes with the app's whole branch, so it gets the nice
+//! value that corresponds to the branch's weight.
 
 mod knobs;
 
@@ -52,13 +54,14 @@ use crate::model::snapshot::{Measured, Snapshot};
 use self::knobs::io_file;
 pub use self::knobs::{knobs, Knobs, Standing};
 
-/// Weight of the app's branch beside one that a helper shares with others: four times the ordinary.
+/// Weight of the app's branch beside one that a helper shares with other processes: four times the
+/// default.
 pub const BESIDE_HELPER: u32 = 400;
 
-/// The weight of a cgroup that nobody has given another one.
+/// The kernel's default weight of a cgroup.
 const WEIGHT_DEFAULT: u32 = 100;
 
-/// How many times shorter the slice of a helper is than the app's.
+/// Factor by which a helper's slice is shorter than the app's.
 const HELPER_SLICE: u32 = 3;
 
 /// Points by which a competitor's nice value is raised: its weight is then 215 instead of 1,024
@@ -98,39 +101,39 @@ impl WeightFile {
     }
 }
 
-/// A weight for one cgroup. One that has more already keeps it.
+/// A weight for one cgroup. A cgroup with a higher weight keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Weight {
-    /// Which file.
+    /// The file to write.
     pub file: WeightFile,
     /// Path of the cgroup below the mount point, with a leading slash.
     pub cgroup: String,
-    /// Inode number of the cgroup where it is known.
+    /// Inode number of the cgroup, if known.
     pub inode: Option<u64>,
     /// The weight, 1 to [`WeightFile::max`].
     pub weight: u32,
 }
 
-/// What threads are given.
+/// Settings for threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tuning {
-    /// Points by which each nice value is lowered, down to -20; 0: not at all.
+    /// Points by which each nice value is lowered, down to -20; 0: unchanged.
     pub nice_points: u8,
-    /// The same, for helpers that live among others.
+    /// The same for helpers in a cgroup shared with other processes.
     pub among_points: u8,
-    /// The same, for the kernel's own reclaim.
+    /// The same for the kernel's reclaim threads.
     pub reclaim_points: u8,
     /// Points by which the nice values of competitors are raised, up to 19.
     pub competitor_points: u8,
-    /// Slice in microseconds; 0: left alone.
+    /// Slice in microseconds; 0: unchanged.
     pub slice_us: u32,
-    /// Level of the best-effort I/O class; `None`: left alone.
+    /// Level of the best-effort I/O class; `None`: unchanged.
     pub io_level: Option<u8>,
 }
 
 impl Tuning {
-    /// The slice in microseconds for a thread. One that serves the app has a shorter one than the
-    /// app, because it sleeps most of the time and what it does cannot wait for the app.
+    /// The slice in microseconds for a thread of this role. A helper gets a shorter one than the
+    /// app, because it sleeps most of the time and its work cannot wait for the app.
     pub fn slice_us(&self, role: Role) -> u32 {
         match (self.slice_us, role) {
             (0, _) => 0,
@@ -151,9 +154,9 @@ impl Tuning {
         }
     }
 
-    /// The nice value for a thread that has this one. The order of an app's own threads stays.
+    /// The nice value for a thread that has `original`. The app's own threads keep their order.
     pub fn nice(&self, role: Role, original: i32) -> i32 {
-        // One that its owner put first or last keeps its place.
+        // A competitor that its owner ranked first or last keeps its nice value.
         if role == Role::Competitor {
             let raised = (original + i32::from(self.points(role))).min(19);
             return if original < 0 {
@@ -165,7 +168,7 @@ impl Tuning {
         (original - i32::from(self.points(role))).max(-20)
     }
 
-    /// Whether there is nothing for threads of this role.
+    /// Whether threads of this role stay unchanged.
     fn spares(&self, role: Role) -> bool {
         let rest = self.slice_us == 0 && self.io_level.is_none();
         self.points(role) == 0 && (rest || role == Role::Competitor)
@@ -175,56 +178,56 @@ impl Tuning {
 /// One step of `boost`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Hand these controllers down to the app's cgroup, which is one of ours.
+    /// Enable these controllers for the app's cgroup, which the daemon made.
     HandDown {
         /// The app.
         app: AppKey,
         /// `cpu`, `io`.
         controllers: Vec<&'static str>,
     },
-    /// Give these cgroups their weights, and put every other one back.
+    /// Set the weights of these cgroups, and restore all others.
     Weigh {
         /// The app.
         app: AppKey,
         /// All weights, ancestors first.
         weights: Vec<Weight>,
     },
-    /// Put all weights back.
+    /// Restore all weights.
     Unweigh {
         /// The app.
         app: AppKey,
     },
-    /// Give these threads nice value, slice and I/O priority; forget those that ended.
+    /// Set nice value, slice and I/O priority of these threads; forget those that ended.
     Tune {
         /// The app.
         app: AppKey,
-        /// What they are given.
+        /// The settings.
         tuning: Tuning,
         /// All threads of the app and of its helpers, by process.
         threads: Vec<Threads>,
     },
-    /// Put all threads back.
+    /// Restore all threads.
     Untune {
         /// The app.
         app: AppKey,
     },
-    /// Lower the nice values of these sessions as groups.
+    /// Lower the nice values of these sessions' autogroups.
     Regroup {
         /// The app.
         app: AppKey,
-        /// By how many points, down to -20.
+        /// Points to lower by, down to -20.
         nice_points: u8,
         /// The sessions, by number.
         groups: Vec<Autogroup>,
     },
-    /// Put all sessions back.
+    /// Restore all autogroups.
     Ungroup {
         /// The app.
         app: AppKey,
     },
 }
 
-/// The app that should be boosted now: the one in front, else the one that is about to be.
+/// The app to boost now: the foreground app, else the starting one.
 fn wanted<'a>(event: &Event, snapshot: &'a Snapshot) -> Option<&'a Measured> {
     if *event == Event::Stop || !snapshot.settings.boost.enabled {
         return None;
@@ -232,7 +235,8 @@ fn wanted<'a>(event: &Event, snapshot: &'a Snapshot) -> Option<&'a Measured> {
     snapshot.topmost.as_ref().or(snapshot.starting.as_ref())
 }
 
-/// Adds what is not listed yet. The smaller one of two weights for a cgroup is for a helper's sake.
+/// Adds weights that are not listed yet. Of two weights for a cgroup the smaller one protects a
+/// helper.
 fn add_weights(weights: &mut Vec<Weight>, more: Vec<Weight>) {
     for weight in more {
         let same =
@@ -244,7 +248,7 @@ fn add_weights(weights: &mut Vec<Weight>, more: Vec<Weight>) {
     }
 }
 
-/// What should be in force for an app.
+/// The desired state for an app.
 struct Target {
     weights: Vec<Weight>,
     tuning: Tuning,
@@ -312,7 +316,7 @@ fn target(snapshot: &Snapshot, topmost: &Measured) -> Target {
     }
 }
 
-/// How many points of nice come to a cgroup's weight: each is a quarter more time
+/// Nice points that correspond to a cgroup's weight: each point is a quarter more time
 /// (sched_prio_to_weight[] in the kernel's kernel/sched/core.c).
 fn points_of(weight: u32) -> u8 {
     let points = (f64::from(weight) / f64::from(WEIGHT_DEFAULT)).ln() / 1.25f64.ln();
@@ -336,7 +340,7 @@ fn share(file: WeightFile, weight: u32, home: &Home, helpers: &[Helper]) -> Vec<
         let branch = levels(&helper.path);
         let common = app.iter().zip(&branch).take_while(|(a, b)| a == b).count();
         let (Some(parting), Some(ours)) = (branch.get(common), weights.get_mut(common)) else {
-            // One is inside the other: what the app's way gets, the helper gets.
+            // One is inside the other: the helper gets the app's weights.
             continue;
         };
         let only_helpers = is_session(parting) || *parting == helper.path;
@@ -361,12 +365,12 @@ fn share(file: WeightFile, weight: u32, home: &Home, helpers: &[Helper]) -> Vec<
     weights
 }
 
-/// A slice that holds nothing but what a desktop itself is made of.
+/// Whether a slice holds only the desktop's own processes.
 fn is_session(cgroup: &str) -> bool {
     cgroup.ends_with("/session.slice")
 }
 
-/// A cgroup and its ancestors, the one below the root first.
+/// A cgroup and its ancestors, starting below the root.
 fn levels(path: &str) -> Vec<&str> {
     let mut ends: Vec<usize> = path.match_indices('/').skip(1).map(|(at, _)| at).collect();
     ends.push(path.len());
@@ -376,7 +380,7 @@ fn levels(path: &str) -> Vec<&str> {
         .collect()
 }
 
-/// What the app in front lacks in a tree of ours.
+/// Controllers that the foreground app's cgroup lacks, if the daemon made it.
 fn hand_down(snapshot: &Snapshot) -> Option<Step> {
     let topmost = snapshot.topmost.as_ref()?;
     let ours = topmost.app.own_home().is_some_and(|home| home.adopted);
@@ -397,7 +401,7 @@ fn hand_down(snapshot: &Snapshot) -> Option<Step> {
     })
 }
 
-/// What has to be taken back first.
+/// Steps that undo what is in force; they run first.
 pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     let in_force = &snapshot.in_force;
     let wanted = wanted(event, snapshot);
@@ -411,7 +415,7 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
         }
     }
     if let Some((app, tuning, _)) = &in_force.tuned {
-        // Another tuning starts from what was there before.
+        // Another tuning starts from the original values.
         let stays = matches!(&target, Some((key, wanted))
             if key == app && wanted.tuning == *tuning && !wanted.threads.is_empty());
         if !stays {
@@ -428,7 +432,7 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     steps
 }
 
-/// What is given then.
+/// Steps that put settings in force; they run after [`withdraw`].
 pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     let Some(topmost) = wanted(event, snapshot) else {
         return Vec::new();
@@ -470,7 +474,7 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     steps
 }
 
-/// What a person should know about how far the boost reaches, one sentence each.
+/// Notes for the user on how far the boost reaches, one sentence each.
 pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     if !snapshot.settings.boost.enabled {
         return vec!["boost is switched off by the configuration ([boost] enabled)".to_owned()];
@@ -496,6 +500,13 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
             Standing::Inert(why) => Some(format!("boost: {name} is inert: {why}")),
         });
     notes.extend(standings);
+    if !view.competitors.is_empty() && snapshot.settings.boost.nice_points > 0 {
+        notes.push(format!(
+            "boost: busy programs that give way to {}, {COMPETITOR_POINTS} points of nice: {}",
+            topmost.app.name,
+            view.competitors.len()
+        ));
+    }
     if let Some(home) = topmost
         .app
         .own_home()

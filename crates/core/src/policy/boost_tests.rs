@@ -74,7 +74,7 @@ fn tuning(steps: &[Step]) -> Option<(Tuning, usize)> {
 }
 
 #[test]
-fn an_own_cgroup_is_weighed_with_all_its_ancestors_and_nobody_is_reniced() {
+fn own_cgroup_is_weighed_with_all_ancestors_and_no_thread_is_reniced() {
     let steps = grant(&Event::Topmost, &snapshot(Some(home(APP, true))));
     let expected = [
         ("/user.slice", 10_000),
@@ -86,11 +86,11 @@ fn an_own_cgroup_is_weighed_with_all_its_ancestors_and_nobody_is_reniced() {
     let (tuning, count) = tuning(&steps).unwrap();
     assert_eq!((tuning.nice_points, count), (0, 2));
     assert!(tuning.slice_us > 0);
-    assert_eq!(tuning.io_level, None, "no disk would look at it");
+    assert_eq!(tuning.io_level, None, "no disk would use it");
 }
 
 #[test]
-fn where_a_weight_is_inert_threads_get_nice_values() {
+fn threads_get_nice_values_where_a_weight_is_inert() {
     let shared = snapshot(Some(home("/session-2.scope", false)));
     let mut without = snapshot(Some(home(APP, true)));
     without.boost.without_cpu = Some("/user.slice/u".to_owned());
@@ -112,7 +112,7 @@ fn where_a_weight_is_inert_threads_get_nice_values() {
 }
 
 #[test]
-fn in_a_tree_of_ours_the_app_s_cgroup_gets_the_controllers_that_weights_need() {
+fn adopted_cgroup_gets_the_controllers_that_weights_need() {
     let bfq = Disk {
         name: "vda".to_owned(),
         scheduler: "bfq".to_owned(),
@@ -136,7 +136,7 @@ fn in_a_tree_of_ours_the_app_s_cgroup_gets_the_controllers_that_weights_need() {
             })
     };
     assert_eq!(handed(|_| ()), Some(vec!["cpu", "io"]));
-    // Where weights would not act, nothing is handed down for them.
+    // Controllers are not enabled if weights would not act.
     let idle = |snapshot: &mut Snapshot| snapshot.boost.schedulers.disks.clear();
     assert_eq!(handed(idle), Some(vec!["cpu"]));
     let ext = |snapshot: &mut Snapshot| snapshot.boost.schedulers.sched_ext = Some("x".into());
@@ -149,7 +149,7 @@ fn in_a_tree_of_ours_the_app_s_cgroup_gets_the_controllers_that_weights_need() {
         snapshot.boost.without_io = None;
     };
     assert_eq!(handed(done), None);
-    // A service manager's tree, one that refused, and an app that was there before.
+    // A service manager's tree, and a cgroup that the daemon did not make.
     assert_eq!(handed(|snapshot| snapshot.may_hand_down = false), None);
     let found = |snapshot: &mut Snapshot| {
         let app = &mut snapshot.topmost.as_mut().unwrap().app;
@@ -163,7 +163,7 @@ fn in_a_tree_of_ours_the_app_s_cgroup_gets_the_controllers_that_weights_need() {
 }
 
 #[test]
-fn where_realtime_is_granted_by_group_the_app_is_told_why_it_has_no_weight() {
+fn notes_explain_the_missing_weight_where_realtime_is_granted_by_group() {
     let mut snapshot = snapshot(Some(Home {
         adopted: true,
         ..home("/limelight.slice/app-1-7.scope", true)
@@ -179,7 +179,7 @@ fn where_realtime_is_granted_by_group_the_app_is_told_why_it_has_no_weight() {
 }
 
 #[test]
-fn a_session_that_is_a_group_is_lowered_as_one() {
+fn autogroup_of_the_session_gets_a_nice_value() {
     let group = |number| Autogroup {
         number,
         process: ProcessId {
@@ -206,7 +206,7 @@ fn a_session_that_is_a_group_is_lowered_as_one() {
     snapshot.in_force.regrouped = Some((app, vec![group(25)]));
     assert!(!grant(&Event::Tick, &snapshot).contains(&regroup));
     assert_eq!(withdraw(&Event::Stop, &snapshot), [Step::Ungroup { app }]);
-    // With a cgroup of its own the session does not matter.
+    // The autogroup does not matter for an app with its own cgroup.
     snapshot.topmost.as_mut().unwrap().app.home = Some(home(APP, true));
     assert_eq!(withdraw(&Event::Tick, &snapshot), [Step::Ungroup { app }]);
 }
@@ -217,7 +217,7 @@ fn standing(snapshot: &Snapshot) -> Knobs {
 }
 
 #[test]
-fn disks_decide_what_is_done_for_them() {
+fn disk_schedulers_decide_the_io_settings() {
     let disk = |scheduler: &str, cost| Disk {
         name: "vda".to_owned(),
         scheduler: scheduler.to_owned(),
@@ -248,7 +248,7 @@ fn disks_decide_what_is_done_for_them() {
 }
 
 #[test]
-fn a_helper_of_the_session_is_boosted_alike() {
+fn helper_in_the_session_slice_gets_the_same_weight() {
     let mut snapshot = snapshot(Some(home(APP, true)));
     snapshot.boost.helpers = vec![helper("/user.slice/u/session.slice/shell.service", true)];
     let steps = grant(&Event::Topmost, &snapshot);
@@ -264,7 +264,7 @@ fn a_helper_of_the_session_is_boosted_alike() {
 }
 
 #[test]
-fn a_helper_among_others_keeps_a_fifth_and_the_others_get_nothing() {
+fn helper_among_others_keeps_a_fifth_and_the_others_get_nothing() {
     let mut snapshot = snapshot(Some(home(APP, true)));
     snapshot.boost.helpers = vec![helper("/system.slice/lightdm.service", true)];
     let all = grant(&Event::Topmost, &snapshot);
@@ -297,7 +297,7 @@ fn a_helper_among_others_keeps_a_fifth_and_the_others_get_nothing() {
 }
 
 #[test]
-fn the_order_of_an_app_s_own_threads_stays() {
+fn threads_of_an_app_keep_their_order() {
     let tuning = Tuning {
         nice_points: 20,
         ..Tuning::default()
@@ -309,7 +309,7 @@ fn the_order_of_an_app_s_own_threads_stays() {
 }
 
 #[test]
-fn reclaim_weighs_what_the_app_s_branch_weighs() {
+fn reclaim_gets_the_nice_value_of_the_app_s_weight() {
     assert_eq!(
         [1, 100, 125, 400, 1000, 10_000].map(points_of),
         [0, 0, 1, 6, 10, 20]
@@ -324,16 +324,16 @@ fn reclaim_weighs_what_the_app_s_branch_weighs() {
     let (given, threads) = tuning(&steps).unwrap();
     assert_eq!(threads, 3);
     assert_eq!(given.nice(Role::Reclaim, 0), -20);
-    // A weight acts for the app's own threads.
+    // The weight covers the app's own threads.
     assert_eq!(given.nice(Role::App, 0), 0);
     assert!(weights(&steps).iter().all(|(_, weight)| *weight == 10_000));
 
-    // An older kernel has nothing for the app's threads, and they are left alone.
+    // An older kernel has no slices, so the app's threads are left alone.
     weighed.boost.schedulers.slices = false;
     let steps = grant(&Event::Topmost, &weighed);
     assert_eq!(tuning(&steps).unwrap().1, 1);
 
-    // Without a weight it gets what the app gets.
+    // Without a weight it gets the app's nice points.
     weighed.topmost.as_mut().unwrap().app.home = None;
     weighed.settings.boost.nice_points = 7;
     let (given, _) = tuning(&grant(&Event::Topmost, &weighed)).unwrap();
@@ -341,7 +341,7 @@ fn reclaim_weighs_what_the_app_s_branch_weighs() {
 }
 
 #[test]
-fn a_compositor_that_lives_among_others_is_first_among_them() {
+fn compositor_in_a_shared_cgroup_gets_a_nice_value() {
     let with = |role| {
         let mut compositor = helper("/user.slice/u/session-2.scope", false);
         compositor.threads.role = role;
@@ -355,11 +355,11 @@ fn a_compositor_that_lives_among_others_is_first_among_them() {
     let (given, threads) = tuning(&steps).unwrap();
     assert_eq!(threads, 3);
     assert_eq!(given.nice(Role::HelperAmong, 0), -20);
-    // Where a weight acts, nobody else needs a nice value.
+    // Where a weight acts, no other thread needs a nice value.
     assert_eq!(given.nice(Role::Helper, 0), 0);
     assert_eq!(given.nice(Role::App, 0), 0);
 
-    // An older kernel has no slices, and one with a cgroup of its own is left alone.
+    // An older kernel has no slices, and a helper in its own cgroup is left alone.
     among.boost.schedulers.slices = false;
     assert_eq!(tuning(&grant(&Event::Topmost, &among)).unwrap().1, 1);
     let mut alone = with(Role::Helper);
@@ -371,7 +371,7 @@ fn a_compositor_that_lives_among_others_is_first_among_them() {
 }
 
 #[test]
-fn who_serves_has_an_earlier_turn_than_the_app() {
+fn helper_has_a_shorter_slice_than_the_app() {
     let with = |slice_us| Tuning {
         slice_us,
         ..Tuning::default()
@@ -397,7 +397,7 @@ fn who_serves_has_an_earlier_turn_than_the_app() {
 }
 
 #[test]
-fn new_threads_are_seen_to_and_what_is_done_is_not_done_again() {
+fn new_threads_are_tuned_and_nothing_is_done_twice() {
     let mut snapshot = snapshot(Some(home(APP, true)));
     carry_out(&Event::Topmost, &mut snapshot);
     assert_eq!(grant(&Event::Tick, &snapshot), []);
@@ -409,7 +409,7 @@ fn new_threads_are_seen_to_and_what_is_done_is_not_done_again() {
 }
 
 #[test]
-fn another_means_starts_from_what_was_there_before() {
+fn change_of_means_starts_from_the_original_values() {
     let mut snapshot = snapshot(Some(home(APP, true)));
     carry_out(&Event::Topmost, &mut snapshot);
     snapshot.boost.schedulers = Schedulers {
@@ -421,7 +421,7 @@ fn another_means_starts_from_what_was_there_before() {
     assert_eq!(withdraw(&Event::Tick, &snapshot), expected);
 }
 
-/// Actuators that always succeed.
+/// Applies the plan with actuators that always succeed.
 fn carry_out(event: &Event, snapshot: &mut Snapshot) {
     let mut steps = withdraw(event, snapshot);
     steps.extend(grant(event, snapshot));
@@ -450,9 +450,24 @@ fn carry_out(event: &Event, snapshot: &mut Snapshot) {
                 in_force.regrouped = Some((app, groups));
             }
             Step::Ungroup { .. } => in_force.regrouped = None,
-            Step::HandDown { .. } => panic!("nobody lacks a controller here"),
+            Step::HandDown { .. } => panic!("no cgroup lacks a controller here"),
         }
     }
+}
+
+#[test]
+fn notes_say_how_many_programs_give_way() {
+    let mut snapshot = snapshot(None);
+    assert!(!notes(&snapshot)
+        .iter()
+        .any(|note| note.contains("give way")));
+    snapshot.boost.competitors = vec![threads(20, &[20]), threads(21, &[21])];
+    let told = notes(&snapshot);
+    let told = told.iter().find(|note| note.contains("give way"));
+    assert!(
+        told.is_some_and(|note| note.ends_with("7 points of nice: 2")),
+        "{told:?}"
+    );
 }
 
 fn paths() -> impl Strategy<Value = String> {
@@ -511,17 +526,17 @@ prop_compose! {
 }
 
 proptest! {
-    /// Whatever happens: one app at a time, rest after each event, nothing left after a stop.
+    /// One app at a time, a stable state after each event, nothing in force after a stop.
     #[test]
-    fn every_sequence_keeps_the_promises(situations in prop::collection::vec(situations(), 1..8)) {
+    fn every_sequence_keeps_invariants(situations in prop::collection::vec(situations(), 1..8)) {
         let mut in_force = crate::model::InForce::default();
         for mut snapshot in situations {
             snapshot.in_force = in_force;
             carry_out(&Event::Tick, &mut snapshot);
             prop_assert_eq!(withdraw(&Event::Tick, &snapshot), []);
             prop_assert_eq!(grant(&Event::Tick, &snapshot), []);
-            let nobody = snapshot.topmost.is_none() && snapshot.starting.is_none();
-            if nobody || !snapshot.settings.boost.enabled {
+            let no_app = snapshot.topmost.is_none() && snapshot.starting.is_none();
+            if no_app || !snapshot.settings.boost.enabled {
                 prop_assert_eq!(&snapshot.in_force, &crate::model::InForce::default());
             }
             let mut stopped = snapshot.clone();
@@ -531,10 +546,10 @@ proptest! {
         }
     }
 
-    /// Each cgroup gets one weight in range, the root none; only the app's own ways and helpers'
-    /// ones are touched.
+    /// Each cgroup gets one weight in range, the root none. Only the ancestors of the apps and of
+    /// the helpers are touched.
     #[test]
-    fn weights_reach_only_the_app_s_way_and_the_helpers(snapshot in situations()) {
+    fn weights_reach_only_the_paths_of_apps_and_helpers(snapshot in situations()) {
         let steps = grant(&Event::Topmost, &snapshot);
         for step in &steps {
             let Step::Weigh { weights, .. } = step else { continue };
@@ -570,7 +585,7 @@ fn starting(home: Home, pid: i32) -> Measured {
 }
 
 #[test]
-fn a_program_that_is_being_started_has_what_the_app_in_front_has() {
+fn starting_program_gets_what_the_foreground_app_gets() {
     const NEXT: &str = "/user.slice/u/app.slice/app-next-2.scope";
     let mut both = snapshot(Some(home(APP, true)));
     both.starting = Some(starting(home(NEXT, true), 20));
@@ -594,7 +609,7 @@ fn a_program_that_is_being_started_has_what_the_app_in_front_has() {
 }
 
 #[test]
-fn nobody_in_front_leaves_everything_to_the_one_that_starts() {
+fn starting_program_is_boosted_alone_without_a_foreground_app() {
     let mut alone = Snapshot {
         starting: Some(starting(home("/", false), 20)),
         ..Snapshot::default()
@@ -607,7 +622,7 @@ fn nobody_in_front_leaves_everything_to_the_one_that_starts() {
         matches!(&steps[..], [Step::Tune { app, tuning, .. }] if *app == key && tuning.nice_points == 20),
         "{steps:?}"
     );
-    // It came to the front: nothing has to be taken back and given again.
+    // It came to the foreground: nothing has to be undone and redone.
     let (tuning, threads) = match &steps[0] {
         Step::Tune {
             tuning, threads, ..

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What to do: pure functions from an event and a snapshot to actions. One file per mechanism,
-//! [`plan`](mod@plan) puts them together.
+//! The policy: pure functions from an event and a snapshot to actions. One file per mechanism;
+//! [`plan`](mod@plan) combines them.
 
 pub mod boost;
 pub mod plan;

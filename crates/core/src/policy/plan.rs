@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! From what happened to what is done.
+//! Maps an event to actions.
 //!
-//! The plan is a reconciliation: it compares what should be in force with what the actuators
-//! report to be in force, and lists the difference. An action that failed is therefore planned
-//! again at the next event, and an event that is delivered twice does nothing the second time.
+//! The plan is a reconciliation: it compares the desired state with the state that the actuators
+//! report, and lists the difference. So a failed action is planned again at the next event, and an
+//! event that is delivered twice does nothing the second time.
 
 use super::{boost, premap, prezero, protect, readahead, swap, window};
 use crate::model::app::{AppKey, ProcessId};
 use crate::model::snapshot::{Measured, Snapshot};
 
-/// What happened.
+/// Trigger of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// Another app, or none, is in front.
+    /// The topmost app changed, perhaps to none.
     Topmost,
-    /// A program is being started that was in front soon after an earlier start.
+    /// A program starts that came to the foreground soon after an earlier start.
     Starting,
-    /// Memory pressure changed how far protection may go, or what the other apps have to give.
+    /// Memory pressure changed how far protection may go, or how much the other apps must give.
     Pressure,
     /// Time passed: processes came and went, the app grew.
     Tick,
-    /// The configuration was read again.
+    /// The configuration was reloaded.
     Settings,
     /// The daemon stops.
     Stop,
 }
 
-/// One thing to do, by mechanism. The actuator of that name carries it out.
+/// One action of a mechanism, carried out by the actuator of that name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Tell the kernel which processes are the topmost app's. All of the kernel's mechanisms share
-    /// this set.
+    /// Pass the topmost app's processes to the kernel. All of the kernel's mechanisms share this
+    /// set.
     Mark {
         /// The app and its processes, ascending; `None`: no app is topmost.
         app: Option<(AppKey, Vec<ProcessId>)>,
@@ -47,19 +47,19 @@ pub enum Action {
     Prezero(prezero::Step),
     /// A step of `swap`.
     Swap(swap::Step),
-    /// Tell the kernel of a response window. Never planned here: see [`window::step`].
+    /// Pass a response window to the kernel. Never planned here: see [`window::step`].
     Window(window::Step),
 }
 
-/// Everything to do now, in order. What is taken away comes before what is given, so that two
-/// apps are never favoured at once.
+/// All actions, in order. Withdrawals come before grants, so that two apps are never favoured at
+/// once.
 pub fn plan(event: &Event, snapshot: &Snapshot) -> Vec<Action> {
-    // An app that was stopped must run before anything else helps it.
+    // A frozen app must run before any other step helps it.
     let steps = swap::withdraw(event, snapshot);
     let mut actions: Vec<Action> = steps.into_iter().map(Action::Swap).collect();
     let steps = swap::receive(event, snapshot);
     actions.extend(steps.into_iter().map(Action::Swap));
-    // Whoever waits for a processor waits now: boost comes next.
+    // Threads of the app are waiting for a processor now, so boost comes next.
     let steps = boost::withdraw(event, snapshot);
     actions.extend(steps.into_iter().map(Action::Boost));
     let steps = boost::grant(event, snapshot);
@@ -89,12 +89,12 @@ pub fn plan(event: &Event, snapshot: &Snapshot) -> Vec<Action> {
     actions
 }
 
-/// Which processes the kernel should know.
+/// The processes to pass to the kernel.
 ///
-/// Children of members are members without being told, and each new set makes the kernel forget
-/// how hard the old one was to protect. So the set is replaced when another app is in front, and
-/// otherwise only for a process that joined from elsewhere: one that was not given to the kernel,
-/// while the kernel counts fewer processes than there are.
+/// Children of members become members by themselves, and each new set makes the kernel forget how
+/// hard the old one was to protect. So the set is replaced only when the topmost app changes, or
+/// when a process joined from elsewhere: one that was not passed to the kernel, while the kernel
+/// counts fewer processes than there are.
 fn mark(event: &Event, snapshot: &Snapshot) -> Option<Action> {
     if !snapshot.device {
         return None;

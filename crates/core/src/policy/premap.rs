@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `premap`: the topmost app's fresh heap is mapped ahead of its faults.
 //!
-//! Only our kernel can do that, and it decides by itself how far: it sees each fault and whether
-//! what it mapped ahead was used. What is decided here is whether it may, and the largest window.
-//! It stays switched on while no app is topmost, as that costs nobody anything.
+//! Only the Limelight kernel can do that, and it decides how far: it sees each fault and whether
+//! the pages mapped ahead were used. The policy decides only whether it may, and the largest
+//! window. It stays on while no app is topmost, as that costs nothing.
 
 use super::plan::Event;
 use crate::model::snapshot::Snapshot;
@@ -13,7 +13,7 @@ use crate::model::snapshot::Snapshot;
 pub enum Step {
     /// Switch the kernel's `premap` on with this window, or off.
     Switch {
-        /// Most pages that one fault maps; `None`: off.
+        /// Maximum number of pages that one fault maps; `None`: off.
         window_pages: Option<u16>,
     },
 }
@@ -24,7 +24,7 @@ fn wanted(event: &Event, snapshot: &Snapshot) -> Option<u16> {
     on.then_some(settings.window_pages)
 }
 
-/// What has to be taken back first.
+/// Steps that undo what is in force; they run first.
 pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     let on = snapshot.in_force.device_premap.is_some() && snapshot.device;
     if on && wanted(event, snapshot).is_none() {
@@ -33,7 +33,7 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     Vec::new()
 }
 
-/// What is given then.
+/// Steps that put settings in force; they run after [`withdraw`].
 pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     match wanted(event, snapshot) {
         Some(pages) if snapshot.in_force.device_premap != Some(pages) => vec![Step::Switch {
@@ -43,7 +43,7 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     }
 }
 
-/// What a person should know, one sentence each.
+/// Notes for the user, one sentence each.
 pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     if !snapshot.settings.premap.enabled {
         return vec!["premap is switched off by the configuration ([premap] enabled)".to_owned()];
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_switched_on_once() {
+    fn premap_is_switched_on_once() {
         let before = snapshot(true, true, None);
         assert_eq!(grant(&Event::Tick, &before), switch(Some(64)));
         let after = snapshot(true, true, Some(64));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_with_the_daemon_and_with_the_setting() {
+    fn premap_ends_with_the_daemon_and_with_the_setting() {
         let on = snapshot(true, true, Some(64));
         assert_eq!(withdraw(&Event::Stop, &on), switch(None));
         assert!(grant(&Event::Stop, &on).is_empty());
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_it_is_not_asked() {
+    fn kernel_without_premap_gets_no_step() {
         let stock = snapshot(false, true, None);
         assert!(grant(&Event::Topmost, &stock).is_empty());
         assert!(notes(&stock)[0].contains("limelight run --premap"));

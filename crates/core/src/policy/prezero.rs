@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `prezero`: pages are zeroed between response windows and handed out ready.
+//! `prezero`: pages are zeroed between response windows and handed out ready for use.
 //!
-//! Only our kernel can do that. It decides by itself when: no window open, memory to spare, a
-//! processor with nothing else to do. What is decided here is with which engine, and how many
-//! pages: what the largest of the known apps takes in one window, and a quarter more. The pool is
-//! filled before an app is topmost, because its first window opens at once; for other allocations
-//! its pages are free memory all the time. Until anything is known, it is off while no app is topmost.
+//! Only the Limelight kernel can do that. It decides when: no window open, memory to spare, an idle
+//! processor. The policy decides the engine and the number of pages: the demand of the largest
+//! known app in one window, plus a quarter. The pool is filled before an app is topmost, because
+//! its first window opens at once; for other allocations its pages count as free memory all the
+//! time. Until a demand is known, prezero is off while no app is topmost.
 
 use super::plan::Event;
 use crate::model::pressure::STEPS;
@@ -13,23 +13,23 @@ use crate::model::prezero::{Engine, Extent};
 use crate::model::snapshot::Snapshot;
 use crate::settings::EngineChoice;
 
-/// Bytes of a page in the pool.
+/// Size of a page in the pool, in bytes.
 const PAGE: u64 = 4096;
-/// Targets are multiples of this many pages: small changes of the app cause no call.
+/// Targets are multiples of this many pages, so that small changes of the app cause no call.
 const GRAIN: u64 = 256;
 /// The smallest pool, in pages.
 const LEAST: u64 = 1024;
-/// An app of which nothing is known gets this part of the largest pool.
+/// Divisor: without a known demand the pool gets this part of its maximum.
 const UNKNOWN: u64 = 2;
 
 /// A pool of pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pool {
-    /// What fills it.
+    /// The engine that fills it.
     pub engine: Engine,
-    /// Where the engine `block` reads.
+    /// The extent that the engine `block` reads.
     pub extent: Option<Extent>,
-    /// Pages that it is filled to.
+    /// Target size in pages.
     pub target: u64,
 }
 
@@ -43,9 +43,9 @@ pub enum Step {
     },
 }
 
-/// Which engine, of those that this machine offers. The processor can always be had. `auto` is the
-/// processor: a DMA driver may report success for a transfer that failed, and verifying its pages
-/// costs what it saves.
+/// The engine to use, of those that this machine offers. The processor is always available. `auto`
+/// is the processor: a DMA driver may report success for a transfer that failed, and verifying its
+/// pages costs what it saves.
 pub fn engine(snapshot: &Snapshot) -> Engine {
     let settings = &snapshot.settings.prezero;
     let offered = |engine| snapshot.engines.contains(&engine);
@@ -56,7 +56,7 @@ pub fn engine(snapshot: &Snapshot) -> Engine {
     }
 }
 
-/// Pages for the next window.
+/// Target size of the pool in pages.
 fn target(snapshot: &Snapshot) -> u64 {
     let percent = u64::from(snapshot.settings.prezero.most_percent);
     let most = snapshot.memory.total / 100 * percent / PAGE;
@@ -90,14 +90,14 @@ fn wanted(event: &Event, snapshot: &Snapshot) -> Option<Pool> {
     })
 }
 
-/// Whether what is in force will do: a pool that is a third too large is not worth a call, one that
-/// is too small is.
+/// Whether the pool in force is good enough: one that is up to a third too large is not worth a
+/// call, one that is too small is.
 fn settled(pool: &Pool, wanted: &Pool) -> bool {
     let fits = wanted.target <= pool.target && pool.target <= wanted.target + wanted.target / 3;
     pool.engine == wanted.engine && pool.extent == wanted.extent && fits
 }
 
-/// What has to be taken back first.
+/// Steps that undo what is in force; they run first.
 pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     let on = snapshot.in_force.device_prezero.is_some() && snapshot.device;
     if on && wanted(event, snapshot).is_none() {
@@ -106,7 +106,7 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     Vec::new()
 }
 
-/// What is given then.
+/// Steps that put settings in force; they run after [`withdraw`].
 pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     let Some(wanted) = wanted(event, snapshot) else {
         return Vec::new();
@@ -118,7 +118,7 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     vec![Step::Switch { pool: Some(wanted) }]
 }
 
-/// What a person should know, one sentence each.
+/// Notes for the user, one sentence each.
 pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     let settings = &snapshot.settings.prezero;
     if !settings.enabled {
@@ -187,13 +187,13 @@ mod tests {
     }
 
     #[test]
-    fn it_is_what_a_window_takes_and_a_quarter_more() {
+    fn pool_is_the_demand_of_a_window_plus_a_quarter() {
         let pool = pool(&snapshot(Some(8192))).unwrap();
         assert_eq!((pool.engine, pool.target), (Engine::Cpu, 10_240));
     }
 
     #[test]
-    fn it_is_bounded_by_memory_and_by_pressure() {
+    fn pool_is_bounded_by_memory_and_pressure() {
         let mut large = snapshot(Some(1 << 40));
         assert_eq!(
             pool(&large).unwrap().target,
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_app_it_is_off_until_an_app_is_known() {
+    fn pool_is_off_without_an_app_until_a_demand_is_known() {
         let mut none = snapshot(None);
         none.in_force.device_prezero = pool(&none);
         none.topmost = None;
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_will_do_stays() {
+    fn pool_that_is_good_enough_stays() {
         let mut before = snapshot(Some(8192));
         before.in_force.device_prezero = pool(&before);
         assert_eq!(pool(&before), None);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn engines_are_taken_as_configured_and_as_offered() {
+    fn engine_is_the_configured_one_if_offered() {
         let mut machine = snapshot(None);
         machine.engines = Engine::ALL.to_vec();
         assert_eq!(engine(&machine), Engine::Cpu, "auto");
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_with_the_daemon_and_with_the_setting() {
+    fn pool_ends_with_the_daemon_and_with_the_setting() {
         let mut on = snapshot(Some(8192));
         on.in_force.device_prezero = pool(&on);
         let off = vec![Step::Switch { pool: None }];

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `protect`: reclaim takes the topmost app's pages last.
 //!
-//! Five means, each independent of the others, so that a machine that lacks one still has the rest:
+//! Five means. Each is independent of the others, so that a machine that lacks one still has the
+//! rest:
 //!
-//! 1. *The device*: our kernel recognises the app's pages by itself. Switched on all the time, also
-//!    while no app is topmost: the kernel writes down who reads what in, and an app that comes to
-//!    the front should find its pages known.
-//! 2. *A reservation*: `memory.min` or `memory.low` of the app's own cgroup, as large as what the
-//!    app works with and never above the budget. An app that grows is measured again and again;
-//!    the reservation runs ahead of it, because what is charged above it is fair game at once
+//! 1. *The device*: the Limelight kernel recognises the app's pages by itself. It stays on while no
+//!    app is topmost: the kernel records which app reads what, so that the pages of a new
+//!    foreground app are known.
+//! 2. *A reservation*: `memory.min` or `memory.low` of the app's own cgroup, as large as the app's
+//!    working set and never above the budget. A growing app is measured repeatedly. The reservation
+//!    runs ahead of it, because reclaim may take at once what is charged above it
 //!    ([`reservation`]).
-//! 3. *A cgroup of its own* for an app that has none, where that is allowed; without one there is
-//!    no reservation.
-//! 4. *A shield*: a lower `oom_score_adj`. Memory that reclaim may not take makes its owner look
-//!    like the best victim to the OOM killer.
-//! 5. *Locks* on mapped pages that are charged to somebody else ([`shared_pages`]), where there is no
+//! 3. *A cgroup of its own* for an app that has none, if that is allowed; without one there is no
+//!    reservation.
+//! 4. *A shield*: a lower `oom_score_adj`. Memory that reclaim may not take makes its owner the OOM
+//!    killer's most likely victim.
+//! 5. *Locks* on mapped pages that are charged to other cgroups ([`shared_pages`]), without the
 //!    device.
 
 mod reservation;
@@ -42,19 +43,19 @@ pub enum Step {
         /// The app.
         app: AppKey,
     },
-    /// Move it back. Only when Limelight stops or protect is switched off.
+    /// Move it back. Used only when Limelight stops or protect is switched off.
     Release {
         /// The app.
         app: AppKey,
     },
     /// Reserve memory for the app's own cgroup.
     Reserve {
-        /// How much, for whom, through what.
+        /// The app, the knob and the size.
         reserve: Reserved,
-        /// Why so much, for `explain`.
+        /// The reason for this size, for `explain`.
         rule: String,
     },
-    /// Put the reserved cgroup and its ancestors back.
+    /// Restore the reserved cgroup and its ancestors.
     Unreserve {
         /// The app.
         app: AppKey,
@@ -65,35 +66,36 @@ pub enum Step {
         app: AppKey,
         /// All of its processes, ascending.
         members: Vec<ProcessId>,
-        /// By how many points, 1 to 1000.
+        /// Points to lower by, 1 to 1000.
         points: u16,
     },
-    /// Put every lowered `oom_score_adj` back.
+    /// Restore every lowered `oom_score_adj`.
     Unshield {
         /// The app.
         app: AppKey,
     },
-    /// Lock what the app maps of files and is charged to others, now and as it maps more.
+    /// Lock the file pages that the app maps and that are charged to other cgroups, now and as it
+    /// maps more.
     Lock {
-        /// For whom, and how much.
+        /// The app and the limit.
         locking: Locking,
     },
-    /// Unlock all of it.
+    /// Unlock all of them.
     Unlock {
         /// The app.
         app: AppKey,
     },
 }
 
-/// Whether nothing at all should be in force.
+/// Whether protect must have nothing in force.
 fn off(event: &Event, snapshot: &Snapshot) -> bool {
     *event == Event::Stop || !snapshot.settings.protect.enabled
 }
 
-/// Whether the topmost app is what takes the memory, and nothing else can be had: the kernel's OOM
-/// killer finds it by its own value of `oom_score_adj` then.
+/// Whether the topmost app itself takes the memory and none is left elsewhere. Then the kernel's
+/// OOM killer should find it by its original `oom_score_adj`.
 fn is_culprit(snapshot: &Snapshot) -> bool {
-    // Without swap the kernel gives up above the kill threshold where memory is fragmented.
+    // Without swap and with fragmented memory, the kernel gives up above the kill threshold.
     let least = match snapshot.storage.is_there() {
         true => Level::Kill,
         false => Level::Swap,
@@ -102,7 +104,7 @@ fn is_culprit(snapshot: &Snapshot) -> bool {
     short && culprit::find(snapshot) == Some(Culprit::Foreground)
 }
 
-/// The app that should be protected now.
+/// The app to protect now.
 fn wanted<'a>(event: &Event, snapshot: &'a Snapshot) -> Option<&'a Measured> {
     if off(event, snapshot) {
         return None;
@@ -110,7 +112,7 @@ fn wanted<'a>(event: &Event, snapshot: &'a Snapshot) -> Option<&'a Measured> {
     snapshot.topmost.as_ref()
 }
 
-/// What has to be taken back first.
+/// Steps that undo what is in force; they run first.
 pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     let wanted = wanted(event, snapshot);
     let is_wanted = |key: AppKey| wanted.is_some_and(|topmost| topmost.app.key == key);
@@ -118,7 +120,7 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     let mut steps = Vec::new();
 
     if let Some(reserved) = in_force.reserved {
-        // A reservation through the knob of the other LRU is worth nothing and is replaced.
+        // A reservation through the other LRU's knob has no effect and is replaced.
         let acts = reserved.knob == snapshot.lru.knob() && snapshot.memory_controller;
         if !is_wanted(reserved.app) || !acts {
             steps.push(Step::Unreserve { app: reserved.app });
@@ -149,7 +151,7 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     steps
 }
 
-/// What is given then.
+/// Steps that put protection in force; they run after [`withdraw`].
 pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     let settings = &snapshot.settings.protect;
     let in_force = &snapshot.in_force;
@@ -190,7 +192,7 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     steps
 }
 
-/// What a person should know about how far protection reaches, one sentence each.
+/// Notes for the user on how far protection reaches, one sentence each.
 pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     let mut notes = Vec::new();
     if !snapshot.settings.protect.enabled {

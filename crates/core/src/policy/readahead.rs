@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `readahead`: what the topmost app reads is in memory before it asks.
+//! `readahead`: reads what the topmost app needs into memory before the app asks for it.
 //!
-//! 1. *The device*: our kernel reads ahead `factor` times as far for the topmost app's requests.
-//! 2. *Streams*, on a kernel that cannot do that: the daemon looks where the app stands in the
-//!    files that it reads from front to back, and has the next pieces read in windows of `factor`
-//!    times the device's own. [`Stream`] decides what and when.
-//!    Files that it reads here and there have the neighbours of what it waits for read ([`places`]).
+//! 1. *The device*: the Limelight kernel reads `factor` times as far ahead for the topmost app.
+//! 2. *Streams*, on a kernel that cannot do that: the daemon samples the app's position in the
+//!    files that it reads sequentially, and reads the next pieces ahead in windows of `factor`
+//!    times the device's own. [`Stream`] decides what to read and when. In files with random access
+//!    it reads the neighbours of the pages that the app waits for ([`places`]).
 //! 3. *Cold start*, on every kernel: [`crate::model::coldstart`].
 //!
 //! Reading ahead is a loan of memory and of the disk's time, so 2 and 3 pause while memory is
@@ -35,7 +35,7 @@ fn wanted(event: &Event, snapshot: &Snapshot) -> Option<u8> {
     on.then_some(settings.factor)
 }
 
-/// What has to be taken back first.
+/// Steps that take settings back; they run first.
 pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     let on = snapshot.in_force.device_readahead.is_some() && snapshot.device;
     if on && wanted(event, snapshot).is_none() {
@@ -44,7 +44,7 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     Vec::new()
 }
 
-/// What is given then.
+/// Steps that put settings in force; they run after [`withdraw`].
 pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     match wanted(event, snapshot) {
         Some(factor) if snapshot.in_force.device_readahead != Some(factor) => vec![Step::Switch {
@@ -54,14 +54,14 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     }
 }
 
-/// Whether the daemon follows the app's streams itself.
+/// Whether the daemon tracks the app's streams itself.
 pub fn follows_streams(snapshot: &Snapshot) -> bool {
     let settings = &snapshot.settings.readahead;
     settings.enabled && settings.factor > 1 && !snapshot.device_readahead
 }
 
-/// Bytes that may be read ahead now without pushing anything else out: nothing below an eighth of
-/// memory that is available, and nothing while protection is being lowered.
+/// Bytes that may be read ahead now without evicting anything: an eighth of memory stays available,
+/// and nothing is read ahead while protection is being lowered.
 pub fn room(memory: &Memory, lowered_steps: u8) -> u64 {
     if lowered_steps > 0 {
         return 0;
@@ -69,7 +69,7 @@ pub fn room(memory: &Memory, lowered_steps: u8) -> u64 {
     memory.available.saturating_sub(memory.total / 8)
 }
 
-/// What a person should know, one sentence each.
+/// Notes for the user, one sentence each.
 pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     let mut notes = Vec::new();
     if !snapshot.settings.readahead.enabled {
@@ -82,12 +82,12 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     notes
 }
 
-/// So much a second, and so much at once.
+/// Rate limit: a token bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rate {
     per_second: u64,
     burst: u64,
-    /// In millionths, so that nothing is lost to rounding between two close calls.
+    /// In millionths, so that close calls lose nothing to rounding.
     saved: u128,
     at: Duration,
 }
@@ -95,7 +95,7 @@ pub struct Rate {
 const MILLION: u128 = 1_000_000;
 
 impl Rate {
-    /// Starts with `burst` in hand.
+    /// Starts with a full bucket of `burst`.
     pub fn new(per_second: u64, burst: u64, now: Duration) -> Rate {
         Rate {
             per_second,
@@ -105,7 +105,7 @@ impl Rate {
         }
     }
 
-    /// Takes up to `amount`; what it returns may be spent.
+    /// Takes up to `amount` and returns how much of it was granted.
     pub fn take(&mut self, amount: u64, now: Duration) -> u64 {
         let passed = now.saturating_sub(self.at).as_micros().min(3600 * MILLION);
         let earned = u128::from(self.per_second) * passed;
@@ -117,55 +117,55 @@ impl Rate {
     }
 }
 
-/// Bytes that must have been read from front to back before anything is read ahead: smaller files
-/// are read whole by the kernel's own read-ahead, and a few jumps forward are no stream.
+/// Bytes that the app must have read sequentially before anything is read ahead: the kernel's own
+/// read-ahead covers smaller files, and a few forward jumps are not a stream.
 const PROOF: u64 = 64 << 10;
 
-/// Windows that are kept ahead of a slow reader, and of a fast one at the most.
+/// Windows that are kept ahead of a slow reader, and at most of a fast one.
 const LEAD_MIN: u64 = 2;
 const LEAD_MAX: u64 = 16;
 
-/// Shortest and longest time between two looks at a stream that moves.
+/// Shortest and longest interval between two samples of a moving stream.
 const LOOK_MIN: Duration = Duration::from_millis(1);
 const LOOK_MAX: Duration = Duration::from_millis(100);
 
-/// Longest time between two looks at one that stands still.
+/// Longest interval between two samples of an idle stream.
 const LOOK_IDLE: Duration = Duration::from_millis(500);
 
-/// A file that the topmost app reads, and how far ahead it was read.
+/// A file that the topmost app reads sequentially, and how far ahead of it the file was read.
 ///
-/// The kernel's read-ahead of a few windows hides the disk as long as the app takes longer over a
-/// window than the disk; the cost of a request, and every wait beyond that, is what larger windows
-/// save. How far ahead is a matter of speed: the lead lasts until the next two looks. It grows with
-/// what was read in sequence, so that never more is wasted than was used.
+/// The kernel's read-ahead of a few windows hides the disk as long as the app takes longer for a
+/// window than the disk does. Larger windows save the cost per request and every wait beyond that.
+/// The lead depends on the reader's speed: it lasts for the next two samples. It also grows with
+/// the bytes read in sequence, so that a stream never wastes more than the app used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stream {
-    /// Bytes of one window.
+    /// Size of one window in bytes.
     window: u64,
-    /// Where the app stood at the last look.
+    /// The app's offset in the file at the last sample.
     position: u64,
     at: Duration,
-    /// Bytes read in sequence up to there.
+    /// Bytes read in sequence up to `position`.
     run: u64,
-    /// Everything before this was read by the app or asked for by us.
+    /// Everything before this offset was read by the app or requested by the daemon.
     ahead: u64,
-    /// Looks in a row that found it standing still.
+    /// Samples in a row without movement.
     idle: u32,
-    /// Time that the last look left until the next one.
+    /// Interval that the last sample chose until the next one.
     pace: Duration,
 }
 
-/// What a look at a stream gives.
+/// Result of a sample of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
-    /// Bytes to read ahead now: first byte and number.
+    /// Bytes to read ahead now: offset and length.
     pub read: Option<(u64, u64)>,
-    /// Time until the next look.
+    /// Time until the next sample.
     pub next: Duration,
 }
 
 impl Stream {
-    /// Starts to follow a reader that stands at `position`. `window` is at least a page.
+    /// Starts to track a reader at offset `position`. A `window` below a page counts as one page.
     pub fn new(position: u64, window: u64, now: Duration) -> Stream {
         Stream {
             window: window.max(4096),
@@ -178,17 +178,17 @@ impl Stream {
         }
     }
 
-    /// How long it has stood still, in looks.
+    /// Number of samples in a row without movement.
     pub fn idle(&self) -> u32 {
         self.idle
     }
 
-    /// Whether enough was read in sequence to read ahead.
+    /// Whether the app read enough in sequence to read ahead.
     pub fn is_proven(&self) -> bool {
         self.run >= PROOF
     }
 
-    /// Looks where the reader is now in a file of `size` bytes.
+    /// Samples the reader's position in a file of `size` bytes.
     pub fn look(&mut self, position: u64, size: u64, now: Duration) -> Look {
         let look = self.judge(position, size, now);
         self.pace = look.next;
@@ -213,23 +213,23 @@ impl Stream {
             read: None,
             next: LOOK_MIN,
         };
-        // How long it has moved since it stood still nobody knows, so its speed is not known.
+        // When it started to move again is unknown, and so is its speed.
         let woken = std::mem::take(&mut self.idle) > 0;
-        // A jump is a seek: no disk is that much faster than what was asked for.
+        // A jump is a seek: no disk outruns the bytes asked for by that much.
         if position < before || moved > lead_max.max(self.ahead.saturating_sub(before)) * 2 {
             self.run = 0;
             self.ahead = position;
             return soon;
         }
         self.run = self.run.saturating_add(moved);
-        // One that has overtaken us was held up by the disk, and so is one that waits for the first
-        // window: it will be faster than it was.
+        // The disk held up a reader that has overtaken the read-ahead, and one that waits for its
+        // first window: both will be faster than they were.
         let held_up = woken || self.ahead <= position;
         self.ahead = self.ahead.max(position);
         if self.run < PROOF {
             return soon;
         }
-        // Bytes a millisecond.
+        // Bytes per millisecond.
         let speed = moved.saturating_mul(1000) / (passed.as_micros().max(1) as u64);
         let lead = (speed.saturating_mul(2 * LOOK_MAX.as_millis() as u64))
             .clamp(self.window * LEAD_MIN, lead_max)
@@ -242,8 +242,8 @@ impl Stream {
         });
         let read = read.filter(|&(_, len)| len > 0);
         let in_hand = in_hand + read.map_or(0, |(_, len)| len);
-        // Half of what is in hand may be used up until the next look, if it goes on at this speed.
-        // Whether it does, a look that is not much later tells.
+        // At this speed, half of the lead lasts until the next sample. The interval at most
+        // doubles, so that a change of speed is seen soon.
         let used = Duration::from_millis(in_hand / 2 / speed.max(1));
         let next = match held_up {
             true => LOOK_MIN,
@@ -252,7 +252,7 @@ impl Stream {
         Look { read, next }
     }
 
-    /// `len` bytes from where the last look asked for them on are being read.
+    /// `len` bytes, from the offset that the last sample returned, are being read.
     pub fn granted(&mut self, len: u64) {
         self.ahead = self.ahead.saturating_add(len);
     }
@@ -267,8 +267,8 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
-    /// A reader of `speed` bytes a millisecond from the start to the end of a file: bytes of each
-    /// request, and the most that was read ahead of it.
+    /// Simulates a reader of `speed` bytes per millisecond over a whole file: the bytes of each
+    /// request, and the largest lead.
     fn read_all(speed: u64, size: u64) -> (Vec<u64>, u64) {
         let mut stream = Stream::new(0, MIB, MS(0));
         let (mut now, mut position, mut requests, mut most) = (MS(0), 0, Vec::new(), 0);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_read_ahead_in_large_windows_and_to_its_end() {
+    fn stream_is_read_ahead_in_large_windows_up_to_its_end() {
         for speed in [4 * KIB, 100 * KIB, MIB, 8 * MIB] {
             let size = 64 * MIB;
             let (requests, most) = read_all(speed, size);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lead_grows_with_what_was_read() {
+    fn lead_grows_with_the_bytes_read() {
         let mut stream = Stream::new(0, MIB, MS(0));
         assert_eq!(stream.look(32 * KIB, 64 * MIB, MS(1)).read, None);
         let look = stream.look(96 * KIB, 64 * MIB, MS(2));
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_wakes_is_looked_at_again_at_once() {
+    fn stream_that_moves_again_is_sampled_again_at_once() {
         let mut stream = Stream::new(0, MIB, MS(0));
         assert_eq!(stream.look(0, 64 * MIB, MS(1)).read, None);
         let look = stream.look(4 * KIB, 64 * MIB, MS(3000));
@@ -319,11 +319,11 @@ mod tests {
     }
 
     #[test]
-    fn one_that_the_disk_holds_up_is_not_taken_for_a_slow_one() {
+    fn stream_held_up_by_the_disk_is_not_taken_for_slow() {
         let mut stream = Stream::new(0, MIB, MS(0));
         assert!(stream.look(96 * KIB, 64 * MIB, MS(1)).read.is_some());
         stream.granted(2 * MIB - 96 * KIB);
-        // What it was given is not there yet.
+        // The granted bytes have not arrived yet.
         let look = stream.look(100 * KIB, 64 * MIB, MS(2));
         assert!(look.next <= 2 * LOOK_MIN, "{look:?}");
         let look = stream.look(104 * KIB, 64 * MIB, MS(4));
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_reader_is_looked_at_less_and_less() {
+    fn slow_reader_is_sampled_less_often() {
         let mut stream = Stream::new(0, MIB, MS(0));
         let (mut now, mut position) = (MS(0), 0);
         let mut looks = 0;
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn jumps_and_returns_are_no_stream() {
+    fn seeks_are_not_a_stream() {
         let mut stream = Stream::new(0, MIB, MS(0));
         let mut now = MS(0);
         for position in [40 * MIB, MIB, 90 * MIB, 30 * KIB, 80 * MIB] {
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_stands_still_is_looked_at_less_and_less() {
+    fn idle_stream_is_sampled_less_and_less_often() {
         let mut stream = Stream::new(0, MIB, MS(0));
         let mut last = MS(0);
         for _ in 0..12 {
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_read_beyond_the_end() {
+    fn nothing_is_read_past_the_end_of_the_file() {
         let mut stream = Stream::new(0, MIB, MS(0));
         let look = stream.look(100 * KIB, 120 * KIB, MS(1));
         assert_eq!(look.read, Some((100 * KIB, 20 * KIB)));
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_saves_up_no_more_than_its_burst() {
+    fn rate_saves_up_no_more_than_its_burst() {
         let mut rate = Rate::new(10 * MIB, 20 * MIB, MS(0));
         assert_eq!(rate.take(30 * MIB, MS(0)), 20 * MIB);
         assert_eq!(rate.take(30 * MIB, MS(0)), 0);
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_rate_earns_in_small_steps() {
+    fn small_rate_accumulates_over_short_intervals() {
         let mut rate = Rate::new(400, 10, MS(0));
         assert_eq!(rate.take(10, MS(0)), 10);
         let earned: u64 = (1..=1000).map(|ms| rate.take(1, MS(ms))).sum();
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_short_leaves_no_room() {
+    fn short_memory_leaves_no_room() {
         let memory = |available| Memory {
             free: available,
             total: 800 * MIB,
@@ -414,7 +414,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_reader_is_survived(
+        fn any_sequence_of_positions_gives_valid_requests(
             looks in proptest::collection::vec((any::<u64>(), 0u64..1_000_000), 1..50),
             size in any::<u64>(),
             window in any::<u32>(),

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Response windows: the kernel is told while the user waits, where it wants to know.
+//! Response windows: passes to the kernel, if it supports that, when the user waits.
 //!
-//! What it does then is each mechanism's own affair. Unlike everything else this is not planned from a
-//! snapshot: measuring the machine takes longer than many a window is open, and two times are all that
-//! has to be known.
+//! Each mechanism of the kernel decides what to do then. Unlike all other steps these are not
+//! planned from a snapshot: measuring the machine takes longer than many windows are open, and two
+//! times are all the input.
 
 use std::time::Duration;
 
 /// One step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// The user waits, until this time at most. Said again when that time has moved.
+    /// The user waits, until this time at most. Repeated when that time changes.
     Open {
         /// When the kernel ends the window by itself.
         ends: Duration,
@@ -19,8 +19,8 @@ pub enum Step {
     Close,
 }
 
-/// What to say, when a window is open until `open` and the kernel was told of one until `told`. One
-/// whose time is over has ended in the kernel as it has here.
+/// The step for a window that is open until `open`, if the kernel knows of one until `told`. A
+/// window past its end has ended in the kernel as well.
 pub fn step(open: Option<Duration>, told: Option<Duration>, now: Duration) -> Option<Step> {
     let runs = |ends: &Duration| *ends > now;
     match (open.filter(runs), told.filter(runs)) {
@@ -38,7 +38,7 @@ mod tests {
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
     #[test]
-    fn a_window_is_opened_moved_and_closed_once() {
+    fn window_is_opened_moved_and_closed_once() {
         let open = Some(Step::Open { ends: MS(500) });
         assert_eq!(step(Some(MS(500)), None, MS(0)), open);
         assert_eq!(step(Some(MS(500)), Some(MS(500)), MS(10)), None);
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_by_itself_is_not_closed() {
+    fn window_that_ended_by_itself_is_not_closed() {
         assert_eq!(step(None, Some(MS(500)), MS(500)), None);
         assert_eq!(step(Some(MS(500)), Some(MS(500)), MS(500)), None);
         let next = Some(Step::Open { ends: MS(1100) });
@@ -57,10 +57,10 @@ mod tests {
     }
 
     proptest! {
-        /// After each step the kernel's window and ours are open and closed at the same times, and
-        /// there is nothing left to say.
+        /// After each step the kernel's window and the daemon's are open and closed at the same
+        /// times, and no step is left.
         #[test]
-        fn the_kernel_follows(
+        fn kernel_window_follows_the_daemon_s(
             windows in prop::collection::vec((0..300u64, prop::option::of(1..400u64)), 0..50),
         ) {
             let (mut now, mut kernel) = (MS(0), None);

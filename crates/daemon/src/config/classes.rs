@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use limelight_core::model::class::{Class, Classes, Rule};
 use toml::de::{DeTable, DeValue};
 
-use super::{line_at, ConfigError, Given, Origin, DEFAULT_FILE};
+use crate::config::{line_at, ConfigError, Given, Origin, DEFAULT_FILE};
 
-/// The administrator's table of categories, beside the configuration.
+/// File name of the administrator's table of categories, beside the configuration.
 pub const FILE_NAME: &str = "classes.toml";
 
-/// The table when there is no such file.
+/// The default table.
 const PACKAGED: &str = include_str!("../../../../packaging/classes.toml");
 
 /// Categories and their classes, the first ones first.
@@ -48,7 +48,8 @@ impl Lists {
         }
     }
 
-    /// Rules of these lists, those of the highest class first, and what contradicts each other.
+    /// The rules of these lists, those of the highest class first, and the contradictions between
+    /// them.
     pub(super) fn rules(&self, given: &[Given]) -> (Vec<Rule>, Vec<ConfigError>) {
         let (mut rules, mut errors) = (Vec::new(), Vec::new());
         let mut before: Vec<(&str, Place)> = Vec::new();
@@ -77,7 +78,7 @@ impl Lists {
     }
 }
 
-/// Where a list stands.
+/// Where a list is set.
 #[derive(Debug, Clone)]
 struct Place {
     class: Class,
@@ -131,7 +132,7 @@ pub(super) fn categories(origin: &Origin) -> Result<Table, Vec<ConfigError>> {
     })
 }
 
-/// Categories in the order in which they stand, or the mistakes as line and message.
+/// Categories in file order, or the mistakes as line and message.
 fn parse(text: &str) -> Result<Table, Vec<(usize, String)>> {
     let table = match DeTable::parse(text) {
         Ok(table) => table.into_inner(),
@@ -203,9 +204,9 @@ mod tests {
         packaged().of(&identity).class
     }
 
-    /// Categories as the desktop entries of Debian's packages have them.
+    /// Categories as in the desktop entries of Debian's packages.
     #[test]
-    fn real_apps_are_of_the_class_that_a_person_expects() {
+    fn real_apps_have_the_class_that_a_person_expects() {
         for (app, categories, expected) in [
             (
                 "libreoffice-writer",
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_read_in_its_order() {
+    fn table_is_read_in_its_order() {
         let text = "# x\n[categories]\nZ = \"keep\"\nA = \"disposable\"\n\"3D\" = \"normal\"\n";
         let table = parse(text).unwrap();
         let names: Vec<&str> = table.iter().map(|(name, _)| name.as_str()).collect();

@@ -11,15 +11,15 @@ use limelight_core::settings::EngineChoice;
 use toml::de::DeValue;
 use toml::Spanned;
 
-use super::classes::SECTION;
-use super::{AccessGroup, Adopt, Config, EvdevSource, OomScoreAdjSource, UseDevice};
+use crate::config::classes::SECTION;
+use crate::config::{AccessGroup, Adopt, Config, EvdevSource, OomScoreAdjSource, UseDevice};
 
 /// What a key allows, and where its value goes.
 enum Kind {
     Bool(fn(&mut Config, bool)),
     /// Smallest and largest value.
     Integer(i64, i64, fn(&mut Config, u32)),
-    /// The words; the setter gets the position of the one that was given.
+    /// The allowed words; the setter gets the position of the given one.
     Word(&'static [&'static str], fn(&mut Config, usize)),
     /// An absolute path.
     Path(fn(&mut Config, &str)),
@@ -77,7 +77,7 @@ fn mib(value: u32) -> u64 {
     u64::from(value) << 20
 }
 
-/// A group by a name of at most 32 bytes, as useradd takes them, or by a number.
+/// A group by a name of at most 32 bytes, as useradd accepts them, or by a number.
 fn group(value: &DeValue<'_>) -> Option<AccessGroup> {
     const NAME_MAX: usize = 32;
     match value {
@@ -96,12 +96,12 @@ fn group(value: &DeValue<'_>) -> Option<AccessGroup> {
     }
 }
 
-/// The last number stands for no group.
+/// The highest number means no group.
 fn numbered(number: u32) -> Option<AccessGroup> {
     (number != u32::MAX).then_some(AccessGroup::Id(number))
 }
 
-/// Every key there is.
+/// All keys.
 pub(super) const KEYS: &[Key] = &[
     Key {
         section: "topmost",
@@ -194,7 +194,7 @@ pub(super) const KEYS: &[Key] = &[
         section: "boost",
         name: "slice_us",
         kind: Kind::Integer(0, 100_000, |c, v| {
-            // The kernel gives nobody less.
+            // The kernel grants no shorter slice.
             c.settings.boost.slice_us = if v == 0 { 0 } else { v.max(100) };
         }),
     },
@@ -402,7 +402,7 @@ pub(super) const KEYS: &[Key] = &[
     },
 ];
 
-/// The zeroes on a disk; one key of them names all.
+/// The extent of zeroes on a disk; its first key creates it.
 fn block(config: &mut Config) -> &mut Extent {
     config.settings.prezero.block.get_or_insert_with(|| Extent {
         device: PathBuf::new(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What can be changed, and what was there before.
+//! Entries of the restore record: what can be changed, and the values from before.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use limelight_core::model::ProcessId;
 use serde::{Deserialize, Serialize};
 
-/// A cgroup, by path to find it and by inode to be sure.
+/// A cgroup: the path finds it, the inode identifies it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Place {
     /// Below the mount point, with a leading slash.
@@ -23,11 +23,11 @@ pub struct Move {
     pub pid: i32,
     /// Start time in clock ticks since boot.
     pub starttime: u64,
-    /// Where it was.
+    /// The cgroup it was in.
     pub from: Place,
 }
 
-/// What a thread asks of the schedulers.
+/// A thread's scheduling parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asking {
     /// Nice value.
@@ -38,40 +38,40 @@ pub struct Asking {
     pub io_priority: u16,
 }
 
-/// A thread whose asking was changed.
+/// A thread with changed scheduling parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tuned {
     /// Thread id.
     pub tid: i32,
     /// Start time in clock ticks since boot.
     pub starttime: u64,
-    /// Before.
+    /// The values before.
     pub original: Asking,
-    /// What we gave it.
+    /// The values that Limelight gave it.
     pub ours: Asking,
 }
 
-/// A moment, to tell which processes were made after it.
+/// A moment, to distinguish processes made after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moment {
     /// Clock ticks since boot, as start times are counted.
     pub ticks: u64,
-    /// The pid that was given out last; `None` where the kernel does not tell.
+    /// The pid that was given out last; `None` where the kernel does not report it.
     pub last_pid: Option<i32>,
     /// Processes and threads made since boot.
     pub forks: Option<u64>,
 }
 
-/// The processes that can have inherited a value: a user's that were made since a value of
-/// that user's was changed. A child keeps its user and login whatever it does, but not its parent, session or
-/// cgroup.
+/// The processes that can have inherited a value: those of a user that were made since a value of
+/// that user's was changed. A child keeps its user and login whatever it does, but not its parent,
+/// session or cgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lineage {
-    /// The user whose process got the value.
+    /// The user of the process that got the value.
     pub uid: u32,
-    /// Who had logged in for it, if anybody.
+    /// The login uid of that process, if it has one.
     pub login: Option<u32>,
-    /// Before the first such process got it.
+    /// A moment before the first such process got the value.
     pub since: Moment,
 }
 
@@ -81,7 +81,7 @@ impl Lineage {
     }
 }
 
-/// One thing that was changed.
+/// One change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "changed", rename_all = "kebab-case")]
 pub enum Entry {
@@ -91,9 +91,9 @@ pub enum Entry {
         cgroup: Place,
         /// File name: `memory.min` or `memory.low`.
         knob: String,
-        /// Bytes or `max`.
+        /// Value before: bytes or `max`.
         original: String,
-        /// Values that we wrote or are about to write.
+        /// Values that Limelight wrote or is about to write.
         ours: Vec<String>,
     },
     /// A weight of a cgroup.
@@ -104,7 +104,7 @@ pub enum Entry {
         knob: String,
         /// Weight before.
         original: u32,
-        /// Weight that we wrote.
+        /// Weight that Limelight wrote.
         ours: u32,
     },
     /// Nice value, slice and I/O priority of a process's threads.
@@ -113,41 +113,41 @@ pub enum Entry {
         pid: i32,
         /// Start time in clock ticks since boot.
         starttime: u64,
-        /// The app's own cgroup: children there inherited what we gave.
+        /// The app's own cgroup: children in it inherited the changed values.
         home: Option<Place>,
         /// The threads, ascending.
         threads: Vec<Tuned>,
     },
-    /// How much of a cgroup may be in swap: nothing, since we wrote so.
+    /// `memory.swap.max` of a cgroup, which Limelight set to 0.
     SwapMax {
         /// The cgroup.
         cgroup: Place,
         /// Value before.
         original: String,
     },
-    /// A cgroup whose processes we stopped.
+    /// A cgroup that Limelight froze.
     Frozen {
         /// The cgroup.
         cgroup: Place,
     },
-    /// Nice value of a session as a group of the scheduler.
+    /// Nice value of a session that the scheduler treats as a group.
     Autogroup {
         /// One of its processes.
         pid: i32,
-        /// Start time of that in clock ticks since boot.
+        /// Start time of that process in clock ticks since boot.
         starttime: u64,
         /// The group's number.
         number: u64,
         /// Nice value before.
         original: i32,
-        /// Nice value that we wrote.
+        /// Nice value that Limelight wrote.
         ours: i32,
     },
-    /// A controller that a cgroup now hands to its children.
+    /// A controller that Limelight enabled for a cgroup's children.
     Controller {
         /// The cgroup.
         cgroup: Place,
-        /// `memory`.
+        /// Its name, such as `memory`.
         controller: String,
     },
     /// `oom_score_adj` of a process.
@@ -158,39 +158,41 @@ pub enum Entry {
         starttime: u64,
         /// Value before.
         original: i16,
-        /// Value that we wrote.
+        /// Value that Limelight wrote.
         ours: i16,
-        /// The app's own cgroup: children there inherited our value.
+        /// The app's own cgroup: children in it inherited our value.
         home: Option<Place>,
     },
-    /// Children of processes of this lineage have `oom_score_adj` from us, wherever they are.
+    /// Children of processes of this lineage have `oom_score_adj` from Limelight, wherever they
+    /// are.
     ScoreGiven {
         /// The processes.
         lineage: Lineage,
-        /// What they would have inherited without us.
+        /// The value that they would have inherited without Limelight.
         original: i16,
-        /// What they inherit.
+        /// The value that they inherit.
         ours: i16,
     },
-    /// Children and threads of processes of this lineage have what we gave to threads.
+    /// Children and threads of processes of this lineage have the values that Limelight gave to
+    /// threads.
     AskingGiven {
         /// The processes.
         lineage: Lineage,
-        /// What they would have inherited without us.
+        /// The values that they would have inherited without Limelight.
         original: Asking,
-        /// What they inherit.
+        /// The values that they inherit.
         ours: Asking,
     },
-    /// A cgroup that we made for others to be made in.
+    /// A cgroup that Limelight made as a parent of others.
     Slice {
         /// Path below the mount point.
         path: String,
     },
-    /// A cgroup that we made for an app, with the processes moved into it.
+    /// A cgroup that Limelight made for an app, with the processes moved into it.
     Scope {
         /// Path below the mount point.
         path: String,
-        /// Where the app was: children born since then go there.
+        /// The cgroup in which the app was: children born since then go there.
         from: Place,
         /// Processes that were moved.
         moved: Vec<Move>,
@@ -295,12 +297,12 @@ impl Entry {
         matches!(self, Entry::OomScoreAdj { .. } | Entry::ScoreGiven { .. })
     }
 
-    /// Whether it is about what threads ask of the schedulers.
+    /// Whether it is about scheduling parameters of threads.
     pub fn is_asking(&self) -> bool {
         matches!(self, Entry::Threads { .. } | Entry::AskingGiven { .. })
     }
 
-    /// The processes that may have inherited, of an entry that is about such.
+    /// The processes that may have inherited a value, of an entry about inheritance.
     pub fn lineage(&self) -> Option<&Lineage> {
         match self {
             Entry::ScoreGiven { lineage, .. } | Entry::AskingGiven { lineage, .. } => Some(lineage),
@@ -308,7 +310,7 @@ impl Entry {
         }
     }
 
-    /// The process of an entry that is about one.
+    /// The process of an entry that is about a process.
     pub fn process(&self) -> Option<ProcessId> {
         match self {
             Entry::OomScoreAdj { pid, starttime, .. }

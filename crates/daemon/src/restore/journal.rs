@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The record's file: its first line lists everything, each later one is a step.
+//! The file of the restore record: the first line lists everything, and each later line is a step.
 //!
-//! Every change is a line at the end, because an app waits for it: the focus moves in a dozen of
-//! them. It is never synchronised. It has to outlive this process, not the boot.
+//! Every change appends a line, because an app waits for it: a change of the foreground takes a
+//! dozen of them. The file is never synced. It has to outlive this process, not the boot.
 
 use std::borrow::Cow;
 use std::fs::{self, File};
@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tracing::{error, warn};
 
-use super::entry::Entry;
+use crate::restore::entry::Entry;
 
 const VERSION: u32 = 1;
 
-/// A file of so many bytes is written anew.
-pub(super) const LONG: u64 = 64 << 10;
+/// A file of this many bytes is rewritten.
+pub(crate) const LONG: u64 = 64 << 10;
 
 /// The file's first line.
 #[derive(Debug, Serialize, Deserialize)]
@@ -29,18 +29,18 @@ struct Record<'a> {
     entries: Cow<'a, [Entry]>,
 }
 
-/// Each later line: what has changed since the one before.
+/// A later line: what has changed since the line before.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Step<'a> {
-    /// Noted, in the place of what is about the same thing.
+pub(crate) enum Step<'a> {
+    /// Entries that were noted; each replaces the one about the same thing.
     Intend(Cow<'a, [Entry]>),
-    /// Undone or never made.
+    /// Entries that were undone or never made.
     Forget(Cow<'a, [Entry]>),
 }
 
 impl Step<'_> {
-    /// Makes it.
+    /// Applies the step to the entries.
     pub fn apply(&self, entries: &mut Vec<Entry>) {
         match self {
             Step::Intend(fresh) => {
@@ -66,19 +66,19 @@ pub struct NotRecorded {
     error: io::Error,
 }
 
-/// The file.
+/// The open file of the record.
 #[derive(Debug)]
-pub(super) struct Journal {
+pub(crate) struct Journal {
     path: PathBuf,
     boot_id: String,
-    /// `None`: it is written anew at the next step.
+    /// `None`: the file is rewritten at the next step.
     file: Option<File>,
-    /// Bytes in it.
+    /// Size of the file in bytes.
     len: u64,
 }
 
 impl Journal {
-    /// Opens it, with the entries that a dead predecessor left.
+    /// Opens the file, with the entries that a dead predecessor left.
     pub fn open(path: PathBuf, boot_id: String) -> (Journal, Vec<Entry>) {
         let entries = match fs::read(&path) {
             Ok(bytes) => {
@@ -103,7 +103,7 @@ impl Journal {
         (journal, entries)
     }
 
-    /// Writes a step down that is made to `entries`.
+    /// Writes down a step that changes `entries`.
     pub fn add(&mut self, step: &Step<'_>, entries: &[Entry]) -> Result<(), NotRecorded> {
         let written = match &mut self.file {
             Some(file) if self.len < LONG => append(file, step),
@@ -115,7 +115,7 @@ impl Journal {
                 Ok(())
             }
             Err(error) => {
-                // Half a line may be at its end.
+                // The file may end in half a line.
                 self.file = None;
                 let path = self.path.clone();
                 Err(NotRecorded { path, error })
@@ -123,7 +123,7 @@ impl Journal {
         }
     }
 
-    /// Writes the whole file anew, with a step made.
+    /// Rewrites the whole file, with the step applied.
     fn renew(&mut self, step: &Step<'_>, entries: &[Entry]) -> io::Result<u64> {
         let mut entries = entries.to_vec();
         step.apply(&mut entries);
@@ -134,7 +134,7 @@ impl Journal {
             entries: entries.into(),
         };
         let fresh = self.path.with_extension("json.new");
-        // Not for everybody: it names the app in front.
+        // Not world-readable: it names the topmost app.
         let mut file = File::options()
             .write(true)
             .create(true)
@@ -147,7 +147,7 @@ impl Journal {
         Ok(bytes)
     }
 
-    /// Removes it.
+    /// Removes the file.
     pub fn remove(self) {
         if let Err(error) = fs::remove_file(&self.path) {
             if error.kind() != ErrorKind::NotFound {
@@ -160,8 +160,8 @@ impl Journal {
     }
 }
 
-/// What a file says, and why the rest of it could not be understood.
-pub(super) fn read(bytes: &[u8], boot_id: &str) -> (Vec<Entry>, Option<String>) {
+/// The entries of a file, and why the rest of it could not be parsed.
+pub(crate) fn read(bytes: &[u8], boot_id: &str) -> (Vec<Entry>, Option<String>) {
     let mut head = serde_json::Deserializer::from_slice(bytes).into_iter::<Record<'_>>();
     let mut entries = match head.next() {
         Some(Ok(record)) if record.version != VERSION => {
@@ -177,7 +177,7 @@ pub(super) fn read(bytes: &[u8], boot_id: &str) -> (Vec<Entry>, Option<String>) 
     for step in serde_json::Deserializer::from_slice(rest).into_iter::<Step<'_>>() {
         match step {
             Ok(step) => step.apply(&mut entries),
-            // Who was killed while he wrote it had not made the change yet.
+            // A daemon that was killed while it wrote this line had not made the change yet.
             Err(error) if error.is_eof() => break,
             Err(error) => return (entries, Some(error.to_string())),
         }
@@ -185,7 +185,7 @@ pub(super) fn read(bytes: &[u8], boot_id: &str) -> (Vec<Entry>, Option<String>) 
     (entries, None)
 }
 
-/// Adds a line to a file. Returns how many bytes it has.
+/// Appends a line to a file. Returns its length in bytes.
 fn append(file: &mut File, line: &impl Serialize) -> io::Result<u64> {
     let mut bytes = serde_json::to_vec(line)?;
     bytes.push(b'\n');

@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The restore record: what was changed and what was there before.
+//! The restore record: what was changed, and the values from before.
 //!
-//! Every entry is in a file (`restore.json` in the runtime directory) *before* its change is
-//! made, and leaves it only after the change was undone, so that whatever kills the daemon, its
-//! successor, or `limelightd --restore`, can put everything back. An entry whose change was never
-//! made does no harm: a value is put back only while the present one is one that we wrote.
+//! Every entry is in a file ([`FILE_NAME`] in the runtime directory) *before* its change is made,
+//! and leaves it only after the change was undone. However the daemon dies, its successor or
+//! `limelightd --restore` can restore everything. An entry for a change that was never made does no
+//! harm: a value is restored only while the present one is one that Limelight wrote.
 //!
-//! Things are identified by what cannot be given to a stranger: a cgroup by its inode number, a
-//! process by pid and start time, all of it by the boot.
+//! Things are identified by what is never reused: a cgroup by its inode number, a process by pid
+//! and start time, all of them by the boot.
+
+pub mod undo;
+pub mod watcher;
 
 mod entry;
 mod journal;
 
+use std::fs::{self, DirBuilder, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
 use tracing::warn;
@@ -21,24 +27,53 @@ pub use journal::NotRecorded;
 
 use journal::{Journal, Step};
 
-/// The record's name inside the runtime directory.
-pub const FILE_NAME: &str = "restore.json";
+/// The record's name inside the runtime directory. All users can see the timestamps of what is
+/// there, and those of the record reveal when the foreground changed. So it is in a directory of a
+/// directory that only root may enter: the outer one never changes.
+pub const FILE_NAME: &str = "private/record/restore.json";
+/// The record's name in earlier versions.
+const OLD_NAME: &str = "restore.json";
 
 /// The record, in memory and on disk.
 #[derive(Debug)]
 pub struct Ledger {
     entries: Vec<Entry>,
-    /// Those of them that should have been put back by now, and could not be.
+    /// Those of them that should have been restored by now, and could not be.
     owed: Vec<Entry>,
     journal: Journal,
 }
 
+/// Creates the record's directories, and moves the record of an earlier version there.
+fn make_private(runtime: &Path, path: &Path) -> io::Result<()> {
+    let inner = path.parent();
+    let outer = inner.and_then(Path::parent);
+    for directory in [outer, inner].into_iter().flatten() {
+        match DirBuilder::new().mode(0o700).create(directory) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        // Only if needed: all users can see when a directory's mode was set.
+        let mode = fs::metadata(directory)?.permissions().mode();
+        if mode & 0o777 != 0o700 {
+            fs::set_permissions(directory, Permissions::from_mode(0o700))?;
+        }
+    }
+    match fs::rename(runtime.join(OLD_NAME), path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 impl Ledger {
     /// Opens the record in the runtime directory, with what a dead predecessor left in it. A
-    /// record of an earlier boot is forgotten: nothing of what it names exists any more. One that
-    /// cannot be understood is moved aside to `restore.json.corrupt` and reported.
+    /// record of an earlier boot is dropped: nothing that it names exists any more. A record that
+    /// cannot be parsed is moved aside to `restore.json.corrupt` and reported.
     pub fn open(runtime: &Path, boot_id: String) -> Ledger {
-        let (journal, entries) = Journal::open(runtime.join(FILE_NAME), boot_id);
+        let path = runtime.join(FILE_NAME);
+        if let Err(error) = make_private(runtime, &path) {
+            warn!("{} cannot be made: {error}", path.display());
+        }
+        let (journal, entries) = Journal::open(path, boot_id);
         Ledger {
             entries,
             owed: Vec::new(),
@@ -46,13 +81,13 @@ impl Ledger {
         }
     }
 
-    /// Everything that is changed now, oldest first.
+    /// All changes in force, oldest first.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// Notes changes that are about to be made; an entry about the same thing is replaced where it
-    /// stands. On an error nothing is noted and nothing may be changed.
+    /// Notes changes that are about to be made; an entry about the same thing is replaced in place.
+    /// On an error nothing is noted and nothing may be changed.
     pub fn intend(&mut self, entries: impl IntoIterator<Item = Entry>) -> Result<(), NotRecorded> {
         let wanted: Vec<Entry> = entries.into_iter().collect();
         let fresh = wanted.iter().filter(|entry| !self.entries.contains(entry));
@@ -66,12 +101,12 @@ impl Ledger {
         Ok(())
     }
 
-    /// What the entry is about is wanted as it is, even if it should have been put back before.
+    /// Keeps a change in force: it is no longer owed, even if it should have been restored before.
     pub fn keep(&mut self, entry: &Entry) {
         self.owed.retain(|owed| !owed.same_thing(entry));
     }
 
-    /// Notes what should have been put back and could not be.
+    /// Notes changes that should have been restored and could not be.
     pub fn owe(&mut self, entries: impl IntoIterator<Item = Entry>) {
         for entry in entries {
             self.keep(&entry);
@@ -79,13 +114,13 @@ impl Ledger {
         }
     }
 
-    /// What should have been put back and could not be.
+    /// Changes that should have been restored and could not be.
     pub fn owed(&self) -> &[Entry] {
         &self.owed
     }
 
-    /// Drops an entry whose change was undone or never made. When that cannot be written the file
-    /// says too much, which is harmless.
+    /// Drops an entry for a change that was undone or never made. If that cannot be written, the
+    /// file lists too much, which is harmless.
     pub fn forget(&mut self, entry: &Entry) {
         self.forget_all(std::slice::from_ref(entry));
     }
@@ -117,7 +152,6 @@ mod tests {
     use super::journal::{read, LONG};
     use super::*;
     use proptest::prelude::*;
-    use std::fs;
 
     fn limit(inode: u64, ours: &[&str]) -> Entry {
         Entry::Limit {
@@ -132,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_intended_is_there_for_the_successor() {
+    fn intended_change_is_there_for_the_successor() {
         let temp = tempfile::tempdir().unwrap();
         let mut ledger = Ledger::open(temp.path(), "boot".into());
         ledger.intend([limit(1, &["5"]), limit(2, &["6"])]).unwrap();
@@ -146,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_file_is_written_anew() {
+    fn long_file_is_rewritten() {
         let temp = tempfile::tempdir().unwrap();
         let mut ledger = Ledger::open(temp.path(), "boot".into());
         ledger.intend([limit(1, &["5"])]).unwrap();
@@ -161,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_not_finished_is_no_change() {
+    fn unfinished_line_is_no_change() {
         let temp = tempfile::tempdir().unwrap();
         let mut ledger = Ledger::open(temp.path(), "boot".into());
         ledger.intend([limit(1, &["5"])]).unwrap();
@@ -175,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_line_that_makes_no_sense_is_left() {
+    fn lines_after_an_invalid_one_are_ignored() {
         let temp = tempfile::tempdir().unwrap();
         let mut ledger = Ledger::open(temp.path(), "boot".into());
         ledger.intend([limit(1, &["5"])]).unwrap();
@@ -184,11 +218,14 @@ mod tests {
         fs::write(temp.path().join(FILE_NAME), text).unwrap();
         let successor = Ledger::open(temp.path(), "boot".into());
         assert_eq!(successor.entries(), [limit(1, &["5"])]);
-        assert!(temp.path().join("restore.json.corrupt").exists());
+        assert!(temp
+            .path()
+            .join("private/record/restore.json.corrupt")
+            .exists());
     }
 
     #[test]
-    fn what_is_owed_is_owed_until_it_is_done_or_wanted_again() {
+    fn owed_change_stays_owed_until_it_is_undone_or_wanted_again() {
         let temp = tempfile::tempdir().unwrap();
         let mut ledger = Ledger::open(temp.path(), "boot".into());
         let all = [limit(1, &["5"]), limit(2, &["6"]), limit(3, &["7"])];
@@ -205,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_record_leaves_no_file() {
+    fn empty_record_leaves_no_file() {
         let temp = tempfile::tempdir().unwrap();
         let mut ledger = Ledger::open(temp.path(), String::new());
         ledger.intend([limit(1, &["5"])]).unwrap();
@@ -216,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_cannot_be_recorded_is_not_noted() {
+    fn change_that_cannot_be_recorded_is_not_noted() {
         let temp = tempfile::tempdir().unwrap();
         let gone = temp.path().join("gone");
         let mut ledger = Ledger::open(&gone, String::new());
@@ -226,8 +263,21 @@ mod tests {
     }
 
     #[test]
-    fn a_corrupt_record_is_moved_aside() {
+    fn record_of_an_earlier_version_is_found() {
         let temp = tempfile::tempdir().unwrap();
+        let mut ledger = Ledger::open(temp.path(), "boot".into());
+        ledger.intend([limit(1, &["5"])]).unwrap();
+        let old = temp.path().join(OLD_NAME);
+        fs::rename(temp.path().join(FILE_NAME), &old).unwrap();
+        let successor = Ledger::open(temp.path(), "boot".into());
+        assert_eq!(successor.entries(), [limit(1, &["5"])]);
+        assert!(!old.exists());
+    }
+
+    #[test]
+    fn corrupt_record_is_moved_aside() {
+        let temp = tempfile::tempdir().unwrap();
+        make_private(temp.path(), &temp.path().join(FILE_NAME)).unwrap();
         for text in [
             "{\"version\":1,\"entries\":[",
             "{\"version\":9,\"boot_id\":\"\",\"pid\":1,\"entries\":[]}",
@@ -235,15 +285,16 @@ mod tests {
             fs::write(temp.path().join(FILE_NAME), text).unwrap();
             assert_eq!(Ledger::open(temp.path(), String::new()).entries(), []);
             assert!(!temp.path().join(FILE_NAME).exists());
-            let aside = fs::read_to_string(temp.path().join("restore.json.corrupt")).unwrap();
+            let aside = fs::read_to_string(temp.path().join("private/record/restore.json.corrupt"))
+                .unwrap();
             assert_eq!(aside, text);
         }
     }
 
     proptest! {
-        /// The file always equals the memory, and there is one entry a thing.
+        /// The file always equals the memory, and there is one entry for each thing.
         #[test]
-        fn the_file_is_the_memory(
+        fn file_equals_the_memory(
             steps in prop::collection::vec((0u64..6, any::<bool>(), "[0-9]{1,4}"), 1..12),
         ) {
             let temp = tempfile::tempdir().unwrap();
@@ -264,8 +315,9 @@ mod tests {
         }
 
         #[test]
-        fn no_file_stops_the_start(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn no_file_contents_prevent_the_start(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let temp = tempfile::tempdir().unwrap();
+            make_private(temp.path(), &temp.path().join(FILE_NAME)).unwrap();
             fs::write(temp.path().join(FILE_NAME), bytes).unwrap();
             let ledger = Ledger::open(temp.path(), "b".into());
             prop_assert!(ledger.entries().is_empty());

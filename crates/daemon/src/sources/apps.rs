@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Which apps there are, whose they are, what they are for, and whether they are in use.
+//! Scan of the apps: which ones run, their owners, classes and uses.
 //!
-//! A look costs a few system calls for each process of each app. Nobody looks while nothing happens:
-//! only events, shortages of memory and requests do, and then not more often than every
-//! [`LOOK_EVERY`].
+//! A scan costs a few system calls for each process of each app. None is made without an event, a
+//! memory shortage or a request, and at most one in [`LOOK_EVERY`].
 
 pub mod desktop;
 mod sight;
@@ -22,57 +21,57 @@ use limelight_sys::cgroup::Cgroup;
 use limelight_sys::clock;
 use limelight_sys::process::Process;
 
-use crate::doors::Doors;
-use crate::gate::collect::TAB;
-use crate::gate::session::{runs_installed, use_of};
+use crate::reconcile::gate::collect::TAB;
+use crate::reconcile::gate::session::{runs_installed, use_of};
+use crate::system::System;
 
-use super::services::charged;
+use crate::sources::services::charged;
 
 use self::desktop::{Desktop, Entry};
 use self::sight::Sighted;
 use self::untouchable::{limit_named, Untouchable};
 use self::walk::Places;
 
-/// At most one look in this time.
+/// Shortest time between two scans.
 pub const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// The variable of the environment, and the attribute of the cgroup, by which an app asks for a
-/// class.
+/// The environment variable and the cgroup attribute by which an app asks for a class.
 const ASKS_VARIABLE: &str = "LIMELIGHT_CLASS";
 const ASKS_ATTRIBUTE: &str = "user.limelight.class";
 
-/// What does not change while an app's main process runs the same program.
+/// Properties of an app that are fixed while its main process runs the same program.
 #[derive(Debug)]
 struct Details {
     main: ProcessId,
-    /// By it another program is recognised.
+    /// A change of this name reveals that the process runs another program.
     comm: String,
     uid: u32,
     name: String,
     identity: Identity,
-    /// What its environment asks for.
+    /// The class that its environment asks for.
     variable: Option<Class>,
-    /// Why it is never touched, by what it is.
+    /// Why it is never touched: it is a service of the system, or exempt from OOM kills.
     untouchable: Option<String>,
-    /// Why it is not touched by its unit's name, which any user can choose: up to a limit.
+    /// Why it is not touched, judged only by its unit's name. Any user can choose that, so this
+    /// exempts only a limited amount of memory.
     named: Option<String>,
 }
 
-/// A class that somebody set while the app runs.
+/// A class set by request while the app runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Override {
     /// The class.
     pub class: Class,
-    /// Who set it.
+    /// The user that set it.
     pub uid: u32,
 }
 
-/// The source.
+/// Finds the running apps and describes them.
 #[derive(Debug)]
 pub struct AppsSource {
     classes: Classes,
     desktop: Desktop,
-    /// Apps that were in front.
+    /// Apps that have been topmost.
     fronts: BTreeMap<AppKey, App>,
     details: BTreeMap<AppKey, Details>,
     overrides: BTreeMap<AppKey, Override>,
@@ -81,11 +80,11 @@ pub struct AppsSource {
 }
 
 impl AppsSource {
-    /// A source that has not looked yet.
-    pub fn new(doors: &Doors, classes: Classes) -> AppsSource {
+    /// A source that has not scanned yet.
+    pub fn new(system: &System, classes: Classes) -> AppsSource {
         AppsSource {
             classes,
-            desktop: Desktop::new(&doors.roots.data),
+            desktop: Desktop::new(&system.roots.data),
             fronts: BTreeMap::new(),
             details: BTreeMap::new(),
             overrides: BTreeMap::new(),
@@ -94,13 +93,13 @@ impl AppsSource {
         }
     }
 
-    /// Other rules and categories from now on.
+    /// Replaces the rules and categories.
     pub fn set_classes(&mut self, classes: Classes) {
         self.classes = classes;
         self.looked_at = None;
     }
 
-    /// An app is in front: it stays known for as long as it lives, and is no mere service.
+    /// Records that an app is topmost: it stays known as long as it lives, and is no mere service.
     pub fn was_topmost(&mut self, app: &App) {
         if self.fronts.insert(app.key, app.clone()).is_none() {
             self.details.remove(&app.key);
@@ -108,7 +107,7 @@ impl AppsSource {
         }
     }
 
-    /// Sets a class for as long as the app lives, or takes that back.
+    /// Sets a class for as long as the app lives, or removes it.
     pub fn set_override(&mut self, key: AppKey, class: Option<Override>) {
         match class {
             Some(class) => _ = self.overrides.insert(key, class),
@@ -117,23 +116,23 @@ impl AppsSource {
         self.looked_at = None;
     }
 
-    /// What was set for an app.
+    /// The class that was set for an app.
     pub fn override_of(&self, key: AppKey) -> Option<Override> {
         self.overrides.get(&key).copied()
     }
 
-    /// What an app's class depends on; `None` for one that the last look did not find.
+    /// What an app's class depends on; `None` if the last scan did not find the app.
     pub fn identity(&self, key: AppKey) -> Option<&Identity> {
         Some(&self.details.get(&key)?.identity)
     }
 
-    /// The class of an app as if nobody had set one.
+    /// The class of an app without the override.
     pub fn given_class(&self, key: AppKey) -> Option<Reasoned> {
         Some(self.classes.of(self.identity(key)?))
     }
 
-    /// The class of an app of which nothing is there yet but its unit, with this path below the
-    /// cgroup v2 mount point.
+    /// The class of an app that has only its unit so far, at this path below the cgroup v2 mount
+    /// point.
     pub fn class_of_unit(&mut self, path: &str) -> Reasoned {
         self.desktop.refresh();
         let unit = path.rsplit('/').next().and_then(unit::parse);
@@ -142,54 +141,55 @@ impl AppsSource {
         self.classes.of(&identity)
     }
 
-    /// Cgroups in which new apps will be put, as of the last look.
+    /// Cgroups in which new apps will appear, as of the last scan.
     pub fn nests(&self) -> &BTreeSet<String> {
         &self.places.nests
     }
 
-    /// When the last look will be too old.
+    /// When the last scan becomes stale.
     pub fn due_at(&self) -> Duration {
         self.looked_at.map_or(Duration::ZERO, |at| at + LOOK_EVERY)
     }
 
-    /// Whether the last look is too old.
+    /// Whether the last scan is stale.
     pub fn is_due(&self, now: Duration) -> bool {
         !self.looked_within(LOOK_EVERY, now)
     }
 
-    /// Whether the last look was no longer ago than that.
+    /// Whether the last scan is more recent than `time`.
     pub fn looked_within(&self, time: Duration, now: Duration) -> bool {
         self.looked_at
             .is_some_and(|then| now.saturating_sub(then) < time)
     }
 
-    /// The next look is due at once.
+    /// Makes a scan due at once.
     pub fn forget_look(&mut self) {
         self.looked_at = None;
     }
 
-    /// Looks. `helpers` are the names of programs that serve whichever app is topmost, `announced`
-    /// the processes that were said to be in use. On an error nothing is known better than before.
+    /// Scans all apps. `helpers` are the names of programs that serve whichever app is topmost;
+    /// `announced` are the processes whose use was reported. After an error the results of the
+    /// previous scan remain.
     pub fn look(
         &mut self,
-        doors: &Doors,
+        system: &System,
         helpers: &[String],
         announced: &[(ProcessId, Use)],
         now: Duration,
     ) -> limelight_sys::Result<Vec<Found>> {
         self.looked_at = Some(now);
-        let sighted = sight::all(doors, self.fronts.values(), &mut self.places)?;
+        let sighted = sight::all(system, self.fronts.values(), &mut self.places)?;
         self.desktop.refresh();
         let alive: BTreeSet<AppKey> = sighted.iter().map(|app| app.key).collect();
         self.fronts.retain(|key, _| alive.contains(key));
         self.details.retain(|key, _| alive.contains(key));
         self.overrides.retain(|key, _| alive.contains(key));
         for app in &sighted {
-            self.describe(doors, app);
+            self.describe(system, app);
         }
-        let mut in_use: Vec<(i32, Use)> = uses::inhibitors(&doors.roots.inhibit);
-        in_use.extend(uses::sounding(&doors.proc));
-        let untouchable = Untouchable::new(doors, helpers);
+        let mut in_use: Vec<(i32, Use)> = uses::inhibitors(&system.roots.inhibit);
+        in_use.extend(uses::sounding(&system.proc));
+        let untouchable = Untouchable::new(system, helpers);
         let mut by_name = BTreeSet::new();
         let found = sighted.iter().filter_map(|app| {
             let told = announced.iter().filter(|(id, _)| app.has(*id));
@@ -197,7 +197,7 @@ impl AppsSource {
             let told = told.map(|(_, what)| *what);
             let runs = app.members.iter().filter_map(|member| {
                 let what = use_of(&member.comm)?;
-                runs_installed(doors, member.id, &member.comm).then_some(what)
+                runs_installed(system, member.id, &member.comm).then_some(what)
             });
             let seen = seen.map(|(_, what)| *what);
             let mut uses: Vec<Use> = told.chain(seen).chain(runs).collect();
@@ -210,34 +210,34 @@ impl AppsSource {
                 uid.filter(|_| never)
                     .and_then(|uid| untouchable.why_locked(uid))
             };
-            let why = untouchable.why(doors, app).or_else(locked);
+            let why = untouchable.why(system, app).or_else(locked);
             let named =
                 |details: &Details| details.untouchable.is_none() && details.named.is_some();
             if why.is_none() && details.is_some_and(named) {
                 by_name.insert(app.key);
             }
-            let part_of = whole(doors, app, &sighted);
+            let part_of = whole(system, app, &sighted);
             Some(Found {
                 part_of,
-                ..self.found(doors, app, uses, why)?
+                ..self.found(system, app, uses, why)?
             })
         });
         let mut found: Vec<Found> = found.collect();
-        limit_named(doors, &mut found, &by_name);
+        limit_named(system, &mut found, &by_name);
         Ok(found)
     }
 
-    /// Looks at one app that has just come to the front, and at nobody else. Whoever is in front is
-    /// in use and not touched, so why else he might be is left to the next look.
-    pub fn meet(&mut self, doors: &Doors, app: &App) -> Option<Found> {
-        let app = sight::one(doors, app).ok()??;
-        self.describe(doors, &app);
-        self.found(doors, &app, Vec::new(), None)
+    /// Examines one app that has just become topmost, and no other app. The topmost app is in use
+    /// and is not touched, so the next scan finds any other uses and exemptions.
+    pub fn meet(&mut self, system: &System, app: &App) -> Option<Found> {
+        let app = sight::one(system, app).ok()??;
+        self.describe(system, &app);
+        self.found(system, &app, Vec::new(), None)
     }
 
     fn found(
         &self,
-        doors: &Doors,
+        system: &System,
         app: &Sighted,
         uses: Vec<Use>,
         untouchable: Option<String>,
@@ -258,7 +258,7 @@ impl AppsSource {
                 .or_else(|| details.untouchable.clone())
                 .or_else(|| details.named.clone()),
             part_of: None,
-            memory: memory(doors, app),
+            memory: memory(system, app),
             members: app.members.iter().map(|member| member.id).collect(),
         })
     }
@@ -267,7 +267,7 @@ impl AppsSource {
         let given = self.classes.of(identity);
         match self.overrides.get(&app.key) {
             None => given,
-            // It may have been more when its owner asked.
+            // Rules or the app's own request may have lowered the given class since then.
             Some(set) if set.uid != 0 && set.class >= given.class => given,
             Some(set) => Reasoned {
                 class: set.class,
@@ -279,16 +279,16 @@ impl AppsSource {
         }
     }
 
-    /// Learns what an app is, and what it asks for now.
-    fn describe(&mut self, doors: &Doors, app: &Sighted) {
-        self.learn(doors, app);
+    /// Updates what is known of an app, and the class that it asks for.
+    fn describe(&mut self, system: &System, app: &Sighted) {
+        self.learn(system, app);
         if let Some(details) = self.details.get_mut(&app.key) {
-            details.identity.asks = asks(app.group(doors).as_ref(), details.variable);
+            details.identity.asks = asks(app.group(system).as_ref(), details.variable);
         }
     }
 
-    /// Learns what an app is, when it is a new one or runs another program.
-    fn learn(&mut self, doors: &Doors, app: &Sighted) {
+    /// Identifies an app if it is new or runs another program.
+    fn learn(&mut self, system: &System, app: &Sighted) {
         let Some(main) = app.main() else {
             return;
         };
@@ -296,7 +296,7 @@ impl AppsSource {
         if known.is_some_and(|known| known.main == main.id && known.comm == main.comm) {
             return;
         }
-        let Some(process) = doors.same_process(main.id) else {
+        let Some(process) = system.same_process(main.id) else {
             return;
         };
         let Ok(status) = process.status() else {
@@ -339,17 +339,17 @@ impl AppsSource {
     }
 }
 
-/// The app of the terminal in one of whose tabs this app runs: its main process is a child of the
-/// terminal's.
-fn whole(doors: &Doors, app: &Sighted, all: &[Sighted]) -> Option<AppKey> {
+/// The terminal app that has this app in one of its tabs: the tab's main process is a child of the
+/// terminal.
+fn whole(system: &System, app: &Sighted, all: &[Sighted]) -> Option<AppKey> {
     app.unit_name().filter(|name| name.starts_with(TAB))?;
     let main = app.main()?;
-    let parent = doors.same_process(main.id)?.stat().ok()?.ppid;
+    let parent = system.same_process(main.id)?.stat().ok()?.ppid;
     let whole = all.iter().find(|other| other.has_pid(parent))?;
     (whole.key != app.key).then_some(whole.key)
 }
 
-/// What an app is by its unit and its desktop entry.
+/// Identity of an app, from its unit and its desktop entry.
 fn identity(
     desktop: &Desktop,
     unit: Option<&Unit>,
@@ -370,14 +370,14 @@ fn identity(
     }
 }
 
-/// Whether root's service manager started it: only root makes units there.
+/// Whether root's service manager started it: only root makes units in `/system.slice`.
 fn is_of_system(app: &Sighted) -> bool {
     let home = app.home.as_ref();
     home.is_some_and(|home| home.path.starts_with("/system.slice/"))
 }
 
-/// Why a unit that is in no menu holds no app that a person started, if its name says so: a settings
-/// daemon, a key ring.
+/// Why a unit without a menu entry is a service of the session, such as a settings daemon or a key
+/// ring, and no app that a person started; judged by its name.
 fn service(unit: &Unit) -> Option<String> {
     let by = match unit.starter {
         Starter::Autostart => "it was started with the session",
@@ -387,7 +387,7 @@ fn service(unit: &Unit) -> Option<String> {
     Some(format!("{by}, and is in no menu: a service of the session"))
 }
 
-/// What the kernel's OOM killer may not take, we do not take either.
+/// What the kernel's OOM killer may not kill is exempt here too.
 fn exempt(process: &Process) -> Option<String> {
     let exempt = process.oom_score_adj().is_ok_and(|score| score == -1000);
     exempt.then(|| "its oom_score_adj is -1000".to_owned())
@@ -402,7 +402,7 @@ fn executable(process: &Process) -> Option<String> {
     )
 }
 
-/// An app of Android's runs in a copy of the zygote, which takes its package for a name.
+/// The package of an Android app: it runs in a copy of the zygote, which takes the package's name.
 fn package(process: &Process, executable: Option<&str>) -> Option<String> {
     let zygote = executable?.rsplit('/').next()?.starts_with("app_process");
     let name = process
@@ -411,12 +411,12 @@ fn package(process: &Process, executable: Option<&str>) -> Option<String> {
         .filter(|_| zygote)?
         .into_iter()
         .next()?;
-    // Its services run in processes of their own: `PACKAGE:SERVICE`.
+    // Android services run in processes of their own: `PACKAGE:SERVICE`.
     let package = name.split(':').next()?.to_owned();
     (package.contains('.') && !package.contains('/')).then_some(package)
 }
 
-/// What an app asks for itself, and how: by its cgroup's attribute, which may change, else by its
+/// The class that an app asks for, and how. Its cgroup's attribute, which may change, precedes its
 /// environment.
 fn asks(group: Option<&Cgroup>, variable: Option<Class>) -> Option<(Class, String)> {
     let attribute = group.and_then(|group| group.attribute(ASKS_ATTRIBUTE));
@@ -430,19 +430,19 @@ fn variable(process: &Process) -> Option<Class> {
     word(&process.environment(ASKS_VARIABLE).ok()??)
 }
 
-/// A word that is no class asks for nothing.
+/// A word that names no class asks for nothing.
 fn word(text: &str) -> Option<Class> {
     text.trim().parse().ok()
 }
 
-/// By its cgroup where it has one of its own, else by its processes: what they share with each other
-/// then counts once for each.
-fn memory(doors: &Doors, app: &Sighted) -> AppMemory {
-    let by_group = app.group(doors).as_ref().and_then(charged);
+/// Memory of its cgroup where it has its own, else the sum of its processes, in which shared pages
+/// count once per process.
+fn memory(system: &System, app: &Sighted) -> AppMemory {
+    let by_group = app.group(system).as_ref().and_then(charged);
     by_group.unwrap_or_else(|| {
         let mut sum = AppMemory::default();
         for member in &app.members {
-            let process = doors.same_process(member.id);
+            let process = system.same_process(member.id);
             let Some(status) = process.and_then(|process| process.status().ok()) else {
                 continue;
             };

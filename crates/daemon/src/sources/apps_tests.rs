@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
 use super::*;
-use crate::doors::Roots;
+use crate::system::Roots;
 use limelight_core::model::class::Rule;
 use limelight_core::model::Home;
 use limelight_sys::cgroup::CgroupPath;
@@ -10,10 +10,10 @@ use std::os::unix::fs::symlink;
 
 const USER: &str = "/user.slice/user-1000.slice/user@1000.service/app.slice";
 
-/// A system with processes that exist on paper only.
+/// A system with a fake procfs and cgroup hierarchy.
 struct Fixture {
     temp: tempfile::TempDir,
-    doors: Doors,
+    system: System,
 }
 
 impl Fixture {
@@ -21,7 +21,7 @@ impl Fixture {
         Fixture::at(tempfile::tempdir().unwrap())
     }
 
-    /// For thousands of directories.
+    /// On tmpfs where possible, for thousands of directories.
     fn in_memory() -> Fixture {
         let memory = std::path::Path::new("/dev/shm");
         let temp = match memory.is_dir() {
@@ -42,7 +42,7 @@ impl Fixture {
             ..Roots::below(temp.path())
         };
         let fixture = Fixture {
-            doors: Doors::open(roots).unwrap(),
+            system: System::open(roots).unwrap(),
             temp,
         };
         fixture.group("", &[]);
@@ -57,7 +57,7 @@ impl Fixture {
 
     fn process(&self, pid: i32, ppid: i32, comm: &str, uid: u32) {
         let proc = format!("proc/{pid}");
-        // Started in the order of their numbers.
+        // Start times ascend with the process ids.
         let stat =
             format!("{pid} ({comm}) S {ppid} 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 {pid}00 0 0\n");
         self.write(&format!("{proc}/stat"), &stat);
@@ -79,7 +79,7 @@ impl Fixture {
         self.write(&format!("cgroup{path}/cgroup.procs"), &procs);
     }
 
-    /// A unit with memory of its own and these processes.
+    /// A unit with its own memory counters and these processes.
     fn unit(&self, path: &str, pids: &[i32]) {
         self.group(path, pids);
         self.write(&format!("cgroup{path}/memory.current"), "8192\n");
@@ -94,12 +94,12 @@ impl Fixture {
     }
 
     fn source(&self, classes: Classes) -> AppsSource {
-        AppsSource::new(&self.doors, classes)
+        AppsSource::new(&self.system, classes)
     }
 
     fn look(&self, source: &mut AppsSource) -> Vec<Found> {
         let helpers = ["Xorg".to_owned()];
-        let found = source.look(&self.doors, &helpers, &[], Duration::from_secs(1));
+        let found = source.look(&self.system, &helpers, &[], Duration::from_secs(1));
         found.unwrap()
     }
 
@@ -107,9 +107,9 @@ impl Fixture {
         self.look(&mut self.source(Classes::default()))
     }
 
-    /// The app of a unit, as whoever claims that it is in front names it.
+    /// The app of a unit, as a foreground source names it.
     fn app_of(&self, path: &str) -> App {
-        let group = self.doors.cgroups.open(&CgroupPath::parse(path).unwrap());
+        let group = self.system.cgroups.open(&CgroupPath::parse(path).unwrap());
         let inode = group.unwrap().id().0;
         App {
             key: AppKey::Cgroup { inode },
@@ -165,35 +165,37 @@ fn why(found: &[Found], name: &str) -> Option<String> {
 }
 
 #[test]
-fn an_app_that_is_met_is_the_one_that_a_look_finds() {
+fn topmost_app_examined_alone_equals_the_scanned_one() {
     let fixture = Fixture::new();
     let unit = format!("{USER}/app-x-news-1.scope");
     fixture.unit(&unit, &[20, 21]);
     fixture.unit(&format!("{USER}/app-x-mail-2.scope"), &[30]);
     fixture.write("proc/20/environ", "LIMELIGHT_CLASS=disposable\0");
     let mut source = fixture.source(Classes::default());
-    let met = source.meet(&fixture.doors, &fixture.app_of(&unit)).unwrap();
+    let met = source
+        .meet(&fixture.system, &fixture.app_of(&unit))
+        .unwrap();
     assert_eq!(met.class.class, Class::Disposable);
-    assert!(source.is_due(Duration::from_secs(1)), "it was no look");
+    assert!(source.is_due(Duration::from_secs(1)), "it was no scan");
     let found = fixture.look(&mut source);
     assert_eq!(found.len(), 2);
     assert!(found.contains(&met), "{found:?}");
-    assert_eq!(source.meet(&fixture.doors, &fixture.front(20)), None);
+    assert_eq!(source.meet(&fixture.system, &fixture.front(20)), None);
 }
 
 #[test]
-fn units_of_everybody_are_found_wherever_they_are() {
-    let system = Fixture::new();
-    system.unit(
+fn app_units_of_all_users_are_found_anywhere() {
+    let fixture = Fixture::new();
+    fixture.unit(
         &format!("{USER}/app-gnome-org.x.Notes-7.scope"),
         &[101, 102],
     );
-    system.unit("/app.slice/app-news-1.scope", &[110]);
-    system.unit("/limelight.slice/app-120-12000.scope", &[120]);
-    system.unit("/app.slice/app-empty-1.scope", &[]);
-    system.unit("/app.slice/other.scope", &[130]);
-    system.unit("/system.slice/run-u1.service", &[140]);
-    let found = system.look_anew();
+    fixture.unit("/app.slice/app-news-1.scope", &[110]);
+    fixture.unit("/limelight.slice/app-120-12000.scope", &[120]);
+    fixture.unit("/app.slice/app-empty-1.scope", &[]);
+    fixture.unit("/app.slice/other.scope", &[130]);
+    fixture.unit("/system.slice/run-u1.service", &[140]);
+    let found = fixture.look_anew();
     assert_eq!(names(&found), ["news", "org.x.Notes", "p120"]);
     let notes = found
         .iter()
@@ -208,31 +210,31 @@ fn units_of_everybody_are_found_wherever_they_are() {
     };
     assert_eq!(notes.memory, memory);
     assert_eq!(notes.started, Duration::from_secs(101));
-    // What we moved is known by the process that was moved.
+    // An app that we moved is identified by the process that was moved.
     let adopted = found.iter().find(|found| found.app.name == "p120").unwrap();
     assert_eq!(adopted.app.key, AppKey::Tree(id(120)));
     assert!(adopted.app.own_home().is_some());
 }
 
 #[test]
-fn what_was_in_front_stays_known_for_as_long_as_it_lives() {
-    let system = Fixture::new();
+fn app_that_was_topmost_stays_known_until_it_ends() {
+    let fixture = Fixture::new();
     for (pid, ppid, comm) in [
         (201, 1, "term"),
         (202, 201, "sh"),
         (203, 202, "edit"),
         (204, 203, "lsp"),
     ] {
-        system.process(pid, ppid, comm, 1000);
+        fixture.process(pid, ppid, comm, 1000);
     }
-    // A child that has a unit of its own.
-    system.unit("/app.slice/app-player-1.scope", &[205]);
-    system.process(205, 202, "player", 1000);
-    let mut source = system.source(Classes::default());
-    assert_eq!(names(&system.look(&mut source)), ["player"]);
-    source.was_topmost(&system.front(201));
-    source.was_topmost(&system.front(203));
-    let found = system.look(&mut source);
+    // A child with its own unit.
+    fixture.unit("/app.slice/app-player-1.scope", &[205]);
+    fixture.process(205, 202, "player", 1000);
+    let mut source = fixture.source(Classes::default());
+    assert_eq!(names(&fixture.look(&mut source)), ["player"]);
+    source.was_topmost(&fixture.front(201));
+    source.was_topmost(&fixture.front(203));
+    let found = fixture.look(&mut source);
     assert_eq!(names(&found), ["edit", "player", "term"]);
     let members = |name| pids(found.iter().find(|found| found.app.name == name).unwrap());
     assert_eq!(members("term"), [201, 202]);
@@ -240,31 +242,31 @@ fn what_was_in_front_stays_known_for_as_long_as_it_lives() {
     let edit = found.iter().find(|found| found.app.name == "edit").unwrap();
     assert_eq!(edit.memory.anonymous, 80 << 10);
     assert_eq!(edit.memory.swapped, 8 << 10);
-    // Another process of the same number is not the app.
-    system.write(
+    // A reused process id is not the app.
+    fixture.write(
         "proc/203/stat",
         "203 (x) S 202 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 7 0 0\n",
     );
-    assert_eq!(names(&system.look(&mut source)), ["player", "term"]);
+    assert_eq!(names(&fixture.look(&mut source)), ["player", "term"]);
 }
 
 #[test]
-fn classes_come_from_entries_rules_and_wishes() {
-    let system = Fixture::new();
-    system.write(
+fn classes_come_from_entries_rules_and_requests() {
+    let fixture = Fixture::new();
+    fixture.write(
         "data/applications/org.x.Notes.desktop",
         "[Desktop Entry]\nName=Notes\nExec=notes\nCategories=Office;\n",
     );
-    system.unit("/app.slice/app-org.x.Notes-7.scope", &[301]);
-    system.unit("/app.slice/app-game-1.scope", &[302]);
-    system.write("proc/302/environ", "A=b\0LIMELIGHT_CLASS=disposable\0");
+    fixture.unit("/app.slice/app-org.x.Notes-7.scope", &[301]);
+    fixture.unit("/app.slice/app-game-1.scope", &[302]);
+    fixture.write("proc/302/environ", "A=b\0LIMELIGHT_CLASS=disposable\0");
     let table = vec![("Office".to_owned(), Class::Keep)];
-    let mut source = system.source(Classes::new(Vec::new(), table.clone()));
+    let mut source = fixture.source(Classes::new(Vec::new(), table.clone()));
     let class = |found: &[Found], pid: i32| {
         let of = found.iter().find(|found| pids(found) == [pid]).unwrap();
         of.class.class
     };
-    let found = system.look(&mut source);
+    let found = fixture.look(&mut source);
     assert_eq!(names(&found), ["Notes", "game"]);
     assert_eq!(
         (class(&found, 301), class(&found, 302)),
@@ -273,10 +275,10 @@ fn classes_come_from_entries_rules_and_wishes() {
 
     let rule = Rule::new("*/app-game-*", Class::Keep, "limelight.toml:3");
     source.set_classes(Classes::new(vec![rule], table));
-    let found = system.look(&mut source);
+    let found = fixture.look(&mut source);
     assert_eq!(class(&found, 302), Class::Keep);
 
-    // Its owner may lower it, and the least of all counts.
+    // The owner may lower the class, and the lowest one counts.
     let key = found
         .iter()
         .find(|found| pids(found) == [301])
@@ -285,7 +287,7 @@ fn classes_come_from_entries_rules_and_wishes() {
         .key;
     let set = |source: &mut AppsSource, class, uid| {
         source.set_override(key, Some(Override { class, uid }));
-        system.look(source)
+        fixture.look(source)
     };
     assert_eq!(
         class(&set(&mut source, Class::Normal, 1000), 301),
@@ -298,31 +300,31 @@ fn classes_come_from_entries_rules_and_wishes() {
     );
     assert_eq!(class(&set(&mut source, Class::Keep, 0), 301), Class::Keep);
     source.set_override(key, None);
-    assert_eq!(class(&system.look(&mut source), 301), Class::Normal);
+    assert_eq!(class(&fixture.look(&mut source), 301), Class::Normal);
     assert_eq!(source.given_class(key).unwrap().class, Class::Normal);
 }
 
 #[test]
-fn a_program_that_replaced_itself_is_looked_at_anew() {
-    let system = Fixture::new();
-    system.unit("/run-u1.scope", &[310]);
-    let mut source = system.source(Classes::default());
-    assert_eq!(names(&system.look(&mut source)), ["p310"]);
-    system.process(310, 1, "game", 1000);
-    assert_eq!(names(&system.look(&mut source)), ["game"]);
+fn program_that_replaced_itself_is_examined_again() {
+    let fixture = Fixture::new();
+    fixture.unit("/run-u1.scope", &[310]);
+    let mut source = fixture.source(Classes::default());
+    assert_eq!(names(&fixture.look(&mut source)), ["p310"]);
+    fixture.process(310, 1, "game", 1000);
+    assert_eq!(names(&fixture.look(&mut source)), ["game"]);
 }
 
 #[test]
-fn an_android_app_is_its_package() {
-    let system = Fixture::new();
-    system.unit("/app.slice/run-u1.scope", &[320]);
-    fs::remove_file(system.temp.path().join("proc/320/exe")).unwrap();
-    let zygote = system.temp.path().join("app_process64");
+fn android_app_is_identified_by_its_package() {
+    let fixture = Fixture::new();
+    fixture.unit("/app.slice/run-u1.scope", &[320]);
+    fs::remove_file(fixture.temp.path().join("proc/320/exe")).unwrap();
+    let zygote = fixture.temp.path().join("app_process64");
     fs::write(&zygote, "").unwrap();
-    symlink(&zygote, system.temp.path().join("proc/320/exe")).unwrap();
-    system.write("proc/320/cmdline", "com.example.news:sync\0");
-    let mut source = system.source(Classes::default());
-    let found = system.look(&mut source);
+    symlink(&zygote, fixture.temp.path().join("proc/320/exe")).unwrap();
+    fixture.write("proc/320/cmdline", "com.example.news:sync\0");
+    let mut source = fixture.source(Classes::default());
+    let found = fixture.look(&mut source);
     assert_eq!(names(&found), ["com.example.news"]);
     let identity = source.identity(found[0].app.key).unwrap();
     assert_eq!(identity.package.as_deref(), Some("com.example.news"));
@@ -330,8 +332,8 @@ fn an_android_app_is_its_package() {
 }
 
 #[test]
-fn what_others_need_is_never_touched() {
-    let system = Fixture::new();
+fn processes_that_others_depend_on_are_exempt() {
+    let fixture = Fixture::new();
     for (pid, name) in [
         (401, "plain"),
         (402, "leader"),
@@ -340,34 +342,34 @@ fn what_others_need_is_never_touched() {
         (407, "faked"),
         (410, "script"),
     ] {
-        system.unit(&format!("/app.slice/app-{name}-1.scope"), &[pid]);
+        fixture.unit(&format!("/app.slice/app-{name}-1.scope"), &[pid]);
     }
-    system.write("sessions/2", "UID=1000\nLEADER=402\n");
-    system.write("sessions/2.ref", "");
-    system.process(403, 1, "Xorg", 1000);
-    let server = system.temp.path().join("Xorg");
+    fixture.write("sessions/2", "UID=1000\nLEADER=402\n");
+    fixture.write("sessions/2.ref", "");
+    fixture.process(403, 1, "Xorg", 1000);
+    let server = fixture.temp.path().join("Xorg");
     fs::write(&server, "").unwrap();
-    fs::remove_file(system.temp.path().join("proc/403/exe")).unwrap();
-    symlink(&server, system.temp.path().join("proc/403/exe")).unwrap();
-    // A script of that name runs its interpreter, which is root's.
-    system.process(410, 1, "Xorg", 1000);
-    // A name is not enough.
-    system.process(407, 1, "Xorg", 1000);
-    let program = system.temp.path().join("proc/407/exe");
+    fs::remove_file(fixture.temp.path().join("proc/403/exe")).unwrap();
+    symlink(&server, fixture.temp.path().join("proc/403/exe")).unwrap();
+    // A script of that name runs its interpreter, which belongs to root.
+    fixture.process(410, 1, "Xorg", 1000);
+    // A process name is not enough.
+    fixture.process(407, 1, "Xorg", 1000);
+    let program = fixture.temp.path().join("proc/407/exe");
     fs::remove_file(&program).unwrap();
-    let theirs = system.temp.path().join("theirs");
+    let theirs = fixture.temp.path().join("theirs");
     fs::write(&theirs, "").unwrap();
     let chowned = std::os::unix::fs::chown(&theirs, Some(1000), None).is_ok();
     symlink(&theirs, &program).unwrap();
-    system.write("proc/404/oom_score_adj", "-1000\n");
+    fixture.write("proc/404/oom_score_adj", "-1000\n");
 
-    let mut source = system.source(Classes::default());
-    let mut shell = system.front(409);
-    system.process(409, 1, "bash", 1000);
-    system.write("proc/409/cmdline", "-bash\0");
+    let mut source = fixture.source(Classes::default());
+    let mut shell = fixture.front(409);
+    fixture.process(409, 1, "bash", 1000);
+    fixture.write("proc/409/cmdline", "-bash\0");
     shell.name = "bash".to_owned();
     source.was_topmost(&shell);
-    let found = system.look(&mut source);
+    let found = fixture.look(&mut source);
     assert_eq!(why(&found, "plain"), None);
     assert_eq!(why(&found, "script"), None);
     if chowned {
@@ -390,14 +392,14 @@ fn app_with(found: &[Found], pid: i32) -> Option<&Found> {
 
 #[test]
 fn app_inside_another_app_is_one_of_its_own_and_exempts_neither() {
-    let system = Fixture::new();
+    let fixture = Fixture::new();
     let outer = format!("{USER}/app-outer-1.scope");
     let inner = format!("{outer}/part/app-inner-1.scope");
-    system.unit(&outer, &[406]);
-    system.group(&format!("{outer}/part"), &[407]);
-    system.process(407, 406, "helper", 1000);
-    system.unit(&inner, &[408]);
-    let found = system.look_anew();
+    fixture.unit(&outer, &[406]);
+    fixture.group(&format!("{outer}/part"), &[407]);
+    fixture.process(407, 406, "helper", 1000);
+    fixture.unit(&inner, &[408]);
+    let found = fixture.look_anew();
     assert_eq!(found.len(), 2);
     let outer = app_with(&found, 406).unwrap();
     assert_eq!((pids(outer), &outer.untouchable), (vec![406, 407], &None));
@@ -411,80 +413,80 @@ fn app_inside_another_app_is_one_of_its_own_and_exempts_neither() {
 
 #[test]
 fn empty_app_cgroup_inside_an_app_changes_nothing() {
-    let system = Fixture::new();
+    let fixture = Fixture::new();
     let outer = format!("{USER}/app-outer-1.scope");
-    system.unit(&outer, &[406]);
-    let before = system.look_anew();
-    system.unit(&format!("{outer}/app-inner-1.scope"), &[]);
-    assert_eq!(system.look_anew(), before);
+    fixture.unit(&outer, &[406]);
+    let before = fixture.look_anew();
+    fixture.unit(&format!("{outer}/app-inner-1.scope"), &[]);
+    assert_eq!(fixture.look_anew(), before);
     assert!(before[0].app.own_home().is_some());
 }
 
 #[test]
 fn unpopulated_cgroups_are_not_descended_into() {
-    let system = Fixture::new();
+    let fixture = Fixture::new();
     let slice = "/user.slice/user-1000.slice/user@1000.service/other.slice";
-    system.unit(&format!("{slice}/app-x-1.scope"), &[450]);
-    system.write(&format!("cgroup{slice}/cgroup.events"), "populated 1\n");
-    assert_eq!(system.look_anew().len(), 1);
-    system.write(&format!("cgroup{slice}/cgroup.events"), "populated 0\n");
-    assert_eq!(system.look_anew(), []);
-    // A place for apps is known before the first app comes.
-    system.write(&format!("cgroup{USER}/cgroup.events"), "populated 0\n");
-    let mut source = system.source(Classes::default());
-    system.look(&mut source);
+    fixture.unit(&format!("{slice}/app-x-1.scope"), &[450]);
+    fixture.write(&format!("cgroup{slice}/cgroup.events"), "populated 1\n");
+    assert_eq!(fixture.look_anew().len(), 1);
+    fixture.write(&format!("cgroup{slice}/cgroup.events"), "populated 0\n");
+    assert_eq!(fixture.look_anew(), []);
+    // A cgroup for apps is known before the first app appears.
+    fixture.write(&format!("cgroup{USER}/cgroup.events"), "populated 0\n");
+    let mut source = fixture.source(Classes::default());
+    fixture.look(&mut source);
     assert!(source.nests().contains(USER), "{:?}", source.nests());
 }
 
 #[test]
 fn flood_of_cgroups_hides_only_apps_of_the_user_who_made_it() {
-    let system = Fixture::in_memory();
-    system.unit(&format!("{USER}/app-new-1.scope"), &[460]);
-    system.unit("/app.slice/app-news-1.scope", &[461]);
+    let fixture = Fixture::in_memory();
+    fixture.unit(&format!("{USER}/app-new-1.scope"), &[460]);
+    fixture.unit("/app.slice/app-news-1.scope", &[461]);
     for slice in 0..9 {
         let slice = format!("cgroup/user.slice/user-1001.slice/s{slice}");
         for number in 0..1000 {
-            let group = system.temp.path().join(format!("{slice}/g{number}"));
+            let group = fixture.temp.path().join(format!("{slice}/g{number}"));
             fs::create_dir_all(group).unwrap();
         }
     }
-    let found = system.look_anew();
+    let found = fixture.look_anew();
     assert_eq!(names(&found), ["new", "news"]);
 }
 
 #[test]
 fn app_with_very_many_cgroups_inside_keeps_its_own_processes() {
-    let system = Fixture::in_memory();
+    let fixture = Fixture::in_memory();
     let unit = format!("{USER}/app-many-1.scope");
-    system.unit(&unit, &[470]);
+    fixture.unit(&unit, &[470]);
     for number in 0..10_000 {
-        let group = system.temp.path().join(format!("cgroup{unit}/g{number}"));
+        let group = fixture.temp.path().join(format!("cgroup{unit}/g{number}"));
         fs::create_dir_all(group).unwrap();
     }
-    let found = system.look_anew();
+    let found = fixture.look_anew();
     assert_eq!(pids(&found[0]), [470]);
 }
 
 #[test]
 fn services_of_a_session_are_exempt_up_to_a_sixteenth_of_memory_for_each_user() {
-    let system = Fixture::new();
-    system.write("proc/meminfo", "MemTotal: 1048576 kB\nMemFree: 1000 kB\n");
+    let fixture = Fixture::new();
+    fixture.write("proc/meminfo", "MemTotal: 1048576 kB\nMemFree: 1000 kB\n");
     let unit = |uid: u32, name: &str, pid: i32, mib: u64| {
         let path = format!("/user.slice/user-{uid}.slice/user@{uid}.service/app.slice/{name}");
-        system.unit(&path, &[pid]);
-        system.process(pid, 1, &format!("p{pid}"), uid);
-        system.write(&format!("cgroup{path}/memory.swap.current"), "0\n");
+        fixture.unit(&path, &[pid]);
+        fixture.process(pid, 1, &format!("p{pid}"), uid);
+        fixture.write(&format!("cgroup{path}/memory.swap.current"), "0\n");
         let stat = format!("anon {}\nshmem 0\n", mib << 20);
-        system.write(&format!("cgroup{path}/memory.stat"), &stat);
+        fixture.write(&format!("cgroup{path}/memory.stat"), &stat);
     };
-    // 64 MiB for each user.
+    // The limit is 64 MiB per user.
     unit(1000, "app-settings@autostart.service", 481, 20);
     unit(1000, "dbus-:1.2-org.x.Keys@0.service", 482, 40);
     unit(1001, "app-hog@autostart.service", 483, 300);
     unit(1001, "dbus-:1.2-org.x.Hog@0.service", 484, 50);
     unit(1001, "dbus-:1.3-org.x.Small@0.service", 485, 10);
-    system.unit("/system.slice/dbus-org.x.Daemon.service", &[486]);
-    let found = system.look_anew();
+    fixture.unit("/system.slice/dbus-org.x.Daemon.service", &[486]);
+    let found = fixture.look_anew();
     let spared = |pid| app_with(&found, pid).unwrap().untouchable.is_some();
     assert_eq!([481, 482, 484, 485].map(spared), [true; 4]);
     assert!(!spared(483));
@@ -494,21 +496,27 @@ fn services_of_a_session_are_exempt_up_to_a_sixteenth_of_memory_for_each_user() 
 
 #[test]
 fn tab_is_part_of_its_terminal_and_is_spared_where_root_or_a_multiplexer_runs() {
-    let system = Fixture::new();
+    let fixture = Fixture::new();
     let tab = |number: u32| format!("{USER}/vte-spawn-{number}.scope");
-    system.unit(&format!("{USER}/app-org.gnome.Terminal.service"), &[500]);
+    fixture.unit(&format!("{USER}/app-org.gnome.Terminal.service"), &[500]);
     for (number, pid, comm) in [(1, 501, "bash"), (2, 502, "bash"), (3, 503, "tmux: server")] {
-        system.unit(&tab(number), &[pid]);
-        system.process(pid, 500, comm, 1000);
+        fixture.unit(&tab(number), &[pid]);
+        fixture.process(pid, 500, comm, 1000);
     }
-    system.group(&tab(2), &[502, 512]);
-    system.process(512, 502, "sudo", 0);
+    // The installed program, owned by root.
+    let installed = fixture.temp.path().join("tmux");
+    fs::write(&installed, "").unwrap();
+    let program = fixture.temp.path().join("proc/503/exe");
+    fs::remove_file(&program).unwrap();
+    symlink(&installed, &program).unwrap();
+    fixture.group(&tab(2), &[502, 512]);
+    fixture.process(512, 502, "sudo", 0);
     let owner = |pid: i32, uid| {
-        let directory = system.temp.path().join(format!("proc/{pid}"));
+        let directory = fixture.temp.path().join(format!("proc/{pid}"));
         std::os::unix::fs::chown(directory, Some(uid), None).is_ok()
     };
     let chowned = [501, 502, 503].into_iter().all(|pid| owner(pid, 1000)) && owner(512, 0);
-    let found = system.look_anew();
+    let found = fixture.look_anew();
     let of = |pid: i32| found.iter().find(|one| pids(one).contains(&pid)).unwrap();
     let terminal = of(500).app.key;
     for pid in [501, 502, 503] {
@@ -525,35 +533,35 @@ fn tab_is_part_of_its_terminal_and_is_spared_where_root_or_a_multiplexer_runs() 
 }
 
 #[test]
-fn nothing_that_may_lock_the_screen_is_touched_while_it_is_locked() {
-    let system = Fixture::new();
-    system.unit("/app.slice/app-blank-1.scope", &[601]);
-    system.unit("/app.slice/app-viewer-1.scope", &[602]);
-    let mut source = system.source(Classes::default());
-    source.was_topmost(&system.app_of("/app.slice/app-viewer-1.scope"));
-    system.write("sessions/2", "UID=1000\nLEADER=9\nLOCKED_HINT=0\n");
-    let found = system.look(&mut source);
+fn apps_never_topmost_are_exempt_while_the_screen_is_locked() {
+    let fixture = Fixture::new();
+    fixture.unit("/app.slice/app-blank-1.scope", &[601]);
+    fixture.unit("/app.slice/app-viewer-1.scope", &[602]);
+    let mut source = fixture.source(Classes::default());
+    source.was_topmost(&fixture.app_of("/app.slice/app-viewer-1.scope"));
+    fixture.write("sessions/2", "UID=1000\nLEADER=9\nLOCKED_HINT=0\n");
+    let found = fixture.look(&mut source);
     assert_eq!(why(&found, "blank"), None);
-    system.write("sessions/2", "UID=1000\nLEADER=9\nLOCKED_HINT=1\n");
-    let found = system.look(&mut source);
+    fixture.write("sessions/2", "UID=1000\nLEADER=9\nLOCKED_HINT=1\n");
+    let found = fixture.look(&mut source);
     assert!(why(&found, "blank").unwrap().contains("locked"));
     assert_eq!(why(&found, "viewer"), None, "it was topmost: no locker");
 }
 
 #[test]
-fn what_the_session_started_by_itself_is_an_app_only_when_it_is_in_a_menu() {
-    let system = Fixture::new();
+fn unit_started_by_the_session_is_an_app_only_with_a_menu_entry() {
+    let fixture = Fixture::new();
     let entry = |id: &str, more: &str| {
         let text = format!("[Desktop Entry]\nName={id}\nExec={id}\n{more}\n");
-        system.write(&format!("data/applications/{id}.desktop"), &text);
+        fixture.write(&format!("data/applications/{id}.desktop"), &text);
     };
     entry("chat", "");
     entry("keyring", "NoDisplay=true");
-    system.unit("/app.slice/app-chat@autostart.service", &[501]);
-    system.unit("/app.slice/app-keyring@autostart.service", &[502]);
-    system.unit("/app.slice/dbus-:1.2-org.x.Settings@0.service", &[503]);
-    let mut source = system.source(Classes::default());
-    let found = system.look(&mut source);
+    fixture.unit("/app.slice/app-chat@autostart.service", &[501]);
+    fixture.unit("/app.slice/app-keyring@autostart.service", &[502]);
+    fixture.unit("/app.slice/dbus-:1.2-org.x.Settings@0.service", &[503]);
+    let mut source = fixture.source(Classes::default());
+    let found = fixture.look(&mut source);
     assert_eq!(why(&found, "chat"), None);
     assert!(why(&found, "keyring")
         .unwrap()
@@ -561,26 +569,26 @@ fn what_the_session_started_by_itself_is_an_app_only_when_it_is_in_a_menu() {
     assert!(why(&found, "org.x.Settings")
         .unwrap()
         .contains("message bus"));
-    // A window in front is proof enough.
+    // An app that was topmost is no service.
     let settings = found.iter().find(|found| pids(found) == [503]).unwrap();
     source.was_topmost(&settings.app);
-    let found = system.look(&mut source);
+    let found = fixture.look(&mut source);
     assert_eq!(why(&found, "org.x.Settings"), None);
 }
 
 #[test]
-fn uses_are_the_app_s_whichever_of_its_processes_has_them() {
-    let system = Fixture::new();
-    system.unit("/app.slice/app-player-1.scope", &[601, 602, 603]);
-    system.unit("/app.slice/app-idle-1.scope", &[604]);
-    system.write("inhibit/1", "WHAT=sleep\nMODE=block\nPID=602\n");
-    system.write(
+fn use_by_any_process_counts_for_its_app() {
+    let fixture = Fixture::new();
+    fixture.unit("/app.slice/app-player-1.scope", &[601, 602, 603]);
+    fixture.unit("/app.slice/app-idle-1.scope", &[604]);
+    fixture.write("inhibit/1", "WHAT=sleep\nMODE=block\nPID=602\n");
+    fixture.write(
         "proc/asound/card0/pcm0p/sub0/status",
         "state: RUNNING\nowner_pid   : 603\n",
     );
     let announced = [
         (id(601), Use::Unsaved),
-        // Its number was given away since.
+        // The process id was reused.
         (
             ProcessId {
                 pid: 604,
@@ -589,8 +597,8 @@ fn uses_are_the_app_s_whichever_of_its_processes_has_them() {
             Use::Visible,
         ),
     ];
-    let mut source = system.source(Classes::default());
-    let found = source.look(&system.doors, &[], &announced, Duration::ZERO);
+    let mut source = fixture.source(Classes::default());
+    let found = source.look(&fixture.system, &[], &announced, Duration::ZERO);
     let found = found.unwrap();
     let uses = |name: &str| {
         &found
@@ -604,12 +612,12 @@ fn uses_are_the_app_s_whichever_of_its_processes_has_them() {
 }
 
 #[test]
-fn nobody_looks_again_at_once() {
-    let system = Fixture::new();
-    let mut source = system.source(Classes::default());
+fn second_scan_waits_until_it_is_due() {
+    let fixture = Fixture::new();
+    let mut source = fixture.source(Classes::default());
     let at = Duration::from_secs(1);
     assert!(source.is_due(at));
-    system.look(&mut source);
+    fixture.look(&mut source);
     assert!(!source.is_due(at + LOOK_EVERY / 2));
     assert!(source.is_due(at + LOOK_EVERY));
     source.set_classes(Classes::default());

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Which processes are display servers: X servers and Wayland compositors.
 //!
-//! A display server is a process that holds a socket at which clients find a display: `wayland-N` in
-//! some directory, or X11's `/tmp/.X11-unix/XN`. The outermost one has its input from devices in
-//! `/dev/input`, which it holds open; logind and seatd open them, too, but have no such socket, and
-//! a server on a virtual screen (Xvfb, a compositor without devices) has no input of which this
-//! daemon hears. A server without devices is another one's client, as Xwayland and nested compositors
-//! are. Whether it has the display (`/dev/dri/card*`) plays no part: it is input that is followed.
+//! A display server is a process that holds a socket at which clients find a display: `wayland-N`
+//! in any directory, or X11's `/tmp/.X11-unix/XN`. The outermost one holds devices in `/dev/input`
+//! open for its input. logind and seatd open them too but have no such socket. The input of a
+//! server on a virtual screen (Xvfb, a compositor without devices) is invisible to this daemon. A
+//! server without devices is a client of another one, as Xwayland and nested compositors are.
+//! Devices of the display (`/dev/dri/card*`) play no part, because only input is followed.
 //!
-//! What is not found: servers in another network namespace, whose sockets are not listed with the machine's;
-//! those whose clients find them by other names (`WAYLAND_SOCKET` alone, Mir, Android); and a program
-//! that draws on the display without any server, which wakes nobody and is in front all the same.
+//! Not found are servers in another network namespace, because their sockets are not in the
+//! machine's list, and servers whose clients find them by other names (`WAYLAND_SOCKET` alone, Mir,
+//! Android). A program that draws on the display without any server wakes no client and is missed
+//! even in the foreground.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -20,9 +21,9 @@ use limelight_core::model::ProcessId;
 use limelight_sys::process::Process;
 use limelight_sys::unix_sockets::Listening;
 
-use crate::doors::Doors;
+use crate::system::System;
 
-/// Most descriptors of a process that are looked at.
+/// Most descriptors of a process that are read.
 const DESCRIPTORS_MAX: usize = 4096;
 
 /// A display server.
@@ -32,19 +33,19 @@ pub struct DisplayServer {
     pub id: ProcessId,
     /// Its name, for people.
     pub name: String,
-    /// Where it has its input from.
+    /// Source of its input.
     pub kind: Server,
 }
 
-/// All of them, as of now.
-pub fn find(doors: &Doors) -> limelight_sys::Result<Vec<DisplayServer>> {
-    let displays = displays(doors)?;
+/// All display servers that run now.
+pub fn find(system: &System) -> limelight_sys::Result<Vec<DisplayServer>> {
+    let displays = displays(system)?;
     if displays.is_empty() {
         return Ok(Vec::new());
     }
     let server = |pid: i32| {
-        let (id, process) = doors.process(pid).ok()?;
-        let held = Held::look(doors, &process, &displays);
+        let (id, process) = system.process(pid).ok()?;
+        let held = Held::look(system, &process, &displays);
         held.display.then(|| DisplayServer {
             id,
             name: process.comm().unwrap_or_default(),
@@ -54,34 +55,34 @@ pub fn find(doors: &Doors) -> limelight_sys::Result<Vec<DisplayServer>> {
             },
         })
     };
-    let pids = doors.proc.pids()?;
+    let pids = system.proc.pids()?;
     Ok(pids.into_iter().filter_map(server).collect())
 }
 
-/// Whether this process is one.
-pub fn is_one(doors: &Doors, id: ProcessId) -> bool {
-    let (Some(process), Ok(displays)) = (doors.same_process(id), displays(doors)) else {
+/// Whether this process is a display server.
+pub fn is_one(system: &System, id: ProcessId) -> bool {
+    let (Some(process), Ok(displays)) = (system.same_process(id), displays(system)) else {
         return false;
     };
-    Held::look(doors, &process, &displays).display
+    Held::look(system, &process, &displays).display
 }
 
-/// Whether this very server still runs, and has the devices that it had.
-pub fn still(doors: &Doors, server: &DisplayServer) -> bool {
-    let process = doors.same_process(server.id);
+/// Whether this same server still runs and holds input devices, if it is an outermost one.
+pub fn still(system: &System, server: &DisplayServer) -> bool {
+    let process = system.same_process(server.id);
     process.is_some_and(|process| {
-        server.kind == Server::Nested || Held::look(doors, &process, &BTreeSet::new()).input
+        server.kind == Server::Nested || Held::look(system, &process, &BTreeSet::new()).input
     })
 }
 
-/// Numbers of the sockets at which clients find a display.
-fn displays(doors: &Doors) -> limelight_sys::Result<BTreeSet<u64>> {
-    let sockets = doors.proc.listening_sockets()?;
+/// Inode numbers of the sockets at which clients find a display.
+fn displays(system: &System) -> limelight_sys::Result<BTreeSet<u64>> {
+    let sockets = system.proc.listening_sockets()?;
     let displays = sockets.iter().filter(|socket| is_display(socket));
     Ok(displays.map(|socket| socket.inode).collect())
 }
 
-/// What of this matters a process holds open.
+/// Relevant descriptors that a process holds open.
 #[derive(Default)]
 struct Held {
     display: bool,
@@ -89,15 +90,15 @@ struct Held {
 }
 
 impl Held {
-    fn look(doors: &Doors, process: &Process, displays: &BTreeSet<u64>) -> Held {
+    fn look(system: &System, process: &Process, displays: &BTreeSet<u64>) -> Held {
         let mut held = Held::default();
         for number in process.descriptors(DESCRIPTORS_MAX).unwrap_or_default() {
-            // One that was closed meanwhile is not held.
+            // A descriptor that was closed meanwhile is not held.
             let Ok(target) = process.descriptor_target(number) else {
                 continue;
             };
             held.display |= socket(&target).is_some_and(|inode| displays.contains(&inode));
-            held.input |= is_device(&target, &doors.roots.input);
+            held.input |= is_device(&target, &system.roots.input);
         }
         held
     }
@@ -108,7 +109,8 @@ fn socket(target: &Path) -> Option<u64> {
     inode.strip_suffix(']')?.parse().ok()
 }
 
-/// A server in another root has the directory there.
+/// Whether this is an input device node. Only the end of the directory is compared, because a
+/// server may run in another root.
 fn is_device(target: &Path, directory: &Path) -> bool {
     let directory = directory.strip_prefix("/").unwrap_or(directory);
     let name = target.file_name().and_then(|name| name.to_str());
@@ -132,7 +134,7 @@ fn is_display(socket: &Listening) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doors::Roots;
+    use crate::system::Roots;
     use std::fs;
     use std::os::unix::fs::symlink;
 
@@ -145,7 +147,7 @@ Num       RefCount Protocol Flags    Type St Inode Path
 ";
 
     #[test]
-    fn servers_are_told_from_their_clients_and_from_those_who_hold_devices_for_them() {
+    fn servers_differ_from_clients_and_from_holders_of_devices() {
         let temp = tempfile::tempdir().unwrap();
         let path = |name: &str| temp.path().join(name);
         for directory in ["proc/1/net", "sys", "cgroup"] {
@@ -166,32 +168,32 @@ Num       RefCount Protocol Flags    Type St Inode Path
         process(21, &["socket:[901]", "/dev/dri/renderD128"]);
         process(22, &["socket:[902]", "/dev/input/event3", "/dev/dri/card0"]);
         process(23, &["socket:[903]", "/dev/input/event3"]);
-        let doors = Doors::open(Roots {
+        let system = System::open(Roots {
             proc: path("proc"),
             sys: path("sys"),
             cgroup: Some(path("cgroup")),
             ..Roots::default()
         })
         .unwrap();
-        let found = find(&doors).unwrap();
+        let found = find(&system).unwrap();
         let kinds: Vec<(i32, Server)> = found
             .iter()
             .map(|server| (server.id.pid, server.kind))
             .collect();
         assert_eq!(kinds, [(20, Server::Outermost), (21, Server::Nested)]);
         assert_eq!(found[0].name, "p20");
-        assert!(still(&doors, &found[0]) && still(&doors, &found[1]));
-        let client = doors.process(23).unwrap().0;
-        assert!(is_one(&doors, found[1].id) && !is_one(&doors, client));
-        // Its session is not on the screen any more.
+        assert!(still(&system, &found[0]) && still(&system, &found[1]));
+        let client = system.process(23).unwrap().0;
+        assert!(is_one(&system, found[1].id) && !is_one(&system, client));
+        // Its session has left the screen.
         fs::remove_file(path("proc/20/fd/2")).unwrap();
-        assert!(!still(&doors, &found[0]));
+        assert!(!still(&system, &found[0]));
         fs::remove_dir_all(path("proc/21")).unwrap();
-        assert!(!still(&doors, &found[1]));
+        assert!(!still(&system, &found[1]));
     }
 
     #[test]
-    fn devices_are_known_by_their_nodes() {
+    fn input_devices_are_recognised_by_their_nodes() {
         let input = Path::new("/dev/input");
         for target in ["/dev/input/event0", "/rootfs/dev/input/event12"] {
             assert!(is_device(Path::new(target), input), "{target}");
@@ -202,7 +204,7 @@ Num       RefCount Protocol Flags    Type St Inode Path
     }
 
     #[test]
-    fn displays_are_known_by_the_names_of_their_sockets() {
+    fn displays_are_recognised_by_their_socket_names() {
         let named = |name: &str| Listening {
             inode: 1,
             name: name.to_owned(),

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Input devices and the display's frames, for sessions that nobody else tells of.
+//! Input devices and display frames, for sessions without any other source.
 //!
-//! *Input* is that something was pressed on a device in `/dev/input`, and when; what it was does not
-//! get further than the door ([`limelight_sys::evdev`]). *Frames* are those of the display as a whole, by
-//! the tracepoint `drm:drm_vblank_event_delivered`: any program may have drawn them.
+//! *Input* is the time of a press on a device in `/dev/input`; the key or button itself does not
+//! leave [`limelight_sys::evdev`]. *Frames* are those of the display as a whole, from the
+//! tracepoint `drm:drm_vblank_event_delivered`: any program may have drawn them.
 //!
-//! Devices are open and the tracepoint is on only while they are wanted, each by itself.
+//! Devices are open and the tracepoint is on only while they are wanted, each independently.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use limelight_core::model::flips::Flips;
+use limelight_core::model::frames::Flips;
 use limelight_sys::dir::Dir;
 use limelight_sys::evdev::{InputDevice, Stroke};
 use limelight_sys::inotify::Inotify;
@@ -19,10 +19,10 @@ use rustix::event::epoll::EventFlags;
 use rustix::fs::inotify::WatchFlags;
 use tracing::{debug, info, warn};
 
-use crate::doors::Doors;
-use crate::reactor::{Reactor, Token};
+use crate::event_loop::reactor::{Reactor, Token};
 use crate::restore::Ledger;
 use crate::sources::traced::{Event, Traced};
+use crate::system::System;
 
 /// Most devices that are opened.
 const DEVICES_MAX: usize = 64;
@@ -31,24 +31,24 @@ const SYSTEM: &str = "drm";
 const EVENT: &str = "drm_vblank_event_delivered";
 const INSTANCE: &str = "limelight-frames";
 
-/// Buffer of each processor: what is in it when a window opens is read then, and the frames of the
-/// last second are plenty.
+/// Buffer of each processor. Its contents are read when a window opens, and the frames of the last
+/// second fit easily.
 const BUFFER_KIB: u32 = 8;
 
-/// The display's frames, as the kernel traces them.
+/// The display's frames, as traced by the kernel.
 #[derive(Debug)]
 struct Frames {
     traced: Traced,
     flips: Flips,
-    /// The loop waits for them: only while a window is open.
+    /// Whether the loop waits for them: only while a window is open.
     awaited: bool,
 }
 
-/// The source.
+/// Source of input times and display frames.
 #[derive(Debug, Default)]
 pub struct Evdev {
     devices: BTreeMap<String, InputDevice>,
-    /// Tells of devices that are plugged in.
+    /// Reports newly plugged devices.
     plugged: Option<Inotify>,
     frames: Option<Frames>,
     on: bool,
@@ -58,7 +58,8 @@ pub struct Evdev {
 }
 
 impl Evdev {
-    /// Whether devices and frames are listened to, whether that works, and how, or why not.
+    /// For devices and for frames: whether they are wanted, whether that works, and how, or why
+    /// not.
     pub fn details(&self) -> [(bool, bool, &str); 2] {
         let input = !self.devices.is_empty();
         [
@@ -67,28 +68,28 @@ impl Evdev {
         ]
     }
 
-    /// Begins or ceases to listen to devices and to frames.
+    /// Starts or stops monitoring devices and frames.
     pub fn tend(
         &mut self,
         input: bool,
         frames: bool,
-        doors: &Doors,
+        system: &System,
         ledger: &mut Ledger,
         reactor: &Reactor,
     ) {
         match (input, self.on) {
-            (true, false) => self.start_input(doors, reactor),
+            (true, false) => self.start_input(system, reactor),
             (false, true) => self.stop_input(),
             _ => {}
         }
         match (frames, self.frames_on) {
-            (true, false) => self.start_frames(doors, ledger),
+            (true, false) => self.start_frames(system, ledger),
             (false, true) => self.stop_frames(ledger),
             _ => {}
         }
     }
 
-    /// Listens no longer; nothing stays open.
+    /// Stops monitoring and closes everything.
     pub fn stop(&mut self, ledger: &mut Ledger) {
         self.stop_input();
         self.stop_frames(ledger);
@@ -96,7 +97,7 @@ impl Evdev {
 
     fn stop_input(&mut self) {
         self.on = false;
-        // Closed descriptors leave the epoll set by themselves.
+        // Closed descriptors leave the epoll set automatically.
         self.plugged = None;
         self.devices.clear();
         self.input_detail.clear();
@@ -110,13 +111,13 @@ impl Evdev {
         self.frames_detail.clear();
     }
 
-    fn start_input(&mut self, doors: &Doors, reactor: &Reactor) {
+    fn start_input(&mut self, system: &System, reactor: &Reactor) {
         self.on = true;
         self.plugged = Inotify::new()
             .and_then(|queue| {
-                // A node is made first and gets its permissions afterwards.
+                // A node is created first and gets its permissions afterwards.
                 let kinds = WatchFlags::CREATE | WatchFlags::ATTRIB;
-                queue.watch(&doors.roots.input, kinds)?;
+                queue.watch(&system.roots.input, kinds)?;
                 Ok(queue)
             })
             .ok();
@@ -125,12 +126,12 @@ impl Evdev {
                 warn!("input devices that are plugged in later are not noticed: {error}");
             }
         }
-        self.open_devices(doors, reactor);
+        self.open_devices(system, reactor);
     }
 
-    fn start_frames(&mut self, doors: &Doors, ledger: &mut Ledger) {
+    fn start_frames(&mut self, system: &System, ledger: &mut Ledger) {
         self.frames_on = true;
-        match frames(doors, ledger) {
+        match frames(system, ledger) {
             Ok(frames) => {
                 self.frames_detail = format!("tracepoint {SYSTEM}:{EVENT}");
                 self.frames = Some(frames);
@@ -142,14 +143,14 @@ impl Evdev {
         }
     }
 
-    /// Opens what there is and is not open yet.
-    pub fn open_devices(&mut self, doors: &Doors, reactor: &Reactor) {
+    /// Opens the devices that are not open yet.
+    pub fn open_devices(&mut self, system: &System, reactor: &Reactor) {
         if let Some(queue) = &self.plugged {
             if let Err(error) = queue.events() {
                 debug!("{error}");
             }
         }
-        let directory = &doors.roots.input;
+        let directory = &system.roots.input;
         let (dir, names) = match Dir::open(directory).and_then(|dir| {
             let names = dir.names()?;
             Ok((dir, names))
@@ -187,7 +188,7 @@ impl Evdev {
         };
     }
 
-    /// What was done to keys and buttons, oldest first.
+    /// Times of key and button events since the last call, oldest first.
     pub fn take_input(&mut self) -> Vec<Stroke> {
         let mut strokes = Vec::new();
         self.devices.retain(|name, device| match device.take() {
@@ -204,7 +205,7 @@ impl Evdev {
         strokes
     }
 
-    /// Waits for frames, or no longer.
+    /// Starts or stops waiting for frames.
     pub fn await_frames(&mut self, wanted: bool, reactor: &Reactor) {
         let Some(frames) = self
             .frames
@@ -222,7 +223,7 @@ impl Evdev {
         }
     }
 
-    /// Frames that may answer the input that came at `since`, on `CLOCK_MONOTONIC`, oldest first.
+    /// Frames that may be responses to the input at `since`, on `CLOCK_MONOTONIC`, oldest first.
     pub fn take_frames(&mut self, since: Option<Duration>) -> Vec<Duration> {
         let Some(frames) = &mut self.frames else {
             return Vec::new();
@@ -237,7 +238,7 @@ impl Evdev {
             }
             _ => None,
         });
-        // Buffers of several processors are not read in order.
+        // The buffers of the processors are not read in order of time.
         let mut times: Vec<Duration> = times.collect();
         times.sort_unstable();
         times.retain(|&at| frames.flips.shown(at, since.filter(|&since| since <= at)));
@@ -245,13 +246,13 @@ impl Evdev {
     }
 }
 
-fn frames(doors: &Doors, ledger: &mut Ledger) -> Result<Frames, String> {
+fn frames(system: &System, ledger: &mut Ledger) -> Result<Frames, String> {
     let event = Event {
         system: SYSTEM,
         name: EVENT,
         lack: ": no display driver is loaded",
     };
-    let traced = Traced::start(doors, ledger, INSTANCE, event, |instance| {
+    let traced = Traced::start(system, ledger, INSTANCE, event, |instance| {
         instance.set_clock("mono")?;
         instance.set_buffer_kib(BUFFER_KIB)
     })?;

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What tells the daemon something. A source turns what happened into plain values and does
-//! nothing else.
+//! Sources of events. A source turns events into plain values and has no other effect.
 
 pub mod apps;
-pub mod control;
 pub mod display_servers;
 pub mod evdev;
 pub mod new_units;
@@ -14,5 +12,6 @@ pub mod services;
 pub mod sessions;
 pub mod storage;
 pub mod top_app;
+pub mod topmost_exit;
 pub mod traced;
 pub mod wake_graph;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Units of apps that are being made: whether an app may go to swap at all must be known before it
-//! has taken memory, whether it ever comes to the front or not.
+//! Detects new app units: whether an app may be swapped out at all must be known before it has
+//! taken memory, even if it is never topmost.
 //!
-//! The cgroups in which apps were found are watched. One event is enough for a look at all of them,
-//! so the queue is waited for once after each look: whoever makes cgroups by the hundred wakes
-//! nobody by the hundred.
+//! The source watches the cgroups in which apps were found. One event is enough to scan them all,
+//! so the loop waits for the queue once after each scan. Bursts of new cgroups therefore cause one
+//! wakeup, not hundreds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,27 +13,27 @@ use limelight_sys::inotify::{Event, Inotify, Watch};
 use rustix::fs::inotify::{ReadFlags, WatchFlags};
 use tracing::{debug, warn};
 
-use super::apps::walk::subtree;
-use crate::doors::Doors;
+use crate::sources::apps::walk::subtree;
+use crate::system::System;
 
-/// Most cgroups that are watched. Top-level subtrees share them evenly: any user can make many places
-/// for apps.
+/// Most cgroups that are watched. Top-level subtrees share them evenly, because any user can make
+/// many cgroups for apps.
 const WATCHED_MAX: usize = 64;
 
-/// What was made.
+/// New cgroups since the last call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Made {
     /// Paths below the mount point.
     pub units: Vec<String>,
-    /// Something was, although it may not be known what.
+    /// Whether there was any event, even one without a known path.
     pub any: bool,
 }
 
-/// The source.
+/// Watches the cgroups in which apps appear.
 #[derive(Debug)]
 pub struct NewUnits {
     queue: Option<Inotify>,
-    /// By path below the mount point.
+    /// Watches by path below the mount point.
     watched: BTreeMap<String, Watch>,
 }
 
@@ -42,7 +42,7 @@ impl NewUnits {
     pub fn new() -> NewUnits {
         let queue = Inotify::new();
         if let Err(error) = &queue {
-            warn!("{error}: new apps are seen at the next look only");
+            warn!("{error}: new apps are found by the next scan only");
         }
         NewUnits {
             queue: queue.ok(),
@@ -50,13 +50,13 @@ impl NewUnits {
         }
     }
 
-    /// To wait for, once.
+    /// The queue to wait for, once after each scan.
     pub fn queue(&self) -> Option<&Inotify> {
         self.queue.as_ref()
     }
 
     /// Watches these cgroups and no others.
-    pub fn follow(&mut self, doors: &Doors, places: &BTreeSet<String>) {
+    pub fn follow(&mut self, system: &System, places: &BTreeSet<String>) {
         let Some(queue) = &self.queue else {
             return;
         };
@@ -64,14 +64,14 @@ impl NewUnits {
         self.watched.retain(|place, watch| {
             let keep = wanted.contains(place);
             if !keep {
-                // It ends with its cgroup, if that is gone.
+                // The watch is removed with its cgroup.
                 let _ = queue.unwatch(*watch);
             }
             keep
         });
         for place in wanted {
             if !self.watched.contains_key(place) {
-                let path = doors.cgroup_file(place, "");
+                let path = system.cgroup_file(place, "");
                 let kinds = WatchFlags::CREATE | WatchFlags::ONLYDIR;
                 match queue.watch(path.as_ref(), kinds) {
                     Ok(watch) => _ = self.watched.insert(place.clone(), watch),
@@ -81,17 +81,17 @@ impl NewUnits {
         }
     }
 
-    /// The units of apps that were made since the last time.
+    /// Returns the app units created since the last call.
     pub fn take(&mut self) -> Made {
         let events = self.queue.as_ref().map(Inotify::events);
         let events = events.and_then(Result::ok).unwrap_or_default();
-        // Ended with its cgroup: one of the same path is watched anew.
+        // The watch ended with its cgroup. A new cgroup at the same path gets a new watch.
         let ended = events
             .iter()
             .filter(|e| e.flags.contains(ReadFlags::IGNORED));
         let ended: BTreeSet<Watch> = ended.filter_map(|event| event.watch).collect();
         self.watched.retain(|_, watch| !ended.contains(watch));
-        // An overflow says nothing of what was lost.
+        // An overflow does not name the lost events.
         let lost = |event: &Event| event.flags.contains(ReadFlags::QUEUE_OVERFLOW);
         let units = events.iter().filter_map(|event| {
             let name = event.name.as_ref().filter(|name| unit::is_app(name))?;
@@ -107,7 +107,7 @@ impl NewUnits {
     }
 }
 
-/// At most `most` of these places, from each top-level subtree the same number where there are too many.
+/// At most `most` of these places; if there are more, every top-level subtree gets an equal number.
 fn in_turns(places: &BTreeSet<String>, most: usize) -> BTreeSet<&String> {
     let mut turns: BTreeMap<&str, usize> = BTreeMap::new();
     let mut all: Vec<(usize, &String)> = Vec::new();
@@ -129,7 +129,7 @@ impl Default for NewUnits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doors::Roots;
+    use crate::system::Roots;
     use std::fs;
 
     #[test]
@@ -150,30 +150,30 @@ mod tests {
     }
 
     #[test]
-    fn units_of_apps_are_seen_where_apps_were() {
+    fn app_units_are_seen_where_apps_were() {
         let temp = tempfile::tempdir().unwrap();
         for directory in ["proc", "sys", "cgroup/a", "cgroup/b"] {
             fs::create_dir_all(temp.path().join(directory)).unwrap();
         }
-        let doors = Doors::open(Roots::below(temp.path())).unwrap();
+        let system = System::open(Roots::below(temp.path())).unwrap();
         let make = |path: &str| fs::create_dir(temp.path().join("cgroup").join(path)).unwrap();
         let places = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let mut units = NewUnits::new();
-        units.follow(&doors, &places(&["/a", "/b", "/none"]));
+        units.follow(&system, &places(&["/a", "/b", "/none"]));
         assert_eq!(units.take(), Made::default());
         make("a/other.scope");
         assert_eq!(units.take(), Made::default());
         make("a/app-x-1.scope");
         assert_eq!(units.take().units, ["/a/app-x-1.scope"]);
         assert_eq!(units.take(), Made::default());
-        units.follow(&doors, &places(&["/b"]));
+        units.follow(&system, &places(&["/b"]));
         make("a/app-y-1.scope");
         assert_eq!(units.take(), Made::default());
-        // Removed and made again.
+        // Removed and created again.
         fs::remove_dir(temp.path().join("cgroup/b")).unwrap();
         assert_eq!(units.take(), Made::default());
         make("b");
-        units.follow(&doors, &places(&["/b"]));
+        units.follow(&system, &places(&["/b"]));
         make("b/app-z-1.scope");
         assert!(units.take().any);
     }

@@ -1,42 +1,42 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Whom the kernel's OOM killer took.
+//! Finds the apps that lost processes to the kernel's OOM killer.
 //!
-//! `/proc/vmstat` says that it killed, and each cgroup says how many of its processes. A cgroup that
-//! is removed as soon as it is empty cannot be asked any more: an app that ended at that time is named
-//! with the doubt that is left.
+//! `/proc/vmstat` counts all kills, and each cgroup counts those of its own processes. A cgroup
+//! that is removed as soon as it is empty takes its counter along, so an app that ended at that
+//! time is reported as a possible victim.
 
 use std::collections::BTreeMap;
 
 use limelight_core::model::apps::Known;
 use limelight_core::model::AppKey;
 
-use crate::doors::Doors;
-use crate::identify::{is_alive, open_home};
+use crate::system::identify::{is_alive, open_home};
+use crate::system::System;
 
-/// How the kernel's OOM killer stood at the last look.
+/// Kill counters of the kernel's OOM killer as of the last call.
 #[derive(Debug, Default)]
 pub struct OomKills {
     total: Option<u64>,
-    /// Processes killed in cgroups in which any were, by inode number.
+    /// Processes killed in each cgroup that had any, by inode number.
     groups: BTreeMap<u64, u64>,
 }
 
-/// What it did since.
+/// Kills since the previous call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     /// Processes killed.
     pub processes: u64,
-    /// Whose they were: the app, and how many of its processes; `None`: it ended meanwhile, and
-    /// nobody can tell how.
+    /// The apps and the number of their processes killed; `None` if the app ended meanwhile and its
+    /// counter is gone.
     pub apps: Vec<(AppKey, Option<u64>)>,
 }
 
 impl OomKills {
-    /// Takes in how many processes it has killed since boot; `apps` are those that were known until
-    /// now. `None`: no more than at the last look.
+    /// Takes the number of processes killed since boot; `apps` are the apps known so far. `None` if
+    /// it has not grown since the last call.
     pub fn observe<'a>(
         &mut self,
-        doors: &Doors,
+        system: &System,
         total: u64,
         apps: impl IntoIterator<Item = &'a Known>,
     ) -> Option<Seen> {
@@ -53,8 +53,8 @@ impl OomKills {
         let mut told = 0;
         for known in apps {
             let app = &known.found.app;
-            let Some(group) = open_home(doors, app) else {
-                ended.extend((!is_alive(doors, app)).then_some(app.key));
+            let Some(group) = open_home(system, app) else {
+                ended.extend((!is_alive(system, app)).then_some(app.key));
                 continue;
             };
             let events = group.memory_events().ok();
@@ -79,7 +79,7 @@ impl OomKills {
 }
 
 impl Seen {
-    /// Why an app is not there any more, in words; `count` as in [`Seen::apps`].
+    /// Explains why an app ended; `count` as in [`Seen::apps`].
     pub fn reason(count: Option<u64>) -> String {
         match count {
             Some(count) => format!(
@@ -89,12 +89,12 @@ impl Seen {
                     count => count.to_string(),
                 }
             ),
-            None => "it ended when the kernel's OOM killer killed somebody, whose log says whom"
+            None => "it ended when the kernel's OOM killer killed a process; the kernel's log says which"
                 .to_owned(),
         }
     }
 
-    /// The same where no app was found.
+    /// The same for kills that were not attributed to an app.
     pub fn without_app(&self) -> String {
         let processes = match self.processes {
             1 => "a process".to_owned(),
@@ -107,7 +107,7 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doors::Roots;
+    use crate::system::Roots;
     use limelight_core::model::apps::{AppMemory, Apps, Found};
     use limelight_core::model::class::{Class, Reasoned};
     use limelight_core::model::{App, Home};
@@ -148,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn apps_are_named_by_their_groups_and_the_ended_with_doubt() {
+    fn victims_are_found_by_cgroup_and_ended_apps_are_possible_victims() {
         let temp = tempfile::tempdir().unwrap();
         let root = temp.path();
         for directory in ["proc", "sys", "cgroup", "run"] {
             fs::create_dir(root.join(directory)).unwrap();
         }
         fs::write(root.join("cgroup/cgroup.procs"), "").unwrap();
-        let doors = Doors::open(Roots {
+        let system = System::open(Roots {
             runtime: root.join("run"),
             ..Roots::below(root)
         })
@@ -166,7 +166,7 @@ mod tests {
         let mut apps = Apps::default();
         apps.observe(all.to_vec(), Duration::from_secs(1));
         let mut kills = OomKills::default();
-        let mut observe = |total| kills.observe(&doors, total, apps.by_use());
+        let mut observe = |total| kills.observe(&system, total, apps.by_use());
         assert_eq!(observe(4), None, "what was before the daemon is not known");
         assert_eq!(observe(4), None);
 
@@ -180,17 +180,13 @@ mod tests {
         assert_eq!(seen.apps, [(c, None)]);
         fs::write(&events, "oom 2\noom_kill 3\n").unwrap();
         let seen = observe(8).unwrap();
-        assert_eq!(
-            seen.apps,
-            [(a, Some(1))],
-            "nobody is doubted who need not be"
-        );
+        assert_eq!(seen.apps, [(a, Some(1))], "a certain kill leaves no doubt");
 
         let nobody = OomKills {
             total: Some(1),
             ..OomKills::default()
         }
-        .observe(&doors, 2, []);
+        .observe(&system, 2, []);
         let nobody = nobody.unwrap();
         assert!(nobody.apps.is_empty());
         assert!(nobody.without_app().contains("a process of no known app"));

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! EIMOS's source: an activity manager writes each process's importance to `oom_score_adj`, and
-//! the process whose value becomes 0 is the one in front.
+//! Foreground source of EIMOS: an activity manager writes each process's importance to
+//! `oom_score_adj`, and the foreground process is the one whose value becomes 0.
 //!
 //! The rule: the value becomes 0 from something else, and the writer is neither the process itself
 //! (daemons and session leaders reset themselves) nor this daemon (which lowers and restores the
-//! values of the topmost app). By tracepoint the writer is known; a scan sees values only.
+//! values of the topmost app). The tracepoint reports the writer; a scan sees only values.
 //!
-//! A scan looks at every process there is, so none is made while its finds would not count: a session
-//! that says who is in front goes first.
+//! A scan reads every process, so none is made while its results would not count: a session that
+//! reports the foreground takes precedence.
 //!
-//! The kernel lets two kinds of writers write: root, and the process's owner. Root's word counts;
-//! the owner's is a claim of that user and has to be permitted as any other one.
+//! The kernel permits two kinds of writers: root and the process's owner. A write by root counts;
+//! one by the owner is a claim of that user and needs permission like any other claim.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -20,19 +20,19 @@ use limelight_sys::tracefs::{parse_oom_score_adj, Instance, Line};
 use tracing::{debug, info, warn};
 
 use crate::config::OomScoreAdjSource;
-use crate::doors::Doors;
 use crate::restore::Ledger;
 use crate::sources::traced::{Event, Traced};
+use crate::system::System;
 
 const SYSTEM: &str = "oom";
 const EVENT: &str = "oom_score_adj_update";
 const INSTANCE: &str = "limelight";
 
-/// With this many processes known, those that ended are dropped before another is added.
+/// With this many processes known, ended ones are dropped before another is added.
 const KNOWN_MAX: usize = 8192;
 
-/// How long after a tracepoint could not be used that is tried again: a trace takes memory, and that
-/// may have been short.
+/// Delay before a tracepoint that could not be used is tried again: a trace needs memory, which may
+/// have been short.
 const RETRY: Duration = Duration::from_secs(60);
 
 /// How transitions are seen.
@@ -41,7 +41,7 @@ enum Way {
     Trace(Traced),
     Scan {
         interval: Duration,
-        /// `None` while nobody listens.
+        /// `None` while its results would not count.
         next: Option<Duration>,
         /// When the tracepoint is tried again.
         retry: Option<Duration>,
@@ -49,8 +49,8 @@ enum Way {
     Off,
 }
 
-/// A value that this daemon has lowered: the process, the value that the world would see without
-/// us, and ours.
+/// A value that this daemon has lowered: the process, its value without this daemon, and the
+/// lowered one.
 pub type Lowered = (ProcessId, i16, i16);
 
 /// A process whose value became 0.
@@ -58,23 +58,23 @@ pub type Lowered = (ProcessId, i16, i16);
 pub struct Zeroed {
     /// The process.
     pub id: ProcessId,
-    /// Its own user may have written the value: so it was, or the writer is not known.
+    /// Its own user may have written the value: that user did, or the writer is unknown.
     pub by_owner: bool,
 }
 
-/// The source.
+/// Foreground source that follows changes of `oom_score_adj`.
 #[derive(Debug)]
 pub struct OomScoreAdj {
     way: Way,
     detail: String,
-    /// The last known value of each process, as the world would see it without this daemon.
+    /// The last known value of each process, without this daemon's changes.
     known: HashMap<ProcessId, i16>,
 }
 
 impl OomScoreAdj {
-    /// Starts as the configuration asks; what a predecessor left behind is removed.
+    /// Starts as configured; an instance that a previous daemon left behind is removed.
     pub fn start(
-        doors: &Doors,
+        system: &System,
         ledger: &mut Ledger,
         wanted: OomScoreAdjSource,
         interval: Duration,
@@ -87,7 +87,7 @@ impl OomScoreAdj {
         };
         let scan_detail = format!(
             "scan of {} every {} ms",
-            doors.roots.proc.display(),
+            system.roots.proc.display(),
             interval.as_millis()
         );
         let (way, detail) = match wanted {
@@ -96,29 +96,31 @@ impl OomScoreAdj {
                 (Way::Off, off.to_owned())
             }
             OomScoreAdjSource::Scan => (scan(None), scan_detail),
-            OomScoreAdjSource::Auto | OomScoreAdjSource::Tracepoint => match trace(doors, ledger) {
-                Ok(traced) => (Way::Trace(traced), traced_detail()),
-                Err(why) if wanted == OomScoreAdjSource::Auto => {
-                    info!("oom_score_adj is scanned, the tracepoint cannot be used: {why}");
-                    let detail = format!("{scan_detail}; no tracepoint: {why}");
-                    (scan(Some(now + RETRY)), detail)
+            OomScoreAdjSource::Auto | OomScoreAdjSource::Tracepoint => {
+                match trace(system, ledger) {
+                    Ok(traced) => (Way::Trace(traced), traced_detail()),
+                    Err(why) if wanted == OomScoreAdjSource::Auto => {
+                        info!("oom_score_adj is scanned, the tracepoint cannot be used: {why}");
+                        let detail = format!("{scan_detail}; no tracepoint: {why}");
+                        (scan(Some(now + RETRY)), detail)
+                    }
+                    Err(why) => {
+                        warn!("no oom_score_adj source: {why}");
+                        (Way::Off, why)
+                    }
                 }
-                Err(why) => {
-                    warn!("no oom_score_adj source: {why}");
-                    (Way::Off, why)
-                }
-            },
+            }
         };
         let mut source = OomScoreAdj {
             way,
             detail,
             known: HashMap::new(),
         };
-        source.resync(doors, &[]);
+        source.resync(system, &[]);
         source
     }
 
-    /// Whether it can speak.
+    /// Whether it can report a foreground process.
     pub fn is_on(&self) -> bool {
         !matches!(self.way, Way::Off)
     }
@@ -128,7 +130,7 @@ impl OomScoreAdj {
         &self.detail
     }
 
-    /// To wait for, by tracepoint.
+    /// The trace instance to wait for, if it uses the tracepoint.
     pub fn instance(&self) -> Option<&Instance> {
         match &self.way {
             Way::Trace(traced) => Some(&traced.instance),
@@ -144,8 +146,8 @@ impl OomScoreAdj {
         }
     }
 
-    /// Tries the tracepoint again when that is due. Whether there is one to wait for now.
-    pub fn retry(&mut self, doors: &Doors, ledger: &mut Ledger, now: Duration) -> bool {
+    /// Tries the tracepoint again when that is due. Returns whether there is now one to wait for.
+    pub fn retry(&mut self, system: &System, ledger: &mut Ledger, now: Duration) -> bool {
         match &mut self.way {
             Way::Scan {
                 next: Some(_),
@@ -154,7 +156,7 @@ impl OomScoreAdj {
             } if *retry <= now => *retry = now + RETRY,
             _ => return false,
         }
-        let Ok(traced) = trace(doors, ledger) else {
+        let Ok(traced) = trace(system, ledger) else {
             return false;
         };
         info!("oom_score_adj is scanned no longer, the tracepoint can be used");
@@ -164,7 +166,7 @@ impl OomScoreAdj {
     }
 
     /// Takes what the tracepoint recorded: the processes whose value became 0, oldest first.
-    pub fn take_traced(&mut self, doors: &Doors, lowered: &[Lowered]) -> Vec<Zeroed> {
+    pub fn take_traced(&mut self, system: &System, lowered: &[Lowered]) -> Vec<Zeroed> {
         let Way::Trace(Traced { instance, .. }) = &mut self.way else {
             return Vec::new();
         };
@@ -184,11 +186,11 @@ impl OomScoreAdj {
                     let Some((pid, value)) = parse_oom_score_adj(event.fields) else {
                         continue;
                     };
-                    fronts.extend(self.written(doors, lowered, event.tid, pid, value));
+                    fronts.extend(self.written(system, lowered, event.tid, pid, value));
                 }
                 Some(Line::Lost { events }) => {
                     debug!("{events} oom_score_adj events were lost");
-                    self.resync(doors, lowered);
+                    self.resync(system, lowered);
                 }
                 _ => {}
             }
@@ -196,16 +198,16 @@ impl OomScoreAdj {
         fronts
     }
 
-    /// Somebody wrote a value. Returns the process if that puts it in front.
+    /// Handles the write of a value. Returns the process if that puts it in the foreground.
     fn written(
         &mut self,
-        doors: &Doors,
+        system: &System,
         lowered: &[Lowered],
         writer_tid: i32,
         pid: i32,
         value: i16,
     ) -> Option<Zeroed> {
-        let writer = doors
+        let writer = system
             .proc
             .process(writer_tid)
             .and_then(|thread| thread.status());
@@ -214,14 +216,14 @@ impl OomScoreAdj {
         if u32::try_from(writer).ok() == Some(std::process::id()) {
             return None;
         }
-        let (id, process) = doors.process(pid).ok()?;
+        let (id, process) = system.process(pid).ok()?;
         let before = match self.known.get(&id) {
             Some(before) => *before,
-            // Born since the last look: it began with its parent's value.
-            None => self.inherited(doors, lowered, pid)?,
+            // It started since the last scan, with its parent's value.
+            None => self.inherited(system, lowered, pid)?,
         };
         if self.known.len() >= KNOWN_MAX {
-            self.known.retain(|id, _| !doors.has_ended(*id));
+            self.known.retain(|id, _| !system.has_ended(*id));
         }
         self.known.insert(id, value);
         let owner = process.owner_uid().ok();
@@ -229,9 +231,9 @@ impl OomScoreAdj {
         (writer != pid && value == 0 && before != 0).then_some(Zeroed { id, by_owner })
     }
 
-    fn inherited(&self, doors: &Doors, lowered: &[Lowered], pid: i32) -> Option<i16> {
-        let (_, process) = doors.process(pid).ok()?;
-        let (parent, process) = doors.process(process.stat().ok()?.ppid).ok()?;
+    fn inherited(&self, system: &System, lowered: &[Lowered], pid: i32) -> Option<i16> {
+        let (_, process) = system.process(pid).ok()?;
+        let (parent, process) = system.process(process.stat().ok()?.ppid).ok()?;
         if let Some(value) = self.known.get(&parent) {
             return Some(*value);
         }
@@ -239,11 +241,11 @@ impl OomScoreAdj {
         Some(without_us(lowered, parent, value))
     }
 
-    /// Looks at all processes when a scan is due: those whose value became 0. While it is not `heard`
-    /// nothing is looked at, and what became 0 meanwhile is not told later.
+    /// Scans all processes if that is due, and returns those whose value became 0. While not
+    /// `heard` it does not scan, and a value that becomes 0 meanwhile is not reported later.
     pub fn take_scanned(
         &mut self,
-        doors: &Doors,
+        system: &System,
         lowered: &[Lowered],
         heard: bool,
         now: Duration,
@@ -260,11 +262,11 @@ impl OomScoreAdj {
         }
         let rested = next.replace(now + *interval).is_none();
         if rested {
-            self.resync(doors, lowered);
+            self.resync(system, lowered);
             return Vec::new();
         }
         let before = std::mem::take(&mut self.known);
-        self.resync(doors, lowered);
+        self.resync(system, lowered);
         let mut fronts: Vec<Zeroed> = self
             .known
             .iter()
@@ -275,15 +277,15 @@ impl OomScoreAdj {
         fronts
     }
 
-    /// Forgets what was known and looks at all processes anew. Needed in a scan after this daemon
-    /// has written values itself, which would look like somebody else's.
-    pub fn resync(&mut self, doors: &Doors, lowered: &[Lowered]) {
+    /// Discards the known values and reads all processes again. A scan needs this after this daemon
+    /// has written values, which would otherwise count as another writer's.
+    pub fn resync(&mut self, system: &System, lowered: &[Lowered]) {
         if !self.is_on() {
             return;
         }
         self.known.clear();
-        for pid in doors.proc.pids().unwrap_or_default() {
-            let Ok((id, process)) = doors.process(pid) else {
+        for pid in system.proc.pids().unwrap_or_default() {
+            let Ok((id, process)) = system.process(pid) else {
                 continue;
             };
             let Ok(value) = process.oom_score_adj() else {
@@ -293,12 +295,12 @@ impl OomScoreAdj {
         }
     }
 
-    /// Whether our own writes must be told with [`OomScoreAdj::resync`].
+    /// Whether this daemon's own writes require [`OomScoreAdj::resync`].
     pub fn sees_own_writes(&self) -> bool {
         self.next_scan().is_some()
     }
 
-    /// Stops; the instance is removed.
+    /// Stops tracing and removes the instance.
     pub fn stop(&mut self, ledger: &mut Ledger) {
         self.known.clear();
         if let Way::Trace(traced) = std::mem::replace(&mut self.way, Way::Off) {
@@ -307,7 +309,7 @@ impl OomScoreAdj {
     }
 }
 
-/// The value that the world would see without us.
+/// The value without this daemon's change.
 fn without_us(lowered: &[Lowered], id: ProcessId, value: i16) -> i16 {
     let ours = lowered
         .iter()
@@ -319,13 +321,13 @@ fn traced_detail() -> String {
     format!("tracepoint {SYSTEM}:{EVENT}")
 }
 
-fn trace(doors: &Doors, ledger: &mut Ledger) -> Result<Traced, String> {
+fn trace(system: &System, ledger: &mut Ledger) -> Result<Traced, String> {
     let event = Event {
         system: SYSTEM,
         name: EVENT,
         lack: "",
     };
-    Traced::start(doors, ledger, INSTANCE, event, |_| Ok(()))
+    Traced::start(system, ledger, INSTANCE, event, |_| Ok(()))
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
 use super::*;
-use crate::doors::Roots;
+use crate::system::Roots;
 use std::fs;
 
-/// A system with processes that exist on paper only.
+/// A system with a fake procfs.
 struct Fixture {
     temp: tempfile::TempDir,
-    doors: Doors,
+    system: System,
     source: OomScoreAdj,
 }
 
@@ -21,7 +21,7 @@ impl Fixture {
         for directory in ["proc", "sys", "cgroup", "run"] {
             fs::create_dir(temp.path().join(directory)).unwrap();
         }
-        let doors = Doors::open(Roots::below(temp.path())).unwrap();
+        let system = System::open(Roots::below(temp.path())).unwrap();
         let source = OomScoreAdj {
             way: Way::Scan {
                 interval: Duration::from_secs(1),
@@ -33,7 +33,7 @@ impl Fixture {
         };
         let fixture = Fixture {
             temp,
-            doors,
+            system,
             source,
         };
         fixture.process(MANAGER, 1, 0);
@@ -56,18 +56,19 @@ impl Fixture {
         fs::write(file, format!("{value}\n")).unwrap();
     }
 
-    /// The tracepoint saw a write. Returns whether it put the process in front.
+    /// Simulates a write seen by the tracepoint. Returns whether it put the process in the
+    /// foreground.
     fn wrote(&mut self, writer: i32, pid: i32, value: i16) -> bool {
-        let front = self.source.written(&self.doors, &[], writer, pid, value);
+        let front = self.source.written(&self.system, &[], writer, pid, value);
         assert!(front.is_none_or(|zeroed| zeroed.id.pid == pid));
         front.is_some()
     }
 }
 
 #[test]
-fn the_value_that_another_process_sets_to_0_counts() {
+fn value_set_to_0_by_another_process_counts() {
     let mut fixture = Fixture::new();
-    fixture.source.resync(&fixture.doors, &[]);
+    fixture.source.resync(&fixture.system, &[]);
     assert!(!fixture.wrote(MANAGER, APP, 0), "it was 0 before");
     assert!(!fixture.wrote(MANAGER, APP, 7));
     assert!(fixture.wrote(MANAGER, APP, 0));
@@ -77,9 +78,9 @@ fn the_value_that_another_process_sets_to_0_counts() {
 }
 
 #[test]
-fn a_process_that_resets_itself_and_our_own_writes_do_not_count() {
+fn writes_by_the_process_itself_and_by_the_daemon_do_not_count() {
     let mut fixture = Fixture::new();
-    fixture.source.resync(&fixture.doors, &[]);
+    fixture.source.resync(&fixture.system, &[]);
     fixture.wrote(MANAGER, APP, 7);
     assert!(!fixture.wrote(APP, APP, 0));
     fixture.wrote(MANAGER, APP, 7);
@@ -92,7 +93,7 @@ fn a_process_that_resets_itself_and_our_own_writes_do_not_count() {
 }
 
 #[test]
-fn value_that_the_owner_may_have_written_is_told_from_root_s() {
+fn writes_by_the_owner_and_by_unknown_writers_are_marked() {
     const USER: u32 = 12_345;
     let mut fixture = Fixture::new();
     let own = |pid: i32| {
@@ -107,10 +108,12 @@ fn value_that_the_owner_may_have_written_is_told_from_root_s() {
     fixture.process(CHILD, 1, 7);
     own(CHILD).unwrap();
     fixture.set(APP, 7);
-    fixture.source.resync(&fixture.doors, &[]);
+    fixture.source.resync(&fixture.system, &[]);
     let mut by_owner = |writer| {
-        fixture.source.written(&fixture.doors, &[], MANAGER, APP, 7);
-        let zeroed = fixture.source.written(&fixture.doors, &[], writer, APP, 0);
+        fixture
+            .source
+            .written(&fixture.system, &[], MANAGER, APP, 7);
+        let zeroed = fixture.source.written(&fixture.system, &[], writer, APP, 0);
         zeroed.map(|zeroed| zeroed.by_owner)
     };
     assert_eq!(by_owner(MANAGER), Some(false));
@@ -119,10 +122,10 @@ fn value_that_the_owner_may_have_written_is_told_from_root_s() {
 }
 
 #[test]
-fn a_newborn_began_with_its_parent_s_value() {
+fn new_process_starts_with_its_parents_value() {
     let mut fixture = Fixture::new();
     fixture.set(APP, 200);
-    fixture.source.resync(&fixture.doors, &[]);
+    fixture.source.resync(&fixture.system, &[]);
     fixture.process(CHILD, APP, 0);
     assert!(fixture.wrote(MANAGER, CHILD, 0));
     let other = CHILD + 1;
@@ -131,54 +134,54 @@ fn a_newborn_began_with_its_parent_s_value() {
 }
 
 #[test]
-fn a_lowered_process_has_the_value_that_the_world_would_see() {
+fn lowered_process_counts_with_its_original_value() {
     let mut fixture = Fixture::new();
     let id = ProcessId {
         pid: APP,
         starttime: 70,
     };
     fixture.set(APP, -500);
-    fixture.source.resync(&fixture.doors, &[(id, 0, -500)]);
+    fixture.source.resync(&fixture.system, &[(id, 0, -500)]);
     assert!(!fixture.wrote(MANAGER, APP, 0), "it was 0 all the time");
     fixture.set(APP, -300);
-    fixture.source.resync(&fixture.doors, &[(id, 0, -500)]);
+    fixture.source.resync(&fixture.system, &[(id, 0, -500)]);
     assert!(fixture.wrote(MANAGER, APP, 0), "-300 is not ours");
 }
 
 #[test]
-fn a_scan_compares_with_the_last_one_when_it_is_due() {
+fn due_scan_compares_with_the_previous_one() {
     let mut fixture = Fixture::new();
     fixture.set(APP, 7);
-    fixture.source.resync(&fixture.doors, &[]);
+    fixture.source.resync(&fixture.system, &[]);
     fixture.set(APP, 0);
     let scan = |fixture: &mut Fixture, ms| {
         let at = Duration::from_millis(ms);
-        let found = fixture.source.take_scanned(&fixture.doors, &[], true, at);
+        let found = fixture.source.take_scanned(&fixture.system, &[], true, at);
         found.iter().map(|zeroed| zeroed.id.pid).collect::<Vec<_>>()
     };
     assert_eq!(scan(&mut fixture, 999), [0; 0]);
     assert_eq!(scan(&mut fixture, 1000), [APP]);
     assert_eq!(scan(&mut fixture, 2000), [0; 0]);
-    // A newborn with 0 never had another value.
+    // A new process with 0 never had another value.
     fixture.process(CHILD, APP, 0);
     assert_eq!(scan(&mut fixture, 3000), [0; 0]);
 }
 
 #[test]
-fn nobody_is_looked_at_while_nobody_listens() {
+fn scans_stop_while_their_results_do_not_count() {
     let mut fixture = Fixture::new();
     fixture.set(APP, 7);
-    fixture.source.resync(&fixture.doors, &[]);
+    fixture.source.resync(&fixture.system, &[]);
     let scan = |fixture: &mut Fixture, heard, s| {
         let at = Duration::from_secs(s);
-        let found = fixture.source.take_scanned(&fixture.doors, &[], heard, at);
+        let found = fixture.source.take_scanned(&fixture.system, &[], heard, at);
         found.len()
     };
     fixture.set(APP, 0);
     assert_eq!(scan(&mut fixture, false, 5), 0);
     assert_eq!(fixture.source.next_scan(), None);
     assert!(!fixture.source.sees_own_writes());
-    // What happened meanwhile was said by somebody else.
+    // Another source reported the change meanwhile.
     assert_eq!(scan(&mut fixture, true, 9), 0);
     assert_eq!(fixture.source.next_scan(), Some(Duration::from_secs(10)));
     assert_eq!(scan(&mut fixture, true, 10), 0);
@@ -189,7 +192,7 @@ fn nobody_is_looked_at_while_nobody_listens() {
 }
 
 #[test]
-fn a_tracepoint_that_there_was_no_memory_for_is_tried_again_while_somebody_listens() {
+fn failed_tracepoint_is_retried_while_its_results_count() {
     let mut fixture = Fixture::new();
     let mut ledger = Ledger::open(&fixture.temp.path().join("run"), String::new());
     let due = |source: &OomScoreAdj| match source.way {
@@ -198,7 +201,7 @@ fn a_tracepoint_that_there_was_no_memory_for_is_tried_again_while_somebody_liste
     };
     let mut retry = |source: &mut OomScoreAdj, s| {
         // There is no tracefs.
-        assert!(!source.retry(&fixture.doors, &mut ledger, Duration::from_secs(s)));
+        assert!(!source.retry(&fixture.system, &mut ledger, Duration::from_secs(s)));
     };
     let source = &mut fixture.source;
     retry(source, 1000);
@@ -213,12 +216,12 @@ fn a_tracepoint_that_there_was_no_memory_for_is_tried_again_while_somebody_liste
 }
 
 #[test]
-fn without_tracefs_it_scans_or_says_why_not() {
+fn without_tracefs_it_scans_or_is_off() {
     let fixture = Fixture::new();
     let start = |wanted| {
         let mut ledger = Ledger::open(&fixture.temp.path().join("run"), String::new());
         let zero = Duration::ZERO;
-        let source = OomScoreAdj::start(&fixture.doors, &mut ledger, wanted, zero, zero);
+        let source = OomScoreAdj::start(&fixture.system, &mut ledger, wanted, zero, zero);
         assert!(ledger.entries().is_empty());
         source
     };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Memory pressure: PSI wakes the daemon where it can, and each tick reads it anyway.
+//! Memory pressure: a PSI trigger wakes the daemon where possible, and each tick reads it anyway.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use limelight_sys::meminfo::page_bytes;
 use limelight_sys::psi::{Pressure, StallKind, Trigger};
 use tracing::info;
 
-use crate::doors::Doors;
+use crate::system::System;
 
 const FILE: &str = "pressure/memory";
 
-/// Wakes when all tasks stalled for a tenth of a second within one second.
+/// The trigger fires when all tasks stalled for a tenth of a second within one second.
 const STALL: Duration = Duration::from_millis(100);
 const WINDOW: Duration = Duration::from_secs(1);
 
@@ -30,8 +30,8 @@ pub struct PressureSource {
 
 impl PressureSource {
     /// Arms a trigger where the kernel allows one.
-    pub fn new(doors: &Doors) -> PressureSource {
-        match Trigger::arm(doors.proc.dir(), FILE, StallKind::Full, STALL, WINDOW) {
+    pub fn new(system: &System) -> PressureSource {
+        match Trigger::arm(system.proc.dir(), FILE, StallKind::Full, STALL, WINDOW) {
             Ok(trigger) => {
                 let detail = format!(
                     "PSI trigger: full {} ms in {} ms, and every tick",
@@ -53,33 +53,34 @@ impl PressureSource {
         }
     }
 
-    /// To wait for with `EPOLLPRI`.
+    /// The trigger to wait for, with `EPOLLPRI`.
     pub fn trigger(&self) -> Option<&Trigger> {
         self.trigger.as_ref()
     }
 
-    /// Gives the trigger up after an error; polling goes on.
+    /// Returns the trigger for removal after an error; polling continues.
     pub fn drop_trigger(&mut self) -> Option<Trigger> {
         self.detail = "polled every tick: the PSI trigger failed".to_owned();
         self.trigger.take()
     }
 
-    /// How pressure is learnt.
+    /// How pressure is measured.
     pub fn detail(&self) -> &str {
         &self.detail
     }
 }
 
-/// The kernel's counters now; none where they cannot be read. To make them takes it longer than
-/// anything else here, so they are read once and handed on.
-pub fn counters(doors: &Doors) -> Keyed {
-    doors.proc.vmstat().unwrap_or_default()
+/// The kernel's counters now; empty if they cannot be read. The kernel takes longer to produce them
+/// than anything else here, so they are read once and passed on.
+pub fn counters(system: &System) -> Keyed {
+    system.proc.vmstat().unwrap_or_default()
 }
 
 /// The machine's memory now.
-pub fn memory(doors: &Doors, counters: &Keyed) -> Memory {
-    let info = doors.proc.meminfo().unwrap_or_default();
-    // An app does not lose its share because the others went to zram for its sake.
+pub fn memory(system: &System, counters: &Keyed) -> Memory {
+    let info = system.proc.meminfo().unwrap_or_default();
+    // Pages in zram count as reachable: an app keeps its share when others are compressed for its
+    // sake.
     let compressed = counters
         .get("nr_zspages")
         .map_or(0, |pages| pages.saturating_mul(page_bytes()));
@@ -95,15 +96,15 @@ pub fn memory(doors: &Doors, counters: &Keyed) -> Memory {
     }
 }
 
-/// The same, for whoever wants no other counter.
-pub fn memory_now(doors: &Doors) -> Memory {
-    memory(doors, &counters(doors))
+/// The same, for callers that need no other counter.
+pub fn memory_now(system: &System) -> Memory {
+    memory(system, &counters(system))
 }
 
 /// The machine's memory now, for the history.
-pub fn memory_then(doors: &Doors) -> MemoryThen {
-    let info = doors.proc.meminfo().unwrap_or_default();
-    let stalls = Pressure::read(doors.proc.dir(), FILE).ok();
+pub fn memory_then(system: &System) -> MemoryThen {
+    let info = system.proc.meminfo().unwrap_or_default();
+    let stalls = Pressure::read(system.proc.dir(), FILE).ok();
     let full = stalls.as_ref().and_then(|stalls| stalls.full);
     MemoryThen {
         available: info.available_bytes.or(info.free_bytes).unwrap_or(0),
@@ -115,15 +116,15 @@ pub fn memory_then(doors: &Doors) -> MemoryThen {
     }
 }
 
-/// Everything that the pressure model wants to know.
+/// All inputs of the pressure model.
 pub fn reading(
-    doors: &Doors,
+    system: &System,
     counters: &Keyed,
     at: Duration,
     memory: Memory,
     protected_cache: u64,
 ) -> Reading {
-    let stalled = Pressure::read(doors.proc.dir(), FILE)
+    let stalled = Pressure::read(system.proc.dir(), FILE)
         .ok()
         .and_then(|pressure| pressure.full);
     Reading {
@@ -140,12 +141,12 @@ pub fn oom_kills(counters: &Keyed) -> u64 {
     counters.get("oom_kill").unwrap_or(0)
 }
 
-/// What programs wait for, for `status`.
-pub fn stalls(doors: &Doors) -> Stalls {
-    // The kernel writes hundredths.
+/// Current stall times, for `status`.
+pub fn stalls(system: &System) -> Stalls {
+    // The kernel writes two decimals.
     let percent = |avg10: f32| (f64::from(avg10) * 100.0).round() / 100.0;
     let read = |file| {
-        let pressure = Pressure::read(doors.proc.dir(), file).ok()?;
+        let pressure = Pressure::read(system.proc.dir(), file).ok()?;
         Some(Stall {
             some: percent(pressure.some.avg10),
             full: pressure.full.map(|full| percent(full.avg10)),
@@ -158,9 +159,9 @@ pub fn stalls(doors: &Doors) -> Stalls {
     }
 }
 
-/// The LRU in use now.
-pub fn lru(doors: &Doors) -> Lru {
-    match Reclaim::read(&doors.sys) {
+/// The LRU that is in use now.
+pub fn lru(system: &System) -> Lru {
+    match Reclaim::read(&system.sys) {
         Ok(reclaim) if reclaim.is_multi_gen() => Lru::MultiGen,
         _ => Lru::TwoList,
     }

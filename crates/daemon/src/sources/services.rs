@@ -1,33 +1,39 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Cgroups that are no app and hold much memory: services, containers, a nightly build. Found only
-//! while memory is short.
+//! Cgroups that are no apps and hold much memory: services, containers, a nightly build. Searched
+//! only during memory shortages.
 
 use limelight_core::model::apps::{AppMemory, Service};
 use limelight_core::model::protected::contains;
 use limelight_core::model::{App, AppKey, Home};
+use limelight_core::policy::swap::culprit;
 use limelight_sys::cgroup::{Cgroup, CgroupPath};
 
-use crate::doors::Doors;
+use crate::system::System;
 
-/// A service holds at least this part of memory.
+/// Reciprocal of the smallest share of memory that a service holds.
 const PART: u64 = 64;
 
-/// Most cgroups that are read in one scan of one top-level subtree, and most services that are listed.
+/// Most cgroups that are read in one scan of one top-level subtree, and most services in the
+/// result.
 const GROUPS_MAX: usize = 1024;
 const SERVICES_MAX: usize = 16;
 
-/// Children of these are subtrees with a budget each: one user fills one of them.
-const SHARED: [&str; 2] = ["/", "/user.slice"];
+/// The cgroup of the users' slices, and most of them that are read.
+const USERS: &str = "/user.slice";
+const USERS_MAX: usize = 256;
 
-/// Finds them, on a machine with `total` bytes of memory: the highest cgroups that hold neither an app nor
-/// a protected process. `occupied` are the cgroups of those. The one with most anonymous memory first.
-pub fn find(doors: &Doors, occupied: &[&str], total: u64) -> Vec<Service> {
+/// Each child of these is a subtree with its own budget: one user can fill only one of them.
+const SHARED: [&str; 2] = ["/", USERS];
+
+/// Finds services on a machine with `total` bytes of memory: the highest cgroups that hold neither
+/// an app nor a protected process. `occupied` are the cgroups that do. Most anonymous memory first.
+pub fn find(system: &System, occupied: &[&str], total: u64) -> Vec<Service> {
     let mut found = Vec::new();
-    // Groups to read the children of, and the budget of their subtree.
+    // Groups with children to read, and the budget of their subtree.
     let mut left = vec![GROUPS_MAX];
     let mut waiting = vec![(CgroupPath::root(), 0)];
     while let Some((path, subtree)) = waiting.pop() {
-        let Ok(group) = doors.cgroups.open(&path) else {
+        let Ok(group) = system.cgroups.open(&path) else {
             continue;
         };
         let Some(budget) = left.get_mut(subtree) else {
@@ -36,7 +42,7 @@ pub fn find(doors: &Doors, occupied: &[&str], total: u64) -> Vec<Service> {
         let (names, _) = group.child_names(*budget).unwrap_or_default();
         *budget -= names.len();
         for name in names {
-            // A child is charged to its parent too: below little memory there is no more.
+            // A child is charged to its parent too: no group below holds more than this one.
             let current = group.dir().read_text(format!("{name}/memory.current"));
             let bytes = current.ok().and_then(|text| text.trim().parse().ok());
             if bytes.is_some_and(|bytes: u64| bytes < total / PART) {
@@ -66,7 +72,7 @@ pub fn find(doors: &Doors, occupied: &[&str], total: u64) -> Vec<Service> {
     found
 }
 
-/// `None` where the memory controller does not count it.
+/// `None` if the memory controller does not account for this group.
 fn service(group: &Cgroup) -> Option<Service> {
     let inode = group.id().0;
     Some(Service {
@@ -86,12 +92,28 @@ fn service(group: &Cgroup) -> Option<Service> {
     })
 }
 
+/// Memory charged to each user's slice, in bytes: resident and in swap.
+pub fn users(system: &System) -> Vec<(u32, u64)> {
+    let Some(path) = CgroupPath::parse(USERS) else {
+        return Vec::new();
+    };
+    let Ok(all) = system.cgroups.open(&path) else {
+        return Vec::new();
+    };
+    let (names, _) = all.child_names(USERS_MAX).unwrap_or_default();
+    let held = names.iter().filter_map(|name| {
+        let user = culprit::user_of(path.below(name).as_str())?;
+        Some((user, charged(&all.open_child(name).ok()?)?.allocated()))
+    });
+    held.collect()
+}
+
 /// Memory that is charged to a cgroup and all below it.
 pub fn charged(group: &Cgroup) -> Option<AppMemory> {
     let stat = group.memory_stat().ok()?;
     Some(AppMemory {
         resident: group.memory_current().ok()?,
-        // Neither has a file to be dropped to.
+        // Neither kind is backed by a file on disk.
         anonymous: stat
             .get("anon")?
             .saturating_add(stat.get("shmem").unwrap_or(0)),
@@ -102,7 +124,7 @@ pub fn charged(group: &Cgroup) -> Option<AppMemory> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doors::Roots;
+    use crate::system::Roots;
     use std::fs;
 
     const MIB: u64 = 1 << 20;
@@ -135,9 +157,9 @@ mod tests {
         group("user/app.scope", 150);
         group("user/app.scope/renderer", 140);
         group("user/backup.service", 40);
-        let doors = Doors::open(Roots::below(temp.path())).unwrap();
+        let system = System::open(Roots::below(temp.path())).unwrap();
         let occupied = ["/user/app.scope", "/system.slice/dbus.service"];
-        let found = find(&doors, &occupied, 256 * MIB);
+        let found = find(&system, &occupied, 256 * MIB);
         let names: Vec<&str> = found.iter().map(|one| one.app.name.as_str()).collect();
         assert_eq!(names, ["build", "db.service", "backup.service"]);
         assert_eq!(found[0].memory.anonymous, 50 * MIB);

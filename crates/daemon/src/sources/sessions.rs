@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Which users have an active session at a seat, by logind's files. Their directory is watched: a
+//! Users with an active session at a seat, from logind's files. Their directory is watched: a
 //! switch to another session moves the foreground without any agent's report.
 
 use std::collections::BTreeSet;
@@ -9,37 +9,37 @@ use limelight_sys::inotify::Inotify;
 use rustix::fs::inotify::WatchFlags;
 use tracing::debug;
 
-use crate::doors::Doors;
+use crate::system::System;
 
-/// The watch.
+/// The watch on logind's directory.
 #[derive(Debug, Default)]
 pub struct Sessions {
     queue: Option<Inotify>,
 }
 
 impl Sessions {
-    /// Watches logind's directory, where there is one.
-    pub fn watch(doors: &Doors) -> Sessions {
+    /// Watches logind's directory, if there is one.
+    pub fn watch(system: &System) -> Sessions {
         let watch = || -> limelight_sys::Result<Inotify> {
             let queue = Inotify::new()?;
-            // logind writes beside them and renames.
+            // logind writes a temporary file and renames it.
             let kinds = WatchFlags::MOVED_TO | WatchFlags::DELETE | WatchFlags::CLOSE_WRITE;
-            queue.watch(&doors.roots.sessions, kinds)?;
+            queue.watch(&system.roots.sessions, kinds)?;
             Ok(queue)
         };
         let queue = watch();
         if let Err(error) = &queue {
-            debug!("nobody tells whose session is active: {error}");
+            debug!("no report of the active session: {error}");
         }
         Sessions { queue: queue.ok() }
     }
 
-    /// To wait for.
+    /// The queue to wait for.
     pub fn queue(&self) -> Option<&Inotify> {
         self.queue.as_ref()
     }
 
-    /// Takes what is waiting.
+    /// Drains the queue.
     pub fn take(&mut self) {
         if let Some(Err(error)) = self.queue.as_ref().map(Inotify::events) {
             debug!("changes of sessions are not seen any more: {error}");
@@ -48,14 +48,14 @@ impl Sessions {
     }
 }
 
-/// Users with an active session at a seat; `None` where no logind keeps sessions, or none of them
-/// has a seat: logind then cannot tell who sits at the screen.
-pub fn active_users(doors: &Doors) -> Option<BTreeSet<u32>> {
-    let directory = Dir::open(&doors.roots.sessions).ok()?;
+/// Users with an active session at a seat. `None` if logind keeps no sessions, or if none of them
+/// has a seat: logind then does not know the user at the screen.
+pub fn active_users(system: &System) -> Option<BTreeSet<u32>> {
+    let directory = Dir::open(&system.roots.sessions).ok()?;
     let names = directory.names().ok()?;
     let sessions: Vec<Session> = names
         .iter()
-        // What logind is writing is no session yet.
+        // A file that logind is still writing is no session.
         .filter(|name| !name.ends_with(".ref") && !name.starts_with('.'))
         .filter_map(|name| directory.read_text(name).ok())
         .filter_map(|text| Session::parse(&text))
@@ -67,7 +67,7 @@ pub fn active_users(doors: &Doors) -> Option<BTreeSet<u32>> {
     Some(active.map(|session| session.uid).collect())
 }
 
-/// A session of a person in front of a screen.
+/// A session of a person at a screen.
 #[derive(Debug, PartialEq, Eq)]
 struct Session {
     uid: u32,
@@ -75,17 +75,18 @@ struct Session {
 }
 
 impl Session {
-    /// Reads logind's file. `None` for a session without a seat (ssh, a terminal in another one,
-    /// cron), which is always active, and for those that logind keeps for itself (`CLASS=manager`).
+    /// Parses logind's file. `None` for a session without a seat (ssh, a terminal in another
+    /// session, cron), which is always active, and for those that logind keeps for itself
+    /// (`CLASS=manager`).
     fn parse(text: &str) -> Option<Session> {
-        // The first line of a key counts; logind escapes newlines in the values.
+        // The first line with a key counts; logind escapes newlines in the values.
         let value = |key: &str| {
             let mut lines = text.lines().filter_map(|line| line.split_once('='));
             lines.find_map(|(known, value)| (known == key).then_some(value))
         };
         value("SEAT").filter(|seat| !seat.is_empty())?;
         let class = value("CLASS")?;
-        // Variants of a user's session are called "user-early", "user-light", "user-incomplete".
+        // Variants of a user's session are called "user-early", "user-light" and "user-incomplete".
         let of_person = class == "user" || class.starts_with("user-");
         if !of_person && !["greeter", "lock-screen"].contains(&class) {
             return None;
@@ -101,7 +102,7 @@ impl Session {
 mod tests {
     use super::*;
 
-    /// As systemd 257 writes it for a graphical login.
+    /// Written by systemd 257 for a graphical login.
     const GRAPHICAL: &str = "# This is private data. Do not parse.\nUID=1000\nUSER=ada\nACTIVE=1\n\
         IS_DISPLAY=1\nSTATE=active\nREMOTE=0\nLEADER_FD_SAVED=1\nTYPE=wayland\n\
         ORIGINAL_TYPE=wayland\nCLASS=user\nSCOPE=session-2.scope\nFIFO=/run/x\nSEAT=seat0\n\

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Where swapped memory goes: the swap areas, what they lie on, and how much was written there.
+//! Swap storage: the swap areas, their media, and the bytes written to them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,32 +9,32 @@ use limelight_sys::keyed::Keyed;
 use limelight_sys::meminfo::page_bytes;
 use limelight_sys::swap::{Spin, SwapMedium, Zswap};
 
-use crate::doors::Doors;
+use crate::system::System;
 
-/// For how long what was written to flash counts, and how exactly.
+/// Period over which writes to flash are counted, and its resolution.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Less says nothing about how fast storage is.
+/// Smaller reads say nothing about the speed of the storage.
 const TELLING: u64 = 1 << 20;
 
-/// Follows the storage.
+/// State of the swap storage over time.
 #[derive(Debug, Default)]
 pub struct StorageSource {
-    /// Bytes that were swapped out since boot, an hour apart.
+    /// Bytes swapped out since boot, sampled once an hour.
     hours: VecDeque<(Duration, u64)>,
     read_rate: Option<u64>,
 }
 
 impl StorageSource {
-    /// Looks at the swap areas. What cannot be read is not there.
-    pub fn look(&mut self, doors: &Doors, counters: &Keyed, at: Duration) -> Storage {
+    /// Reads the state of the swap storage. An unreadable list of areas counts as empty.
+    pub fn look(&mut self, system: &System, counters: &Keyed, at: Duration) -> Storage {
         let mut storage = Storage {
             read_rate: self.read_rate,
             ..Storage::default()
         };
-        for area in doors.proc.swaps().unwrap_or_default() {
-            let (medium, used) = match area.medium(&doors.sys) {
+        for area in system.proc.swaps().unwrap_or_default() {
+            let (medium, used) = match area.medium(&system.sys) {
                 Ok(SwapMedium::Zram(zram)) => {
                     storage.compressed = Compressed {
                         stored: storage.compressed.stored + zram.stored_bytes,
@@ -45,7 +45,7 @@ impl StorageSource {
                 Ok(SwapMedium::Disk(Spin::Rotational) | SwapMedium::File(Spin::Rotational)) => {
                     (Medium::Rotational, area.used_bytes)
                 }
-                // Of what is not known the dearer is assumed: wear.
+                // An unknown medium is assumed to be the costlier one, which wears out.
                 Ok(_) | Err(_) => (Medium::Flash, area.used_bytes),
             };
             storage.areas.push(Area {
@@ -54,11 +54,11 @@ impl StorageSource {
                 used,
             });
         }
-        let zswap = Zswap::read(&doors.sys, &doors.proc);
+        let zswap = Zswap::read(&system.sys, &system.proc);
         storage.zswap = zswap.is_ok_and(|zswap| zswap.enabled);
         let pages = counters.get("pswpout");
         let out = pages.unwrap_or(0).saturating_mul(page_bytes());
-        // The kernel counts what goes to zram too, which wears nothing out.
+        // The kernel counts pages written to zram too, which does not wear out.
         let worn = storage
             .areas
             .iter()
@@ -77,7 +77,7 @@ impl StorageSource {
             .back()
             .is_none_or(|(then, _)| at.saturating_sub(*then) >= HOUR);
         if due {
-            // Before the first look nothing is known; what was written since boot counts.
+            // At the first sample the writes since boot count, because nothing older is known.
             let known = if self.hours.is_empty() { 0 } else { out };
             self.hours.push_back((at, known));
         }
@@ -89,14 +89,14 @@ impl StorageSource {
         out.saturating_sub(self.hours.front().map_or(0, |(_, out)| *out))
     }
 
-    /// So many bytes were read back in this time.
+    /// Records that this many bytes were read back in this time.
     pub fn read_back(&mut self, bytes: u64, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         if bytes < TELLING || us == 0 {
             return;
         }
         let rate = bytes.saturating_mul(1_000_000) / us;
-        // A single time may have been an unlucky one.
+        // A single measurement may be an outlier.
         self.read_rate = Some(self.read_rate.map_or(rate, |known| (known * 3 + rate) / 4));
     }
 }
@@ -108,7 +108,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn a_day_is_counted_from_a_day_ago() {
+    fn daily_writes_are_counted_over_the_last_day() {
         let mut source = StorageSource::default();
         assert_eq!(source.within_a_day(5, HOUR), 5, "since boot");
         for hour in 2..=40u32 {
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn speed_is_learnt_from_what_is_worth_it() {
+    fn speed_is_measured_only_on_large_reads() {
         let mut source = StorageSource::default();
         source.read_back(4096, Duration::from_millis(1));
         assert_eq!(source.read_rate, None);

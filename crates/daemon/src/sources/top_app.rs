@@ -1,42 +1,41 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Android's other word on who is in front: the process group manager moves the app in front into the
+//! Second foreground source of Android: the process group manager moves the foreground app into the
 //! cpuset `top-app`, of cgroup v1, and all others out of it.
 //!
-//! It is narrower than `oom_score_adj`, which is 0 for whoever runs a broadcast receiver too: once
-//! anybody was in that group, it alone counts. A process is in it when its first thread is; single
-//! threads of the system's, which draw, do not count, nor do the processes in which an app isolates a
-//! part of itself.
+//! It is narrower than `oom_score_adj`, which is also 0 for an app that runs a broadcast receiver.
+//! Once the group has had a member, this source alone counts. A process is a member if its first
+//! thread is. Single threads of system processes, which draw, do not count, nor do the processes in
+//! which an app isolates a part of itself.
 //!
-//! Whoever came last is in front. That is seen at once, by the write; that somebody has left without
-//! another one coming is seen at the next look, of those that the daemon takes at the app in front
-//! anyway.
+//! The latest arrival is the foreground app. An arrival is seen at once, by the write. A departure
+//! without a new arrival is seen at the next periodic check of the topmost app.
 
 use limelight_core::model::ProcessId;
 use limelight_sys::cgroup1::Group;
 use tracing::{info, warn};
 
-use crate::doors::Doors;
+use crate::system::System;
 
-/// Android's user ids: so many for each person; these of them are for isolated processes
+/// Android's user ids: this many per user. Of these, the second range is for isolated processes
 /// (`AID_APP_ZYGOTE_START` to `AID_ISOLATED_END` of `android_filesystem_config.h`).
 const USERS: u32 = 100_000;
 const ISOLATED: std::ops::RangeInclusive<u32> = 90_000..=99_999;
 
-/// The source.
+/// Foreground source that follows the cpuset `top-app`.
 #[derive(Debug)]
 pub struct TopApp {
     group: Option<Group>,
     detail: String,
-    /// Who is in it, whoever came last at the end.
+    /// Members of the group, the latest arrival last.
     members: Vec<ProcessId>,
-    /// Whether anybody ever was.
+    /// Whether the group has ever had a member.
     used: bool,
 }
 
 impl TopApp {
-    /// Looks for the group, unless the configuration does not want it.
-    pub fn start(doors: &Doors, wanted: bool) -> TopApp {
-        let path = &doors.roots.top_app;
+    /// Opens the group, unless the configuration switches it off.
+    pub fn start(system: &System, wanted: bool) -> TopApp {
+        let path = &system.roots.top_app;
         let (group, detail) = match (wanted, Group::open(path)) {
             (false, _) => {
                 let off = "switched off by the configuration ([sources] top_app)";
@@ -60,12 +59,12 @@ impl TopApp {
         }
     }
 
-    /// To wait for.
+    /// The group to wait for.
     pub fn group(&self) -> Option<&Group> {
         self.group.as_ref()
     }
 
-    /// Whether its word is the one that counts.
+    /// Whether this source decides the foreground.
     pub fn speaks(&self) -> bool {
         self.group.is_some() && self.used
     }
@@ -75,8 +74,9 @@ impl TopApp {
         &self.detail
     }
 
-    /// Looks who is in the group. `Some`: another process, or none, is in front now.
-    pub fn look(&mut self, doors: &Doors) -> Option<Option<ProcessId>> {
+    /// Reads the members of the group. `Some`: the foreground process has changed; the inner `None`
+    /// if there is none now.
+    pub fn look(&mut self, system: &System) -> Option<Option<ProcessId>> {
         let group = self.group.as_ref()?;
         let seen = group.take().and_then(|()| group.leaders());
         let pids = match seen {
@@ -93,7 +93,7 @@ impl TopApp {
         let here: Vec<(ProcessId, u64)> = pids
             .iter()
             .filter_map(|&pid| {
-                let (id, process) = doors.process(pid).ok()?;
+                let (id, process) = system.process(pid).ok()?;
                 let uid = process.status().ok()?.real_uid;
                 (!ISOLATED.contains(&(uid % USERS))).then_some((id, id.starttime))
             })
@@ -104,7 +104,7 @@ impl TopApp {
             .into_iter()
             .filter(|(id, _)| !self.members.contains(id))
             .collect();
-        // Of several at once, as at the start, the youngest is taken for the last.
+        // Of several new members, as at the start, the youngest process counts as the latest.
         new.sort_by_key(|(_, started)| *started);
         self.members.extend(new.into_iter().map(|(id, _)| id));
         if !self.used && !self.members.is_empty() {

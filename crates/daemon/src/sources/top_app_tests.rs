@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
 use super::*;
-use crate::doors::Roots;
+use crate::system::Roots;
 use std::fs;
 
-/// A system with processes and a cpuset that exist on paper only.
+/// A system with a fake procfs and cpuset.
 struct Fixture {
     temp: tempfile::TempDir,
-    doors: Doors,
+    system: System,
     source: TopApp,
 }
 
-/// Numbers that no process has.
+/// Process ids that no real process is expected to have.
 const A: i32 = 900_100;
 const B: i32 = 900_200;
 const HELPER: i32 = 900_300;
@@ -29,16 +29,16 @@ impl Fixture {
             top_app: temp.path().join("top-app"),
             ..Roots::below(temp.path())
         };
-        let doors = Doors::open(roots).unwrap();
+        let system = System::open(roots).unwrap();
         if has_group {
             for file in ["cgroup.procs", "tasks"] {
-                fs::write(doors.roots.top_app.join(file), "").unwrap();
+                fs::write(system.roots.top_app.join(file), "").unwrap();
             }
         }
-        let source = TopApp::start(&doors, true);
+        let source = TopApp::start(&system, true);
         Fixture {
             temp,
-            doors,
+            system,
             source,
         }
     }
@@ -52,29 +52,29 @@ impl Fixture {
         fs::write(directory.join("status"), status).unwrap();
     }
 
-    /// Who is in the group: processes, and single threads of others.
+    /// Sets the members of the group: processes, and single threads of others.
     fn put(&mut self, processes: &[i32], threads: &[i32]) -> Option<Option<i32>> {
         let text = |all: &[i32]| all.iter().map(|n| format!("{n}\n")).collect::<String>();
-        let group = &self.doors.roots.top_app;
+        let group = &self.system.roots.top_app;
         fs::write(group.join("cgroup.procs"), text(processes)).unwrap();
         fs::write(group.join("tasks"), text(threads)).unwrap();
         self.look()
     }
 
     fn look(&mut self) -> Option<Option<i32>> {
-        let seen = self.source.look(&self.doors);
+        let seen = self.source.look(&self.system);
         seen.map(|front| front.map(|id| id.pid))
     }
 }
 
 #[test]
-fn whoever_came_last_is_in_front() {
+fn latest_arrival_is_in_the_foreground() {
     let mut fixture = Fixture::new(true);
     fixture.process(A, 70, 0);
     fixture.process(B, 50, 0);
     assert!(!fixture.source.speaks());
     assert_eq!(fixture.put(&[], &[]), None);
-    assert!(!fixture.source.speaks(), "nobody was in it yet");
+    assert!(!fixture.source.speaks(), "no process was in it yet");
     assert_eq!(fixture.put(&[A], &[A, A + 1]), Some(Some(A)));
     assert!(fixture.source.speaks());
     assert_eq!(fixture.put(&[A], &[A]), None, "nothing new");
@@ -88,12 +88,12 @@ fn whoever_came_last_is_in_front() {
     assert_eq!(fixture.put(&[], &[]), Some(None));
     assert!(
         fixture.source.speaks(),
-        "that nobody is in front is its word too"
+        "it also reports that no app is in the foreground"
     );
 }
 
 #[test]
-fn of_several_at_once_the_youngest_is_taken() {
+fn of_several_arrivals_the_youngest_counts() {
     let mut fixture = Fixture::new(true);
     fixture.process(A, 70, 0);
     fixture.process(B, 50, 0);
@@ -101,37 +101,37 @@ fn of_several_at_once_the_youngest_is_taken() {
 }
 
 #[test]
-fn threads_that_draw_and_isolated_processes_are_not_apps() {
+fn drawing_threads_and_isolated_processes_are_not_apps() {
     let mut fixture = Fixture::new(true);
     fixture.process(A, 70, 0);
     fixture.process(B, 80, 0);
     assert_eq!(fixture.put(&[A], &[A]), Some(Some(A)));
     // A thread of B, whose first thread is elsewhere.
     assert_eq!(fixture.put(&[A, B], &[A, B + 7]), None);
-    // The 10th person's first isolated process.
+    // The first isolated process of Android's user 10.
     fixture.process(HELPER, 90, 1_099_000);
     assert_eq!(fixture.put(&[A, HELPER], &[A, HELPER]), None);
 }
 
 #[test]
-fn a_process_that_took_over_a_number_is_another_one() {
+fn reused_process_id_is_another_process() {
     let mut fixture = Fixture::new(true);
     fixture.process(A, 70, 0);
     assert_eq!(fixture.put(&[A], &[A]), Some(Some(A)));
     fixture.process(A, 90, 0);
-    let seen = fixture.source.look(&fixture.doors);
+    let seen = fixture.source.look(&fixture.system);
     assert_eq!(seen.flatten().map(|id| id.starttime), Some(90));
 }
 
 #[test]
-fn where_there_is_no_group_it_is_silent_and_says_why() {
+fn without_the_group_it_reports_nothing_but_the_reason() {
     let mut fixture = Fixture::new(false);
     assert!(fixture.source.detail().contains("no Android"));
     assert_eq!(fixture.look(), None);
-    let off = TopApp::start(&fixture.doors, false);
+    let off = TopApp::start(&fixture.system, false);
     assert!(off.group().is_none() && off.detail().contains("[sources] top_app"));
     let mut fixture = Fixture::new(true);
-    fs::remove_dir_all(&fixture.doors.roots.top_app).unwrap();
+    fs::remove_dir_all(&fixture.system.roots.top_app).unwrap();
     assert_eq!(fixture.look(), None);
     assert!(!fixture.source.speaks() && fixture.source.group().is_none());
 }

@@ -1,60 +1,60 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A tracepoint in a trace instance of our own, which stands in the restore record while it exists.
+//! A tracepoint in a trace instance of our own, which is in the restore record while it exists.
 
 use std::path::PathBuf;
 
 use limelight_sys::tracefs::{Instance, Tracefs};
 
-use crate::doors::Doors;
 use crate::restore::{Entry, Ledger};
+use crate::system::System;
 
-/// What a new instance takes for each processor before its size can be set
+/// Initial allocation of a new instance for each processor, before its size can be set
 /// (`kernel/trace/trace.c`, `TRACE_BUF_SIZE_DEFAULT`).
 const RING: u64 = 1408 << 10;
 
 /// A tracepoint.
 #[derive(Debug, Clone, Copy)]
 pub struct Event {
-    /// Its system.
+    /// Its subsystem.
     pub system: &'static str,
-    /// Its name there.
+    /// Its name in the subsystem.
     pub name: &'static str,
-    /// What a kernel lacks that does not have it, for people; may be empty.
+    /// What a kernel without the tracepoint lacks, for people; may be empty.
     pub lack: &'static str,
 }
 
-/// The instance, while the tracepoint is on.
+/// The instance in which the tracepoint is on.
 #[derive(Debug)]
 pub struct Traced {
-    /// Where its lines are read.
+    /// The instance whose lines are read.
     pub instance: Instance,
     path: PathBuf,
 }
 
 impl Traced {
-    /// Makes an instance of this name, has it prepared, and switches the tracepoint on in it. Why
-    /// not, else.
+    /// Creates an instance with this name, has it prepared, and enables the tracepoint in it. The
+    /// error says why that failed.
     pub fn start(
-        doors: &Doors,
+        system: &System,
         ledger: &mut Ledger,
         name: &str,
         event: Event,
         prepare: impl FnOnce(&Instance) -> limelight_sys::Result<()>,
     ) -> Result<Traced, String> {
         let text = |error: limelight_sys::Error| error.to_string();
-        let point = doors.tracefs()?;
+        let point = system.tracefs()?;
         let tracefs = Tracefs::at(&point).map_err(text)?;
         let Event {
-            system,
+            system: subsystem,
             name: point_name,
             lack,
         } = event;
-        if !tracefs.has_event(system, point_name) {
+        if !tracefs.has_event(subsystem, point_name) {
             return Err(format!(
-                "this kernel has no tracepoint {system}:{point_name}{lack}"
+                "this kernel has no tracepoint {subsystem}:{point_name}{lack}"
             ));
         }
-        let available = doors.proc.meminfo().map_err(text)?.available_bytes;
+        let available = system.proc.meminfo().map_err(text)?.available_bytes;
         has_room(available, processors())?;
         let path = point.join("instances").join(name);
         ledger
@@ -62,7 +62,7 @@ impl Traced {
             .map_err(|error| error.to_string())?;
         let started = tracefs.create_instance(name).and_then(|instance| {
             prepare(&instance)?;
-            instance.enable_event(system, point_name)?;
+            instance.enable_event(subsystem, point_name)?;
             Ok(instance)
         });
         match started {
@@ -74,7 +74,7 @@ impl Traced {
         }
     }
 
-    /// Removes the instance.
+    /// Removes the instance and, once it is gone, its restore record.
     pub fn stop(self, ledger: &mut Ledger) {
         let Traced { instance, path } = self;
         drop(instance);
@@ -84,13 +84,13 @@ impl Traced {
     }
 }
 
-/// Online processors, as far as this process may use them.
+/// Online processors that this process may use.
 fn processors() -> u64 {
     std::thread::available_parallelism().map_or(1, |count| count.get() as u64)
 }
 
-/// Whether the rings fit twice into what is available. The kernel does not refuse quietly: it puts a
-/// warning with a backtrace into its log (`trace_rb_cpu_prepare()`).
+/// Checks that twice the size of the rings is available. Without it the kernel logs a warning with
+/// a backtrace (`trace_rb_cpu_prepare()`).
 fn has_room(available: Option<u64>, processors: u64) -> Result<(), String> {
     let need = 2 * RING * processors;
     match available {
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trace_is_begun_only_where_its_rings_fit() {
+    fn trace_starts_only_if_its_rings_fit() {
         assert_eq!(has_room(None, 64), Ok(()));
         assert_eq!(has_room(Some(4 * RING), 2), Ok(()));
         let refused = has_room(Some(4 * RING - 1), 2).unwrap_err();

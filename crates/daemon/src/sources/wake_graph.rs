@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Whom the display server wakes when something is pressed: who is in front, where nobody tells.
+//! Infers the foreground app from the clients that the display server wakes after input, where no
+//! source reports it.
 //!
-//! The tracepoint `sched:sched_waking` in an instance of our own, filtered on the threads of the
-//! display servers, says whom they wake and when. It is on for [`SPAN`] after each input, and read once,
-//! [`SETTLED`] after it; while nothing is pressed nothing is traced, and this daemon sleeps. So the
-//! first key after a rest only switches it on: its release is the first input that counts.
+//! The tracepoint `sched:sched_waking`, in a trace instance of our own and filtered on the display
+//! servers' threads, records which threads they wake and when. It is on for [`SPAN`] after each
+//! input and read once, [`SETTLED`] after it. Without input nothing is traced, and this daemon
+//! sleeps. So the first key after a pause only switches tracing on: its release is the first input
+//! that counts.
 //!
-//! What is made of it is [`limelight_core::model::wake_graph`]'s business. Which process is a client is
-//! decided here: kernel threads, display servers, the programs that serve whoever is in front ([boost]
-//! helpers), this daemon, and processes of users without an active session are none, and processes in one
-//! app's unit are one.
+//! [`limelight_core::model::wake_graph`] evaluates the wakeups. This module decides which processes
+//! are clients. Kernel threads, display servers, helpers of the topmost app ([boost] helpers), this
+//! daemon, and processes of users without an active session are not. All processes in one app's
+//! unit count as one client.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -21,44 +23,44 @@ use limelight_sys::clock;
 use limelight_sys::tracefs::{parse_sched_waking, Line, Tracefs};
 use tracing::{debug, info, warn};
 
-use crate::doors::{now, Doors};
 use crate::restore::Ledger;
 use crate::sources::display_servers::{self, DisplayServer};
 use crate::sources::traced::{Event, Traced};
-use crate::trust;
+use crate::system::authorization;
+use crate::system::{now, System};
 
 const SYSTEM: &str = "sched";
 const EVENT: &str = "sched_waking";
 const INSTANCE: &str = "limelight-wakes";
 
-/// Buffer of each processor: a span without further input is some hundred wake-ups of 40 bytes.
+/// Buffer of each processor: a span without further input has some hundred wakeups of 40 bytes.
 const BUFFER_KIB: u32 = 32;
 
-/// How long it is traced after an input: as long as people pause while they type.
+/// How long tracing stays on after an input: as long as people pause while they type.
 const SPAN: Duration = Duration::from_secs(2);
 
-/// How long after an input it is looked at: one look for all of a chord.
+/// Delay between an input and the read of the trace, so that one read covers a whole chord.
 const SETTLED: Duration = Duration::from_millis(25);
 
-/// Display servers that were not there are looked for again after that.
+/// Delay before another search for display servers, after one that found none.
 const SEARCH_AGAIN: Duration = Duration::from_secs(10);
 
-/// Most threads of display servers that are followed; the kernel takes a page of a filter.
+/// Most display server threads that are traced: a filter is limited to one page.
 const THREADS_MAX: usize = 160;
 
-/// Inputs that are kept until they are looked at.
+/// Most inputs that are kept until the trace is read.
 const INPUTS_MAX: usize = 256;
 
-/// While it is traced.
+/// A period in which tracing is on.
 #[derive(Debug)]
 struct Span {
-    /// Since when, on `CLOCK_MONOTONIC`.
+    /// Start of the part not evaluated yet, on `CLOCK_MONOTONIC`.
     since: Duration,
-    /// When it ends, in the daemon's time.
+    /// Its end, on the daemon's clock.
     ends: Duration,
 }
 
-/// The source.
+/// Source of foreground guesses, from the wakeups that follow input.
 #[derive(Debug, Default)]
 pub struct WakeGraphSource {
     /// Whether it can work at all, and why not; `None`: not wanted.
@@ -69,39 +71,41 @@ pub struct WakeGraphSource {
     threads: BTreeMap<i32, ProcessId>,
     graph: WakeGraph,
     span: Option<Span>,
-    /// Not looked at yet, on `CLOCK_MONOTONIC`.
+    /// Inputs not evaluated yet, on `CLOCK_MONOTONIC`.
     inputs: Vec<Duration>,
-    /// When they are.
+    /// When they are evaluated.
     look: Option<Duration>,
     search: Duration,
-    /// Whom threads stand for, as far as they are an app's.
+    /// By thread, the process that represents its app; `None` for a thread of no app.
     clients: HashMap<i32, Option<ProcessId>>,
-    /// Who stands for all processes in an app's unit.
+    /// By app unit, the process that represents all processes in it.
     units: HashMap<String, ProcessId>,
-    /// What it lacks, for people.
+    /// Why tracing did not start, for people.
     lack: String,
 }
 
 impl WakeGraphSource {
-    /// Whether it is wanted and can work: input has to be listened to.
+    /// Whether it is wanted and can work: only then must input be monitored.
     pub fn listens(&self) -> bool {
         matches!(self.works, Some(Ok(())))
     }
 
-    /// Why it cannot work, where it is wanted.
+    /// Why it cannot work, if it is wanted.
     pub fn failure(&self) -> Option<&str> {
         self.works.as_ref()?.as_ref().err().map(String::as_str)
     }
 
-    /// Begins and ends to be wanted. Whatever was known is forgotten at the end.
-    pub fn want(&mut self, wanted: bool, doors: &Doors, ledger: &mut Ledger) {
+    /// Switches the source on or off. Switching it off discards all its state.
+    pub fn want(&mut self, wanted: bool, system: &System, ledger: &mut Ledger) {
         match (wanted, &self.works) {
             (true, None) => {
-                let works = is_there(doors);
+                let works = is_there(system);
                 match &works {
-                    Ok(()) => debug!("nobody tells who is in front: it is guessed after input"),
+                    Ok(()) => {
+                        debug!("no source reports the foreground app: it is inferred after input")
+                    }
                     Err(why) => {
-                        info!("nobody tells who is in front, and it cannot be guessed: {why}")
+                        info!("no source reports the foreground app, and it cannot be inferred: {why}")
                     }
                 }
                 self.works = Some(works);
@@ -114,7 +118,7 @@ impl WakeGraphSource {
         }
     }
 
-    /// Stops; the instance is removed.
+    /// Stops tracing and removes the instance.
     pub fn stop(&mut self, ledger: &mut Ledger) {
         self.span = None;
         self.look = None;
@@ -124,11 +128,11 @@ impl WakeGraphSource {
         }
     }
 
-    /// Something was pressed or released at these times, on `CLOCK_MONOTONIC`.
+    /// Takes the times of key and button events, on `CLOCK_MONOTONIC`.
     pub fn pressed(
         &mut self,
         times: &[Duration],
-        doors: &Doors,
+        system: &System,
         ledger: &mut Ledger,
         at: Duration,
     ) {
@@ -142,30 +146,30 @@ impl WakeGraphSource {
                 .extend(times.iter().filter(|&&time| time >= since));
             self.inputs.truncate(INPUTS_MAX);
             self.look.get_or_insert(at + SETTLED);
-        } else if let Err(why) = self.begin(doors, ledger, at) {
+        } else if let Err(why) = self.begin(system, ledger, at) {
             if self.lack != why {
-                debug!("whom the display server wakes is not seen: {why}");
+                debug!("the sched_waking trace cannot start: {why}");
             }
             self.lack = why;
             self.stop(ledger);
         }
     }
 
-    /// When something is due.
+    /// When [`WakeGraphSource::pass_time`] has work next.
     pub fn next_deadline(&self) -> Option<Duration> {
         let ends = self.span.as_ref().map(|span| span.ends);
         self.look.into_iter().chain(ends).min()
     }
 
-    /// Who is in front, as far as can be guessed.
+    /// The best guess at the foreground process.
     pub fn front(&self) -> Option<ProcessId> {
         self.graph.front()
     }
 
-    /// Does what is due. Returns whether anything was looked at.
+    /// Does the work that is due. Returns whether the trace was read.
     pub fn pass_time(
         &mut self,
-        doors: &Doors,
+        system: &System,
         ledger: &mut Ledger,
         helpers: &[String],
         at: Duration,
@@ -176,19 +180,19 @@ impl WakeGraphSource {
         let due = |when: Duration| when <= at;
         let looks = self.look.is_some_and(due) || due(ends);
         if looks {
-            if let Err(error) = self.observe(doors, helpers) {
-                warn!("whom the display server wakes is not seen any more: {error}");
+            if let Err(error) = self.observe(system, helpers) {
+                warn!("the sched_waking trace failed; the foreground app is not inferred any more: {error}");
                 self.works = Some(Err(error));
                 self.stop(ledger);
             }
         }
         if due(ends) {
-            self.end(doors);
+            self.end(system);
         }
         looks
     }
 
-    /// What it does, for people.
+    /// What the source does now, for people.
     pub fn detail(&self) -> String {
         let outermost = |server: &&DisplayServer| server.kind == Server::Outermost;
         let names: Vec<String> = self
@@ -199,11 +203,11 @@ impl WakeGraphSource {
             .collect();
         match (names.is_empty(), self.graph.grounds()) {
             (true, _) if self.lack.is_empty() => {
-                "nobody tells who is in front: guessed when something is pressed".to_owned()
+                "no source reports the foreground app: inferred when a key is pressed".to_owned()
             }
             (true, _) => format!("nothing to guess from: {}", self.lack),
             (false, None) => format!(
-                "nobody tells who is in front, and {} woke nobody with enough of the last {} inputs",
+                "no source reports the foreground app, and {} woke no client after enough of the last {} inputs",
                 names.join(", "),
                 self.graph.looked_at()
             ),
@@ -216,22 +220,22 @@ impl WakeGraphSource {
         }
     }
 
-    /// Begins to trace.
-    fn begin(&mut self, doors: &Doors, ledger: &mut Ledger, at: Duration) -> Result<(), String> {
+    /// Switches tracing on.
+    fn begin(&mut self, system: &System, ledger: &mut Ledger, at: Duration) -> Result<(), String> {
         let known = !self.servers.is_empty();
         if !known
             || !self
                 .servers
                 .iter()
-                .all(|one| display_servers::still(doors, one))
+                .all(|one| display_servers::still(system, one))
         {
             if !known && at < self.search {
                 return Err(self.lack.clone());
             }
             self.search = at + SEARCH_AGAIN;
-            self.search_servers(doors)?;
+            self.search_servers(system)?;
         }
-        let threads = threads(doors, &self.servers);
+        let threads = threads(system, &self.servers);
         if threads.is_empty() {
             self.servers.clear();
             return Err("the display server has ended".to_owned());
@@ -252,7 +256,7 @@ impl WakeGraphSource {
                     name: EVENT,
                     lack: "",
                 };
-                let traced = Traced::start(doors, ledger, INSTANCE, event, |instance| {
+                let traced = Traced::start(system, ledger, INSTANCE, event, |instance| {
                     instance.set_clock("mono")?;
                     instance.set_buffer_kib(BUFFER_KIB)?;
                     instance.filter_event(SYSTEM, EVENT, &filter)
@@ -268,8 +272,8 @@ impl WakeGraphSource {
         Ok(())
     }
 
-    fn search_servers(&mut self, doors: &Doors) -> Result<(), String> {
-        let found = display_servers::find(doors).map_err(|error| error.to_string())?;
+    fn search_servers(&mut self, system: &System) -> Result<(), String> {
+        let found = display_servers::find(system).map_err(|error| error.to_string())?;
         if !found.iter().any(|server| server.kind == Server::Outermost) {
             self.servers.clear();
             return Err("no X server or Wayland compositor holds an input device open".to_owned());
@@ -284,14 +288,15 @@ impl WakeGraphSource {
         Ok(())
     }
 
-    /// Stops to trace until the next input.
-    fn end(&mut self, doors: &Doors) {
+    /// Stops tracing until the next input.
+    fn end(&mut self, system: &System) {
         self.span = None;
         self.look = None;
         self.inputs.clear();
-        // Numbers of threads are given out again.
+        // Thread ids are reused.
         self.clients.clear();
-        self.units.retain(|_, id| doors.same_process(*id).is_some());
+        self.units
+            .retain(|_, id| system.same_process(*id).is_some());
         if let Some(traced) = &self.traced {
             if let Err(error) = traced.instance.disable_event(SYSTEM, EVENT) {
                 debug!("{error}");
@@ -299,8 +304,8 @@ impl WakeGraphSource {
         }
     }
 
-    /// Takes in what was traced since the last look.
-    fn observe(&mut self, doors: &Doors, helpers: &[String]) -> Result<(), String> {
+    /// Evaluates what was traced since the last call.
+    fn observe(&mut self, system: &System, helpers: &[String]) -> Result<(), String> {
         let until = clock::monotonic();
         let fresh = self
             .inputs
@@ -316,11 +321,12 @@ impl WakeGraphSource {
         };
         let lines = traced.instance.lines().map_err(|error| error.to_string())?;
         let before = self.graph.front();
-        self.take(&lines, until, doors, helpers);
-        // A server that was started since is nobody's app, and followed from the next input on.
+        self.take(&lines, until, system, helpers);
+        // A display server that started in the meantime is not an app; it is traced from the next
+        // input on.
         let new = self.graph.front().filter(|_| self.graph.front() != before);
-        if new.is_some_and(|front| display_servers::is_one(doors, front)) {
-            if let Err(why) = self.search_servers(doors) {
+        if new.is_some_and(|front| display_servers::is_one(system, front)) {
+            if let Err(why) = self.search_servers(system) {
                 self.lack = why;
             }
             if let Some(span) = &mut self.span {
@@ -330,8 +336,8 @@ impl WakeGraphSource {
         Ok(())
     }
 
-    /// Takes in lines of the trace, all until then.
-    fn take(&mut self, lines: &[String], until: Duration, doors: &Doors, helpers: &[String]) {
+    /// Evaluates lines of the trace, all recorded before `until`.
+    fn take(&mut self, lines: &[String], until: Duration, system: &System, helpers: &[String]) {
         let mut inputs = std::mem::take(&mut self.inputs);
         inputs.sort_unstable();
         let mut wakings = Vec::new();
@@ -342,29 +348,29 @@ impl WakeGraphSource {
                     let woken = parse_sched_waking(event.fields);
                     wakings.extend(at.zip(woken).map(|(at, woken)| (at, event.tid, woken)));
                 }
-                // Whoever is missing may have been woken.
+                // A lost event may have been the wakeup of any client.
                 Some(Line::Lost { .. }) => inputs.clear(),
                 _ => {}
             }
         }
-        // Buffers of several processors are not read in order.
+        // The buffers of the processors are not read in order of time.
         wakings.sort_unstable();
         let mut wakes = Vec::with_capacity(wakings.len());
         for (at, waker, woken) in wakings {
             let waker = self.threads.get(&waker).copied();
-            let woken = self.client(woken, doors, helpers);
+            let woken = self.client(woken, system, helpers);
             let both = waker.zip(woken).filter(|(waker, woken)| waker != woken);
             wakes.extend(both.map(|(waker, woken)| Wake { at, waker, woken }));
         }
         let process = self
             .graph
             .front()
-            .map(|front| (front, doors.same_process(front)));
+            .map(|front| (front, system.same_process(front)));
         if let Some((front, None)) = process {
             self.graph.ended(front);
             self.units.retain(|_, known| *known != front);
         }
-        // Had it slept, it would have been woken.
+        // A process that was not asleep needs no wakeup, so a missing one proves nothing.
         let state = process.and_then(|(_, process)| Some(process?.stat().ok()?.state));
         let from = match &mut self.span {
             Some(span) => std::mem::replace(&mut span.since, until),
@@ -379,29 +385,29 @@ impl WakeGraphSource {
         });
     }
 
-    /// Whom a thread stands for; `None` for one that is no app's.
-    fn client(&mut self, tid: i32, doors: &Doors, helpers: &[String]) -> Option<ProcessId> {
+    /// The process that represents the app of a thread; `None` for a thread of no app.
+    fn client(&mut self, tid: i32, system: &System, helpers: &[String]) -> Option<ProcessId> {
         if let Some(known) = self.clients.get(&tid) {
             return *known;
         }
         let found = match self.threads.get(&tid) {
             Some(&server) => Some(server),
-            None => self.identify(tid, doors, helpers),
+            None => self.identify(tid, system, helpers),
         };
         self.clients.insert(tid, found);
         found
     }
 
-    fn identify(&mut self, tid: i32, doors: &Doors, helpers: &[String]) -> Option<ProcessId> {
-        let status = doors.proc.process(tid).ok()?.status().ok()?;
-        let (id, process) = doors.process(status.tgid).ok()?;
+    fn identify(&mut self, tid: i32, system: &System, helpers: &[String]) -> Option<ProcessId> {
+        let status = system.proc.process(tid).ok()?.status().ok()?;
+        let (id, process) = system.process(status.tgid).ok()?;
         let stat = process.stat().ok()?;
         let own = u32::try_from(id.pid).ok() == Some(std::process::id());
         let kernel = id.pid <= 2 || stat.ppid == 2;
         if own || kernel || helpers.contains(&stat.comm) {
             return None;
         }
-        if !trust::may_be_waited_for(doors, status.real_uid) {
+        if !authorization::may_be_waited_for(system, status.real_uid) {
             return None;
         }
         let path = process.cgroup().ok().flatten();
@@ -418,20 +424,20 @@ impl WakeGraphSource {
     }
 }
 
-/// Whether the kernel can tell at all.
-fn is_there(doors: &Doors) -> Result<(), String> {
-    let tracefs = Tracefs::at(doors.tracefs()?).map_err(|error| error.to_string())?;
+/// Whether the kernel has the tracepoint, and why it cannot be used.
+fn is_there(system: &System) -> Result<(), String> {
+    let tracefs = Tracefs::at(system.tracefs()?).map_err(|error| error.to_string())?;
     match tracefs.has_event(SYSTEM, EVENT) {
         true => Ok(()),
         false => Err(format!("this kernel has no tracepoint {SYSTEM}:{EVENT}")),
     }
 }
 
-/// Threads of the servers that still run.
-fn threads(doors: &Doors, servers: &[DisplayServer]) -> BTreeMap<i32, ProcessId> {
+/// Threads of those servers that still run.
+fn threads(system: &System, servers: &[DisplayServer]) -> BTreeMap<i32, ProcessId> {
     let mut all = BTreeMap::new();
     for server in servers {
-        let process = doors.same_process(server.id);
+        let process = system.same_process(server.id);
         let tids = process.and_then(|process| process.threads().ok());
         for tid in tids.unwrap_or_default() {
             if all.len() < THREADS_MAX {

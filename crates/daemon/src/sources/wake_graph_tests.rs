@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
 use super::*;
-use crate::doors::Roots;
+use crate::system::Roots;
 use std::fs;
 
-/// What Linux 6.18 traced of Xvfb with openbox and four clients on a busy machine, while the focus moved
-/// between the first two and keys were pressed through XTEST: who was woken that was none of these is left
-/// out. Lines that begin with `#` are the recorder's own.
+/// Trace recorded by Linux 6.18 of Xvfb with openbox and four clients on a busy machine. The focus
+/// moved between the first two clients, and keys were pressed through XTEST. Wakeups of other
+/// processes are left out. Lines that begin with `#` were added by the recorder.
 const TRACE: &str = include_str!("../../tests/wakes.trace");
 
-/// The source, on a system with processes that exist on paper only.
+/// The source, on a system with a fake procfs.
 struct Fixture {
     temp: tempfile::TempDir,
-    doors: Doors,
+    system: System,
     source: WakeGraphSource,
 }
 
@@ -23,7 +23,7 @@ impl Fixture {
             fs::create_dir_all(temp.path().join(directory)).unwrap();
         }
         fs::write(temp.path().join("proc/1/net/unix"), "").unwrap();
-        let doors = Doors::open(Roots {
+        let system = System::open(Roots {
             tracefs: Some(temp.path().join("tracing")),
             sessions: temp.path().join("no-sessions"),
             ..Roots::below(temp.path())
@@ -50,7 +50,7 @@ impl Fixture {
         };
         let fixture = Fixture {
             temp,
-            doors,
+            system,
             source,
         };
         fixture.process(server, server, 1, "Xorg", "session.slice");
@@ -68,7 +68,8 @@ impl Fixture {
         }
     }
 
-    /// An input after which the server woke this thread at once; who is in front then.
+    /// Feeds an input after which the server woke this thread at once. Returns the guessed
+    /// foreground.
     fn input(&mut self, ms: u64, woken: i32) -> Option<i32> {
         let at = Duration::from_millis(ms);
         let waker = *self.source.threads.keys().next().unwrap();
@@ -83,7 +84,7 @@ impl Fixture {
     fn look(&mut self, inputs: &[Duration], lines: &[String], until: Duration) -> Option<i32> {
         self.source.inputs = inputs.to_vec();
         let helpers = ["picom".to_owned()];
-        self.source.take(lines, until, &self.doors, &helpers);
+        self.source.take(lines, until, &self.system, &helpers);
         self.source.front().map(|front| front.pid)
     }
 }
@@ -95,7 +96,7 @@ fn after<'a>(line: &'a str, word: &str) -> Option<&'a str> {
 }
 
 #[test]
-fn a_recorded_session_is_understood() {
+fn recorded_focus_changes_are_guessed() {
     let server = TRACE
         .lines()
         .find_map(|line| after(line, "server"))
@@ -106,7 +107,7 @@ fn a_recorded_session_is_understood() {
         let pid = pid.parse().unwrap();
         fixture.process(pid, pid, 1, name, "session-1.scope");
     }
-    // As the daemon looks: once after each input, before the next one.
+    // One batch per input, as the daemon does it: each is taken before the next input.
     let mut looks: Vec<(Option<i32>, Vec<Duration>, Vec<String>)> = Vec::new();
     let mut focus = None;
     for line in TRACE.lines() {
@@ -132,7 +133,7 @@ fn a_recorded_session_is_understood() {
             _ => guesses.push((focus, guess)),
         }
     }
-    // Of the first three presses the first one woke everybody: the keyboard was a new one.
+    // The first of the first three presses woke every client, because the keyboard was new.
     assert_eq!(guesses.len(), 4);
     assert_eq!(guesses[0].1, None);
     for (focus, guess) in &guesses[1..] {
@@ -141,23 +142,23 @@ fn a_recorded_session_is_understood() {
 }
 
 #[test]
-fn who_is_no_app_is_not_in_front() {
+fn process_that_is_no_app_is_never_foreground() {
     let mut fixture = Fixture::new(50);
     fixture.process(60, 60, 2, "kworker/0:1", "");
     fixture.process(61, 61, 1, "picom", "session-1.scope");
     let own = i32::try_from(std::process::id()).unwrap();
     fixture.process(own, own, 1, "limelightd", "system.slice");
     let mut at = 1000;
-    for nobody in [60, 61, own, 4_000_000, 50] {
+    for pid in [60, 61, own, 4_000_000, 50] {
         for _ in 0..4 {
             at += 100;
-            assert_eq!(fixture.input(at, nobody), None, "{nobody}");
+            assert_eq!(fixture.input(at, pid), None, "{pid}");
         }
     }
 }
 
 #[test]
-fn threads_are_their_process_and_processes_in_one_unit_are_one_app() {
+fn threads_count_as_their_process_and_one_unit_counts_as_one_app() {
     let mut fixture = Fixture::new(50);
     fixture.process(70, 70, 1, "firefox", "user.slice/app-firefox-1.scope");
     fixture.process(71, 70, 1, "IPC", "user.slice/app-firefox-1.scope");
@@ -173,7 +174,7 @@ fn threads_are_their_process_and_processes_in_one_unit_are_one_app() {
 }
 
 #[test]
-fn what_was_lost_says_nothing() {
+fn batch_with_lost_events_is_no_evidence() {
     let mut fixture = Fixture::new(50);
     fixture.process(70, 70, 1, "foot", "session-1.scope");
     fixture.input(1000, 70);
@@ -187,7 +188,7 @@ fn what_was_lost_says_nothing() {
 }
 
 #[test]
-fn who_has_ended_leaves_the_front() {
+fn ended_process_leaves_the_foreground() {
     let mut fixture = Fixture::new(50);
     fixture.process(70, 70, 1, "foot", "session-1.scope");
     fixture.input(1000, 70);
@@ -198,11 +199,11 @@ fn who_has_ended_leaves_the_front() {
 }
 
 #[test]
-fn what_it_lacks_is_said() {
+fn failure_and_detail_name_what_is_missing() {
     let mut fixture = Fixture::new(50);
     let mut ledger = Ledger::open(&fixture.temp.path().join("run"), String::new());
     let mut source = WakeGraphSource::default();
-    source.want(true, &fixture.doors, &mut ledger);
+    source.want(true, &fixture.system, &mut ledger);
     let why = source.failure().unwrap();
     assert!(
         why.contains("sched:sched_waking") && !source.listens(),
@@ -210,11 +211,11 @@ fn what_it_lacks_is_said() {
     );
     let event = "tracing/events/sched/sched_waking";
     fs::create_dir_all(fixture.temp.path().join(event)).unwrap();
-    source.want(false, &fixture.doors, &mut ledger);
-    source.want(true, &fixture.doors, &mut ledger);
+    source.want(false, &fixture.system, &mut ledger);
+    source.want(true, &fixture.system, &mut ledger);
     assert!(source.listens() && source.next_deadline().is_none());
     let second = Duration::from_secs(1);
-    source.pressed(&[second], &fixture.doors, &mut ledger, second);
+    source.pressed(&[second], &fixture.system, &mut ledger, second);
     assert!(
         source.detail().contains("no X server"),
         "{}",
@@ -225,6 +226,6 @@ fn what_it_lacks_is_said() {
 }
 
 #[test]
-fn a_filter_names_all_threads() {
+fn filter_names_all_threads() {
     assert_eq!(filter([7, 12].iter()), "common_pid==7||common_pid==12");
 }

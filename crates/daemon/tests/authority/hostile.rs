@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Clients that mean harm, or do not know better: whatever one sends, everybody else is served.
+//! Malicious or broken clients: whatever one sends, all others are served.
 
 use std::io::{IoSlice, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
@@ -14,7 +14,7 @@ use rustix::net::{sendmsg, SendAncillaryBuffer, SendAncillaryMessage, SendFlags}
 use super::STRANGER;
 use crate::common::{Machine, Running};
 
-/// Turns the loop until the others are done with what they do.
+/// Turns the loop until the client threads have finished.
 fn serve<T>(daemon: &mut Running, others: thread::JoinHandle<T>) -> T {
     while !others.is_finished() {
         daemon.daemon.turn(Some(Duration::from_millis(5))).unwrap();
@@ -38,7 +38,8 @@ fn socket(machine: &Machine) -> PathBuf {
     machine.path("run/control.sock")
 }
 
-/// Descriptors of this process, which the daemon is a part of here, for what this one is for.
+/// Number of descriptors of this process, which includes the daemon here, that refer to the same
+/// socket.
 fn descriptors_like(stream: &UnixStream) -> usize {
     let link = |number: &str| std::fs::read_link(format!("/proc/self/fd/{number}")).ok();
     let own = link(&stream.as_raw_fd().to_string());
@@ -53,7 +54,7 @@ fn is_served(daemon: &mut Running) {
     assert!(asked.elapsed() < Duration::from_secs(20));
 }
 
-/// Whether a connection was refused, closed, or is served, within a few seconds.
+/// The answer of the daemon within a few seconds: a refusal, the end of the connection, or data.
 fn answer(stream: &mut UnixStream) -> String {
     stream
         .set_read_timeout(Some(Duration::from_secs(20)))
@@ -64,13 +65,13 @@ fn answer(stream: &mut UnixStream) -> String {
 }
 
 #[test]
-fn a_line_without_end_is_refused_and_half_a_line_changes_nothing() {
+fn endless_line_is_refused_and_half_a_line_changes_nothing() {
     let machine = Machine::new();
     let mut daemon = machine.start();
     let path = socket(&machine);
     let long = thread::spawn(move || {
         let mut stream = UnixStream::connect(path).unwrap();
-        // It may hang up in the middle.
+        // The daemon may close the connection in the middle.
         let _ = stream.write_all(&vec![b' '; 4 * LINE_MAX]);
         answer(&mut stream)
     });
@@ -85,14 +86,14 @@ fn a_line_without_end_is_refused_and_half_a_line_changes_nothing() {
     is_served(&mut daemon);
     drop(half);
     is_served(&mut daemon);
-    // Deeper than any message is.
+    // Nested more deeply than any message.
     let deep = format!(r#"{{"op":{}"#, "[".repeat(60_000));
     let answer = daemon.ask(&deep);
     assert!(matches!(answer, Response::Error { .. }), "{answer:?}");
 }
 
 #[test]
-fn thousands_of_connections_of_one_user_keep_nobody_out() {
+fn thousands_of_connections_of_one_user_lock_no_user_out() {
     if !root() {
         return;
     }
@@ -119,10 +120,9 @@ fn thousands_of_connections_of_one_user_keep_nobody_out() {
     is_served(&mut daemon);
 }
 
-/// A user may have thousands of numbers (`/etc/subuid`), so the bound for one of them is not
-/// enough.
+/// One person may have thousands of uids (`/etc/subuid`), so a limit per uid is not enough.
 #[test]
-fn many_users_together_keep_nobody_out() {
+fn connections_of_many_users_lock_no_user_out() {
     if !root() {
         return;
     }
@@ -149,7 +149,7 @@ fn many_users_together_keep_nobody_out() {
 }
 
 #[test]
-fn clients_that_never_read_are_not_waited_for() {
+fn clients_that_never_read_do_not_block_the_daemon() {
     let machine = Machine::new();
     let mut daemon = machine.start();
     let path = socket(&machine);
@@ -162,7 +162,7 @@ fn clients_that_never_read_are_not_waited_for() {
         let requests = b"{\"op\":\"status\"}\n".repeat(64);
         for _ in 0..100 {
             for stream in &mut streams {
-                // Whether there is room.
+                // Fails if the buffer is full.
                 let _ = stream.write(&requests);
             }
             thread::sleep(Duration::from_millis(1));
@@ -176,7 +176,7 @@ fn clients_that_never_read_are_not_waited_for() {
 }
 
 #[test]
-fn descriptors_that_come_along_are_not_kept() {
+fn received_descriptors_are_not_kept() {
     let machine = Machine::new();
     let mut daemon = machine.start();
     let stream = UnixStream::connect(socket(&machine)).unwrap();
@@ -192,7 +192,7 @@ fn descriptors_that_come_along_are_not_kept() {
     }
 }
 
-/// Answers to many questions at once: how many were served, and how long the others are to wait.
+/// Sends many requests at once: returns how many were served, and the wait times of the others.
 fn flood(
     daemon: &mut Running,
     client: &mut crate::common::Client,
@@ -240,7 +240,7 @@ fn flood_of_lookups_is_refused_with_the_time_to_wait() {
         thread::sleep(Duration::from_millis(waits[waits.len() - 1]));
         let answer = daemon.ask_over(&mut stranger, r#"{"op":"latency"}"#);
         assert!(matches!(answer, Response::Latency(_)), "{answer:?}");
-        // Nobody else waits for it.
+        // No other client waits for it.
         is_served(&mut daemon);
     }
 }
@@ -264,7 +264,7 @@ fn many_users_together_get_no_more_lookups_than_one() {
 }
 
 #[test]
-fn reports_of_a_session_agent_are_never_refused_for_their_number() {
+fn session_agent_is_never_refused_for_the_number_of_its_reports() {
     if !root() {
         return;
     }
@@ -298,7 +298,7 @@ fn reports_of_a_session_agent_are_never_refused_for_their_number() {
 }
 
 #[test]
-fn user_who_sends_without_end_is_read_slowly() {
+fn flooding_user_is_read_slowly() {
     if !root() {
         return;
     }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Every message of the control socket, said by the owner of the app in front, by another user and
-//! by root: what each of them may change. A message without an answer here fails the test.
+//! Every message of the control socket, sent by the owner of the topmost app, by another user and
+//! by root: what each of them may change. A message without an expected result here fails the test.
 
 mod hostile;
 mod no_logind;
 mod sessions;
 mod strangers;
+mod users;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,33 +16,33 @@ use std::time::{Duration, Instant};
 use crate::common::{App, Client, Machine, Running};
 use limelight_core::control::{ErrorCode, Request, Response};
 
-/// Owner of the app in front and of the one behind it.
+/// Owner of the topmost app and of a background app.
 const OWNER: u32 = 54_321;
-/// Somebody else, with an app of his own.
+/// Another user, with one app.
 const STRANGER: u32 = 54_322;
 
 const FRONT: &str = "u/app-front-1.scope";
 const BEHIND: &str = "u/app-behind-2.scope";
 const STRANGE: &str = "u/app-strange-3.scope";
 
-/// What comes of a message.
+/// The effect of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Comes {
-    /// Done: what the daemon says of itself, or the machine, is another one.
+    /// Accepted, and the state of the daemon or of the machine has changed.
     Changed,
-    /// Answered, and everything is as before, for the moment.
+    /// Answered, and nothing has changed so far.
     Told,
-    /// Not allowed, and everything is as before.
+    /// Refused, and nothing has changed.
     Refused,
 }
 
 use Comes::{Changed, Refused, Told};
 
-/// Who may say something of whom.
+/// The expected effect of a message by its sender.
 struct Case {
     message: String,
     owner: Comes,
-    /// Without logind, and with it while his session is not the active one.
+    /// Without logind, and with it while the user's session is not the active one.
     stranger: Comes,
     root: Comes,
 }
@@ -54,7 +55,7 @@ struct World {
 }
 
 impl World {
-    /// `None`, said loudly, without the right to give files away.
+    /// `None`, with a message, if files cannot be given to other users.
     fn new() -> Option<World> {
         if !rustix::process::geteuid().is_root() {
             eprintln!("SKIPPED: speaking as other users takes root");
@@ -92,7 +93,7 @@ impl World {
         })
     }
 
-    /// Every message, in every form that differs in who may say it.
+    /// Every message, in every form with different permissions.
     fn cases(&self) -> Vec<Case> {
         let (front, behind, strange) = (self.front.pid, self.behind.pid, self.strange.pid);
         let mut cases = Vec::new();
@@ -110,7 +111,7 @@ impl World {
             };
             let pid = |pid: i32| claim(format!(r#"{{"pid":{pid}}}"#));
             let cgroup = |path: &str| claim(format!(r#"{{"cgroup":"/{path}"}}"#));
-            // A session's is noted beside the explicit one that outranks it.
+            // A session's claim is recorded beside the explicit one that outranks it.
             let again = if hold { Changed } else { Told };
             case(&pid(front), again, Refused, again);
             case(&pid(behind), Changed, Refused, Changed);
@@ -130,7 +131,7 @@ impl World {
                 Refused,
                 Changed,
             );
-            // Counted as input for another app, or as a frame that nobody waited for.
+            // Counted as input for another app, or as a frame without input.
             case(
                 &window(&format!(r#""pid":{strange},"#)),
                 Changed,
@@ -150,13 +151,13 @@ impl World {
             let word = |pid: i32, on: bool| {
                 format!(r#"{{"op":"in-use","pid":{pid},"use":"{what}","on":{on}}}"#)
             };
-            // It is seen by the next look at the apps.
+            // The next scan of the apps applies it.
             case(&word(behind, true), Told, Refused, Told);
             case(&word(strange, true), Refused, Refused, Told);
-            // Nobody takes back what another connection said.
+            // A connection cannot remove another connection's announcement.
             case(&word(behind, false), Told, Told, Told);
         }
-        // Shown for those who may speak now.
+        // Shown for users who may make claims now.
         let agent = r#"{"op":"agent","source":"sway","detail":"test"}"#;
         case(agent, Changed, Told, Changed);
         for op in ["explain", "apps"] {
@@ -178,7 +179,7 @@ impl World {
     }
 }
 
-/// All messages there are, from the type itself.
+/// All messages, from the type itself.
 fn all_ops() -> BTreeSet<String> {
     let error = serde_json::from_str::<Request>(r#"{"op":"?"}"#).unwrap_err();
     let text = error.to_string();
@@ -188,7 +189,7 @@ fn all_ops() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_message_is_asked_about() {
+fn every_message_is_tested() {
     let Some(world) = World::new() else {
         return;
     };
@@ -214,7 +215,7 @@ fn another_user_changes_nothing() {
             assert_eq!(came, case.stranger, "logind {logind}: {}", case.message);
         }
         drop(stranger);
-        // Nor by leaving.
+        // Nor by disconnecting.
         let after = state(&mut daemon, &world);
         assert_same(&before, &after);
         let answer = daemon.ask_over(&mut owner, r#"{"op":"status"}"#);
@@ -224,7 +225,7 @@ fn another_user_changes_nothing() {
 }
 
 #[test]
-fn with_nobody_in_front_the_inactive_user_changes_nothing_either() {
+fn inactive_user_changes_nothing_while_no_app_is_topmost() {
     let Some(world) = World::new() else {
         return;
     };
@@ -238,7 +239,7 @@ fn with_nobody_in_front_the_inactive_user_changes_nothing_either() {
 }
 
 #[test]
-fn the_owner_and_root_may_what_is_theirs() {
+fn owner_and_root_may_change_what_is_theirs() {
     let Some(world) = World::new() else {
         return;
     };
@@ -259,7 +260,7 @@ fn the_owner_and_root_may_what_is_theirs() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The owner claims his app explicitly and opens a window; his connection stays.
+/// The owner claims an app explicitly and opens a window; the connection stays open.
 fn in_front(daemon: &mut Running, world: &World) -> Client {
     let mut owner = daemon.connect_as(OWNER);
     let pid = world.front.pid;
@@ -270,7 +271,7 @@ fn in_front(daemon: &mut Running, world: &World) -> Client {
         let answer = daemon.ask_over(&mut owner, &message);
         assert!(matches!(answer, Response::Ok { .. }), "{answer:?}");
     }
-    // What was announced is seen by the next look at the apps, whenever that comes.
+    // The next scan of the apps applies the announcement, whenever that is.
     let deadline = Instant::now() + Duration::from_secs(60);
     let apps = format!(r#"{{"op":"apps","pid":{pid}}}"#);
     while !matches!(daemon.ask(&apps), Response::Apps { apps, .. } if !apps[0].uses.is_empty()) {
@@ -307,7 +308,7 @@ fn ask(
     }
 }
 
-/// All that the daemon says of itself to root, and all files of the machine.
+/// The state that the daemon reports to root, and all files of the machine.
 type State = BTreeMap<String, String>;
 
 fn assert_same(before: &State, after: &State) {
@@ -330,7 +331,7 @@ fn state(daemon: &mut Running, world: &World) -> State {
     state
 }
 
-/// Drops what passes by itself.
+/// Removes values that change with time.
 fn forget_time(value: &mut serde_json::Value) {
     const PASSING: [&str; 5] = [
         "uptime_ms",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Who may say which app is in the foreground where logind does not tell: root, the group of
-//! `[access]`, and the user whose process has the screen or an input device open.
+//! Permission to claim the foreground without logind: root, the group of `[access]`, and the user
+//! of a process that has the screen or an input device open.
 
 use std::os::unix::fs::symlink;
 
@@ -54,7 +54,7 @@ fn user_without_display_and_group_is_refused_and_told_the_cure() {
 }
 
 #[test]
-fn refused_user_locks_nobody_out() {
+fn refused_user_locks_no_user_out() {
     let Some(world) = World::new() else {
         return;
     };
@@ -81,11 +81,11 @@ fn later_user_of_the_display_is_not_locked_out_by_an_earlier_one() {
 }
 
 #[test]
-fn file_that_looks_like_a_device_is_no_display() {
+fn file_named_like_a_device_is_no_display() {
     let Some(world) = World::new() else {
         return;
     };
-    // Anybody can have files of these names in a directory of theirs.
+    // Any user can have files with these names in a directory of their own.
     for path in ["home/dev-input/event0", "home/dev/dri/card0"] {
         let file = world.machine.path(path);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -103,7 +103,7 @@ fn file_that_looks_like_a_device_is_no_display() {
 }
 
 #[test]
-fn group_may_speak_by_name_and_by_number() {
+fn group_is_accepted_by_name_and_by_number() {
     let Some(world) = World::new() else {
         return;
     };

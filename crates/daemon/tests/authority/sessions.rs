@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Which sessions count, and how claims of several users rank.
+//! Which sessions count, and the rank of several users' claims.
 
 use limelight_core::control::{ErrorCode, Response};
 
@@ -43,7 +43,7 @@ fn session_without_a_seat_displaces_no_app_of_the_seat() {
         ("manager", "REMOTE=0\nCLASS=manager\n"),
         ("empty-seat", "SEAT=\nCLASS=user\n"),
         ("background", "SEAT=seat0\nCLASS=background\n"),
-        // A value is no key, whatever its text is.
+        // A value is never parsed as a key, whatever its text is.
         ("forged", "CLASS=user\nDISPLAY=\\nSEAT=seat0\n"),
     ] {
         let text = format!("UID={STRANGER}\nACTIVE=1\nSTATE=active\n{rest}");
@@ -91,7 +91,7 @@ fn explicit_claim_ranks_no_higher_than_another_active_session() {
     take(&mut daemon, &mut owner, &claim(world.front.pid, true));
     take(&mut daemon, &mut other, &claim(world.strange.pid, false));
     assert_eq!(daemon.topmost(), Some(world.strange.pid), "the latest");
-    // The person at the other seat changes windows: no claim of a neighbour outranks that.
+    // The person at the other seat switches windows: no claim of another user outranks that.
     take(&mut daemon, &mut owner, &claim(world.behind.pid, true));
     assert_eq!(daemon.topmost(), Some(world.behind.pid));
     // The owner's own explicit claim does outrank the owner's own agent.
@@ -114,7 +114,7 @@ fn user_withdraws_no_claim_of_another_user() {
     take(&mut daemon, &mut owner, &claim(world.front.pid, false));
     take(&mut daemon, &mut other, NONE);
     assert_eq!(daemon.topmost(), Some(world.front.pid));
-    // Root's word ends all explicit claims.
+    // Root's claim ends all explicit claims.
     daemon.focus_none();
     assert_eq!(daemon.topmost(), None);
     daemon.stop();
@@ -131,7 +131,7 @@ fn claim_that_waits_for_its_session_does_not_count_without_sessions() {
     let mut stranger = daemon.connect_as(STRANGER);
     take(&mut daemon, &mut owner, &claim(world.front.pid, true));
     refusal(&mut daemon, &mut stranger, &claim(world.strange.pid, true));
-    // The owner logs out, and no greeter comes: logind has no session at a seat any more.
+    // The owner logs out and no greeter starts: logind has no session at a seat any more.
     for uid in [OWNER, STRANGER] {
         std::fs::remove_file(world.machine.path(&format!("sessions/{uid}"))).unwrap();
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What a user learns of another user's apps, by every request there is: nothing. What the owner,
-//! root and the group of `[access]` learn: what is theirs, and everything.
+//! Visibility of a user's apps in the answers to every request: none for other users, their own for
+//! the owner, all for root and the group of `[access]`.
 
 use limelight_core::control::{ErrorCode, Response};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::common::{Client, Running};
 
 const GROUP: u32 = 60_123;
 
-/// How the stranger stands to the machine.
+/// Session of the other user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     NoLogind,
@@ -38,7 +38,7 @@ fn say(daemon: &mut Running, client: &mut Client, message: &str) -> String {
     serde_json::to_string(&answer).unwrap()
 }
 
-/// What betrays the owner's apps.
+/// Text that would reveal the owner's apps.
 fn marks(world: &World) -> Vec<String> {
     let pids = [world.front.pid, world.behind.pid];
     let by_pid = pids
@@ -49,7 +49,7 @@ fn marks(world: &World) -> Vec<String> {
     by_pid.chain(more).chain([OWNER.to_string()]).collect()
 }
 
-/// The owner presses a key and has an answer.
+/// The owner presses a key and receives a response.
 fn press(daemon: &mut Running, owner: &mut Client) {
     for event in ["open", "close"] {
         let message = format!(r#"{{"op":"window","event":"{event}","source":"test"}}"#);
@@ -71,7 +71,7 @@ fn no_answer_names_another_user_s_app() {
         let mut wrong = Vec::new();
         for Case { message, .. } in world.cases() {
             let answer = say(&mut daemon, &mut stranger, &message);
-            // The caller may hear its own words.
+            // The caller may receive its own text back.
             let told = marks(&world)
                 .into_iter()
                 .find(|mark| answer.contains(mark) && !message.contains(mark));
@@ -85,7 +85,7 @@ fn no_answer_names_another_user_s_app() {
     }
 }
 
-/// All that can be asked without changing anything.
+/// All requests that change nothing.
 fn questions(world: &World) -> Vec<String> {
     let (front, strange) = (world.front.pid, world.strange.pid);
     vec![
@@ -113,7 +113,7 @@ fn answers(daemon: &mut Running, world: &World, client: &mut Client) -> Vec<Valu
 }
 
 #[test]
-fn polling_shows_neither_input_nor_a_change_of_the_foreground() {
+fn polling_reveals_neither_input_nor_a_foreground_change() {
     let Some(world) = World::new() else {
         return;
     };
@@ -244,7 +244,7 @@ fn owner_sees_what_is_theirs_root_and_the_group_everything() {
             let known = everything.get_or_insert_with(|| seen.clone());
             assert_eq!(&seen, known, "{who}");
         }
-        // The connection's end would end what it claims.
+        // Closing the connection would end its claims.
         std::mem::forget(client);
     }
     daemon.stop();
@@ -258,8 +258,46 @@ fn restore_record_is_readable_by_root_only() {
     };
     let mut daemon = start(&world, Inactive);
     let _owner = in_front(&mut daemon, &world);
-    let record = world.machine.path("run/restore.json");
+    let record = world.machine.path("run/private/record/restore.json");
     let mode = std::fs::metadata(record).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "it names the app in front");
+    daemon.stop();
+}
+
+/// Collects the timestamps of all files that another user may stat there.
+fn times(directory: &std::path::Path, found: &mut Vec<(std::path::PathBuf, [i64; 4])>) {
+    use std::os::unix::fs::MetadataExt;
+    let data = std::fs::metadata(directory).unwrap();
+    let times = [
+        data.mtime(),
+        data.mtime_nsec(),
+        data.ctime(),
+        data.ctime_nsec(),
+    ];
+    found.push((directory.to_owned(), times));
+    if data.is_dir() && data.mode() & 0o001 != 0 {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            self::times(&entry.unwrap().path(), found);
+        }
+    }
+}
+
+#[test]
+fn file_timestamps_do_not_reveal_foreground_changes() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    let mut daemon = start(&world, Inactive);
+    let run = world.machine.path("run");
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    times(&run, &mut before);
+    let mut owner = in_front(&mut daemon, &world);
+    press(&mut daemon, &mut owner);
+    let behind = world.behind.pid;
+    let moved = format!(r#"{{"op":"focus","target":{{"pid":{behind}}},"source":"test"}}"#);
+    daemon.ask_over(&mut owner, &moved);
+    assert!(!world.machine.recorded().is_empty());
+    times(&run, &mut after);
+    assert_eq!(before, after);
     daemon.stop();
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! A machine made of plain files, and the real daemon on it, driven turn by turn in this thread.
 //!
-//! Processes are real ones (`sleep`), because a pidfd cannot be faked; what `/proc` and the cgroup
-//! tree say about them is written here.
+//! Processes are real ones (`sleep`), because a pidfd cannot be faked; their entries in `/proc` and
+//! the cgroup tree are written here.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use limelight_core::control::{Explain, Response, Status};
 use limelight_daemon::config::Origin;
-use limelight_daemon::daemon::{Daemon, Options};
-use limelight_daemon::doors::Roots;
+use limelight_daemon::event_loop::{Daemon, Options};
 use limelight_daemon::restore::{Entry, Ledger};
+use limelight_daemon::system::Roots;
 
-/// Long enough for anything; what takes longer has failed.
+/// Longer than any successful operation takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A real process with an entry in the fake `/proc`.
@@ -38,8 +38,18 @@ impl Drop for App {
 /// The machine.
 pub struct Machine {
     temp: tempfile::TempDir,
-    /// Start time of the process that was started last, in clock ticks.
+    /// Start time of the most recently started process, in clock ticks.
     started: std::cell::Cell<u64>,
+}
+
+/// How far the start times of processes are ahead of the daemon's clock.
+const AHEAD_TICKS: u64 = 1_000_000;
+
+/// The time since boot in clock ticks, as in `/proc/PID/stat`.
+fn ticks_since_boot() -> u64 {
+    let per_second = rustix::param::clock_ticks_per_second();
+    let at = limelight_daemon::system::now();
+    at.as_millis() as u64 * per_second / 1000
 }
 
 impl Machine {
@@ -62,7 +72,7 @@ impl Machine {
             "MemTotal: 1024000 kB\nMemAvailable: 900000 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n",
         );
         machine.write("proc/vmstat", "oom_kill 0\n");
-        // A kernel that could tell whose pages are: whether it does is seen a moment later.
+        // Lets the kernel appear able to report the cgroups of pages.
         machine.write("proc/kpagecgroup", "");
         machine.write("proc/pressure/memory", "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n");
         machine.write("sys/kernel/mm/lru_gen/enabled", "0x0007\n");
@@ -71,7 +81,7 @@ impl Machine {
         machine
     }
 
-    /// Writes the configuration: that of all tests, with more sections.
+    /// Writes the configuration of all tests, plus more sections.
     pub fn configure(&self, more: &str) {
         let state = self.path("state/coldstart");
         let state = state.display();
@@ -90,10 +100,12 @@ impl Machine {
 
     /// Writes a file.
     pub fn write(&self, relative: &str, text: &str) {
-        fs::write(self.path(relative), text).unwrap();
+        let path = self.path(relative);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
     }
 
-    /// What the restore record says.
+    /// The entries of the restore record.
     pub fn recorded(&self) -> Vec<Entry> {
         Ledger::open(&self.path("run"), String::new())
             .entries()
@@ -138,11 +150,17 @@ impl Machine {
         app
     }
 
+    /// Start time of a process, in clock ticks since boot.
+    pub fn start_of(&self, app: &App) -> u64 {
+        let stat = self.read(&format!("proc/{}/stat", app.pid));
+        stat.split(' ').nth(21).unwrap().parse().unwrap()
+    }
+
     fn enter(&self, pid: i32, ppid: i32, cgroup: &str) {
         let directory = format!("proc/{pid}");
         fs::create_dir_all(self.path(&directory)).unwrap();
-        // A later process has a later start, also where the kernel's numbers begin anew.
-        let start = (pid as u64 * 100).max(self.started.get() + 1);
+        // Later than the daemon's clock until the test's end, and than any earlier start.
+        let start = (ticks_since_boot() + AHEAD_TICKS).max(self.started.get() + 1);
         self.started.set(start);
         let stat =
             format!("{pid} (app{pid}) S {ppid} 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 {start} 0 0\n");
@@ -157,7 +175,7 @@ impl Machine {
         self.write(&procs, &format!("{known}\n{pid}\n"));
     }
 
-    /// Makes a process somebody else's, as far as `/proc` tells.
+    /// Changes the owner of a process in the fake `/proc`.
     pub fn give(&self, app: &App, uid: u32) {
         let directory = format!("proc/{}", app.pid);
         let status = format!("Tgid:\t{}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n", app.pid);
@@ -165,7 +183,7 @@ impl Machine {
         std::os::unix::fs::chown(self.path(&directory), Some(uid), None).unwrap();
     }
 
-    /// Has a process keep a device open, as far as `/proc` tells.
+    /// Makes a process hold a device open in the fake `/proc`.
     pub fn open_device(&self, app: &App, device: &str) {
         let device = self.path(device);
         fs::create_dir_all(device.parent().unwrap()).unwrap();
@@ -176,7 +194,7 @@ impl Machine {
         symlink(device, descriptors.join(number.to_string())).unwrap();
     }
 
-    /// Kills a process and takes its entry away.
+    /// Kills a process and removes its entry.
     pub fn end(&self, app: App, cgroup: &str) {
         let pid = app.pid;
         fs::remove_dir_all(self.path(&format!("proc/{pid}"))).unwrap();
@@ -184,7 +202,7 @@ impl Machine {
         drop(app);
     }
 
-    /// Sets what a cgroup's memory controller counts.
+    /// Sets the counters of a cgroup's memory controller.
     pub fn use_memory(&self, cgroup: &str, anon_mib: u64) {
         let bytes = anon_mib << 20;
         self.write(
@@ -266,14 +284,15 @@ impl Client {
 }
 
 impl Drop for Client {
-    /// A process that another test has just started may have a copy of the descriptor for a moment.
+    /// Shuts the socket down explicitly: a process that another test has just forked may have a
+    /// copy of the descriptor for a moment.
     fn drop(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
 
 impl Running<'_> {
-    /// Connects.
+    /// Opens a connection.
     pub fn connect(&self) -> Client {
         Client::new(UnixStream::connect(&self.socket).unwrap())
     }
@@ -281,7 +300,8 @@ impl Running<'_> {
     /// Connects as another user.
     pub fn connect_as(&self, uid: u32) -> Client {
         let socket = self.socket.clone();
-        // Credentials are a thread's for the kernel, and this one ends with the connection made.
+        // The kernel keeps credentials per thread, and this thread ends once the connection is
+        // made.
         let connected = std::thread::spawn(move || {
             rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(uid)).unwrap();
             UnixStream::connect(&socket).unwrap()
@@ -289,7 +309,7 @@ impl Running<'_> {
         Client::new(connected.join().unwrap())
     }
 
-    /// Connects as another user who is in this group.
+    /// Connects as another user in this group.
     pub fn connect_in_group(&self, uid: u32, gid: u32) -> Client {
         let socket = self.socket.clone();
         let connected = std::thread::spawn(move || {
@@ -300,14 +320,14 @@ impl Running<'_> {
         Client::new(connected.join().unwrap())
     }
 
-    /// The next line that a client is told without having asked.
+    /// The next line that a client receives unsolicited.
     pub fn hear(&mut self, client: &mut Client) -> String {
         let mut line = String::new();
         self.until("a line", |_| client.answers.read_line(&mut line).is_ok());
         line
     }
 
-    /// Sends a request and turns the loop until its answer is there.
+    /// Sends a request and turns the loop until the answer arrives.
     pub fn ask_over(&mut self, client: &mut Client, request: &str) -> Response {
         client
             .stream
@@ -318,13 +338,13 @@ impl Running<'_> {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// Asks over a connection of its own.
+    /// Sends a request over a separate connection.
     pub fn ask(&mut self, request: &str) -> Response {
         let mut client = self.connect();
         self.ask_over(&mut client, request)
     }
 
-    /// Claims a process explicitly.
+    /// Claims the foreground explicitly for a process.
     pub fn focus(&mut self, pid: i32) {
         let answer = self.ask(&format!(
             r#"{{"op":"focus","target":{{"pid":{pid}}},"source":"test"}}"#
@@ -332,13 +352,13 @@ impl Running<'_> {
         assert!(matches!(answer, Response::Ok { .. }), "{answer:?}");
     }
 
-    /// Withdraws the claim.
+    /// Withdraws the explicit claim.
     pub fn focus_none(&mut self) {
         let answer = self.ask(r#"{"op":"focus","target":"none","source":"test"}"#);
         assert!(matches!(answer, Response::Ok { .. }), "{answer:?}");
     }
 
-    /// Asks for the state.
+    /// Requests the status.
     pub fn status(&mut self) -> Status {
         match self.ask(r#"{"op":"status"}"#) {
             Response::Status(status) => *status,
@@ -346,12 +366,12 @@ impl Running<'_> {
         }
     }
 
-    /// Pid of the app in front.
+    /// Pid of the topmost app.
     pub fn topmost(&mut self) -> Option<i32> {
         self.status().topmost.and_then(|topmost| topmost.app.pid)
     }
 
-    /// Asks about a process.
+    /// Requests the explanation of a process.
     pub fn explain(&mut self, pid: i32) -> Explain {
         match self.ask(&format!(r#"{{"op":"explain","pid":{pid}}}"#)) {
             Response::Explain(explain) => *explain,
@@ -359,7 +379,7 @@ impl Running<'_> {
         }
     }
 
-    /// Turns the loop until something holds.
+    /// Turns the loop until the condition holds.
     pub fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Daemon) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !holds(&mut self.daemon) {
@@ -373,13 +393,13 @@ impl Running<'_> {
         self.daemon.stop();
     }
 
-    /// Ends as SIGKILL would: nothing is put back.
+    /// Ends as if by SIGKILL: nothing is restored.
     pub fn crash(self) {
         drop(self.daemon);
     }
 }
 
-/// Names in a directory.
+/// The names in a directory.
 pub fn names(path: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(path)
         .unwrap()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Session agents: what they say of themselves, and whose claims count.
+//! Session agents: their reports about themselves, and which of their claims count.
 
 use super::apps::{app, until_used};
 use super::{report, two_apps};
@@ -16,7 +16,7 @@ fn session(uid: u32, active: bool) -> String {
     format!("UID={uid}\nACTIVE={active}\nSTATE=online\nSEAT=seat0\nCLASS=user\n")
 }
 
-/// Says, as logind does it, whether a session is active.
+/// Marks a session as active or inactive, as logind does.
 fn set_active(machine: &Machine, name: &str, uid: u32, active: bool) {
     machine.write("sessions/.tmp", &session(uid, active));
     let to = machine.path("sessions").join(name);
@@ -24,7 +24,7 @@ fn set_active(machine: &Machine, name: &str, uid: u32, active: bool) {
 }
 
 #[test]
-fn whose_session_comes_to_the_screen_has_his_app_in_front() {
+fn session_switch_brings_that_users_app_to_the_foreground() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED: connecting as other users takes root");
         return;
@@ -55,7 +55,7 @@ fn whose_session_comes_to_the_screen_has_his_app_in_front() {
         Some(a.pid)
     );
     assert!(status.agents.is_empty());
-    // The seat is switched, as logind does it; nobody claims anything.
+    // The seat switches to the other session; no new claim is made.
     let switch = |name, uid, active| set_active(&machine, name, uid, active);
     switch("1", FIRST, false);
     switch("2", SECOND, true);
@@ -74,7 +74,7 @@ fn whose_session_comes_to_the_screen_has_his_app_in_front() {
 }
 
 #[test]
-fn what_an_inactive_session_says_is_in_use_counts_from_its_turn_on() {
+fn use_announced_by_an_inactive_session_counts_once_it_is_active() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED: connecting as other users takes root");
         return;
@@ -95,13 +95,13 @@ fn what_an_inactive_session_says_is_in_use_counts_from_its_turn_on() {
         Response::Error { code, .. } => assert_eq!(code, ErrorCode::NotAllowed),
         other => panic!("{other:?}"),
     }
-    // Both are looked at together.
+    // One scan covers both.
     until_used(&mut daemon, a.pid, &[Use::Unsaved]);
     assert_eq!(app(&mut daemon, b.pid).uses, []);
     set_active(&machine, "1", FIRST, false);
     set_active(&machine, "2", SECOND, true);
     until_used(&mut daemon, b.pid, &[Use::Unsaved]);
-    // Nobody saved anything by switching.
+    // The session switch has not saved anything.
     until_used(&mut daemon, a.pid, &[Use::Unsaved]);
     daemon.stop();
 }
@@ -109,7 +109,7 @@ fn what_an_inactive_session_says_is_in_use_counts_from_its_turn_on() {
 const SWAY: &str = r#"{"op":"agent","source":"sway","detail":"sway (pid 8) says it","passed_over":[{"name":"x","why":"none"}]}"#;
 
 #[test]
-fn an_agent_is_known_as_long_as_it_is_connected() {
+fn agent_is_listed_while_it_is_connected() {
     let (machine, _a, _b) = two_apps();
     let mut daemon = machine.start();
     let mut agent = daemon.connect();
@@ -119,7 +119,7 @@ fn an_agent_is_known_as_long_as_it_is_connected() {
     assert_eq!(agents.len(), 1);
     assert_eq!(agents[0].source.as_deref(), Some("sway"));
     assert_eq!(agents[0].passed_over[0].why, "none");
-    // What the configuration wants is told anew.
+    // A changed configuration is sent to agents.
     let mut text = std::fs::read_to_string(machine.path("limelight.toml")).unwrap();
     text = text.replace("[protect]\n", "[protect]\nown_scopes = false\n");
     machine.write("limelight.toml", &text);
@@ -138,7 +138,7 @@ fn an_agent_is_known_as_long_as_it_is_connected() {
 }
 
 #[test]
-fn an_agent_s_words_are_bounded() {
+fn texts_of_an_agent_are_bounded() {
     let (machine, _a, _b) = two_apps();
     let mut daemon = machine.start();
     let long = "x".repeat(513);

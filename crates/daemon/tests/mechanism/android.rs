@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A machine laid out as Android's: the cpuset `top-app`, and cgroup v1.
+//! A machine with Android's layout: the cpuset `top-app`, and cgroup v1.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn source(daemon: &mut Running<'_>, name: &str) -> SourceStatus {
     sources.find(|source| source.name == name).unwrap()
 }
 
-/// Lets the loop go round.
+/// Turns the loop several times.
 fn turns(daemon: &mut Running<'_>) {
     for _ in 0..10 {
         daemon.daemon.turn(Some(Duration::from_millis(30))).unwrap();
@@ -27,7 +27,7 @@ fn turns(daemon: &mut Running<'_>) {
 }
 
 #[test]
-fn who_is_put_into_top_app_is_in_front_whatever_the_scores_say() {
+fn process_in_top_app_is_foreground_whatever_the_scores_are() {
     let (machine, a, b) = two_apps();
     let score = |pid: i32, value: &str| machine.write(&format!("proc/{pid}/oom_score_adj"), value);
     for app in [&a, &b] {
@@ -57,7 +57,7 @@ fn who_is_put_into_top_app_is_in_front_whatever_the_scores_say() {
     score(a.pid, "0");
     turns(&mut daemon);
     assert_eq!(daemon.topmost(), Some(b.pid), "a runs a receiver");
-    // A person's word outranks it.
+    // An explicit claim outranks it.
     daemon.focus(a.pid);
     put(&machine, &[b.pid, a.pid]);
     put(&machine, &[b.pid]);
@@ -71,13 +71,13 @@ fn who_is_put_into_top_app_is_in_front_whatever_the_scores_say() {
     let topmost = daemon.status().topmost.unwrap();
     assert!(
         topmost.demoted_in_ms.is_some(),
-        "nobody is in it: a leaves after the gap"
+        "the cgroup is empty: a leaves after the gap"
     );
     daemon.stop();
 }
 
 #[test]
-fn where_cgroup_v1_holds_the_memory_controller_the_rest_acts() {
+fn other_mechanisms_work_if_cgroup_v1_holds_the_memory_controller() {
     let (machine, a, _b) = two_apps();
     machine.write("cgroup/cgroup.controllers", "cpu\n");
     machine.write(

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Apps over the control socket: which there are, their class, their use, and who may say so.
+//! Requests about apps over the control socket: the list of apps, their class, their use, and the
+//! permissions.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use limelight_core::model::class::Class;
 use crate::common::{Client, Running};
 use crate::two_apps;
 
-/// Somebody who owns nothing but what a test gives him.
+/// A user that owns only what a test gives it.
 const USER: u32 = 54_321;
 
 fn apps(daemon: &mut Running) -> Vec<AppReport> {
@@ -20,7 +21,7 @@ fn apps(daemon: &mut Running) -> Vec<AppReport> {
     }
 }
 
-/// Waits until an app is seen to be in use so: the next look comes when the last one is old enough.
+/// Waits until an app is listed with these uses: the next scan runs once the last one is stale.
 pub fn until_used(daemon: &mut Running, pid: i32, wanted: &[Use]) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while app(daemon, pid).uses != wanted {
@@ -57,7 +58,7 @@ fn apps_are_listed_with_class_use_and_place() {
     daemon.focus(b.pid);
     let all = apps(&mut daemon);
     assert_eq!(all.len(), 2, "{all:?}");
-    // Used last.
+    // The most recently used app.
     assert_eq!(all[0].app.pid, Some(b.pid));
     assert_eq!(
         (all[0].role, all[1].role),
@@ -81,7 +82,7 @@ fn apps_are_listed_with_class_use_and_place() {
 }
 
 #[test]
-fn root_sets_a_class_for_as_long_as_the_app_lives() {
+fn class_set_by_root_holds_while_the_app_lives() {
     let (machine, a, _b) = two_apps();
     let mut daemon = machine.start();
     let mut root = daemon.connect();
@@ -101,7 +102,7 @@ fn root_sets_a_class_for_as_long_as_the_app_lives() {
 }
 
 #[test]
-fn an_owner_may_only_lower_and_nobody_else_may_anything() {
+fn owner_may_only_lower_the_class_and_other_users_may_not_change_it() {
     let (machine, a, b) = two_apps();
     if !rustix::process::geteuid().is_root() {
         return;
@@ -113,7 +114,7 @@ fn an_owner_may_only_lower_and_nobody_else_may_anything() {
     let mut root = daemon.connect();
     assert!(set(&mut daemon, &mut user, a.pid, r#""disposable""#).is_ok());
     assert_eq!(app(&mut daemon, a.pid).class, Class::Disposable);
-    // Back to what it had by itself is no raise.
+    // A return to its own class is no raise.
     assert!(set(&mut daemon, &mut user, a.pid, r#""normal""#).is_ok());
     let refused = Err(ErrorCode::NotAllowed);
     assert_eq!(set(&mut daemon, &mut user, a.pid, r#""keep""#), refused);
@@ -141,7 +142,7 @@ fn an_owner_may_only_lower_and_nobody_else_may_anything() {
 }
 
 #[test]
-fn what_is_announced_holds_until_it_is_taken_back_or_the_connection_closes() {
+fn announcement_holds_until_removed_or_disconnected() {
     let (machine, a, _b) = two_apps();
     let mut daemon = machine.start();
     let mut editor = daemon.connect();
@@ -162,7 +163,7 @@ fn what_is_announced_holds_until_it_is_taken_back_or_the_connection_closes() {
 }
 
 #[test]
-fn who_listens_is_told_what_was_done() {
+fn listening_client_receives_actions() {
     let (machine, a, _b) = two_apps();
     let mut daemon = machine.start();
     let mut listener = daemon.connect();
@@ -172,7 +173,7 @@ fn who_listens_is_told_what_was_done() {
     machine.write("proc/vmstat", "oom_kill 1\n");
     let told = daemon.hear(&mut listener);
     assert!(told.contains(r#""event":"done""#), "{told}");
-    assert!(told.contains(r#""deed":"foreign-kill""#), "{told}");
+    assert!(told.contains(r#""action":"foreign-kill""#), "{told}");
     let Response::History { entries, .. } = daemon.ask(r#"{"op":"history"}"#) else {
         panic!("no history");
     };
@@ -197,7 +198,7 @@ fn classes_follow_the_configuration() {
 }
 
 #[test]
-fn a_disposable_app_is_kept_out_of_swap_although_it_was_never_in_front() {
+fn disposable_app_is_kept_out_of_swap_before_it_is_topmost() {
     let (machine, _a, _b) = two_apps();
     machine.write(
         "proc/swaps",
@@ -207,14 +208,14 @@ fn a_disposable_app_is_kept_out_of_swap_although_it_was_never_in_front() {
     let rule = "[class]\ndisposable = [\"*/app-news-*\"]\n";
     machine.write("limelight.toml", &format!("{text}\n{rule}"));
     let mut daemon = machine.start();
-    assert_eq!(apps(&mut daemon).len(), 2, "the first look is over");
+    assert_eq!(apps(&mut daemon).len(), 2, "the first scan is over");
     machine.make_cgroup("u/app-news-1.scope");
     machine.write("cgroup/u/app-news-1.scope/memory.swap.max", "max\n");
     let news = machine.spawn("u/app-news-1.scope");
     daemon.until("memory.swap.max", |_| {
         machine.read("cgroup/u/app-news-1.scope/memory.swap.max") == "0"
     });
-    // The limit is there before the app is known.
+    // The limit is set before the app is known.
     let deadline = Instant::now() + Duration::from_secs(60);
     let known = loop {
         let all = apps(&mut daemon);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Boost on a machine of plain files, with real processes whose scheduling really changes.
+//! Boost on a machine of plain files, with real processes and actual changes of their scheduling.
 
 use crate::common::{names, App, Machine};
 use limelight_core::control::{Outcome, State};
@@ -41,13 +41,13 @@ fn weight(machine: &Machine, cgroup: &str) -> String {
     machine.read(&format!("cgroup/{cgroup}/cpu.weight"))
 }
 
-/// Nice value and slice. Kernels before 6.12 tell no slice.
+/// Nice value and slice. Kernels before 6.12 report no slice.
 fn asking(app: &App) -> (i32, u64) {
     let cpu = Cpu::of(app.pid).unwrap();
     (cpu.nice(), cpu.slice_ns())
 }
 
-/// What a thread with this slice is seen with here.
+/// Expected slice of a boosted thread; 0 if this kernel reports none.
 fn slice(kernel_s: u64) -> u64 {
     match kernel_s {
         0 => 0,
@@ -96,11 +96,12 @@ fn weights_and_slices_move_with_the_focus_and_come_back() {
     assert_eq!(weight(&machine, "u"), "200");
     assert_eq!((asking(&a), asking(&b)), before);
     daemon.stop();
-    assert_eq!(names(&machine.path("run")), ["lock"]);
+    assert_eq!(names(&machine.path("run")), ["lock", "private"]);
+    assert!(machine.recorded().is_empty());
 }
 
 #[test]
-fn without_the_controller_threads_get_nice_values_and_the_reason_is_told() {
+fn threads_get_nice_values_without_the_controller_and_status_says_why() {
     if !is_root() {
         return;
     }
@@ -126,7 +127,7 @@ fn without_the_controller_threads_get_nice_values_and_the_reason_is_told() {
 }
 
 #[test]
-fn who_renices_has_the_last_word() {
+fn nice_value_set_by_another_process_is_kept() {
     if !is_root() {
         return;
     }
@@ -145,7 +146,7 @@ fn who_renices_has_the_last_word() {
 }
 
 #[test]
-fn a_crash_is_undone_by_the_next_start_and_children_are_found() {
+fn next_start_undoes_a_crash_and_finds_children() {
     let machine = machine();
     let (a, b) = (spawn(&machine, A), spawn(&machine, B));
     let before = asking(&a);
@@ -154,7 +155,7 @@ fn a_crash_is_undone_by_the_next_start_and_children_are_found() {
     assert_eq!(weight(&machine, A), "10000");
     daemon.crash();
     assert_eq!(weight(&machine, A), "10000");
-    // Born after the last look, with what its creator was given.
+    // Forked after the last scan, with the values of its parent.
     let child = spawn(&machine, A);
     let given = Cpu::of(a.pid).unwrap();
     Cpu::of(child.pid)
@@ -171,13 +172,13 @@ fn a_crash_is_undone_by_the_next_start_and_children_are_found() {
 }
 
 #[test]
-fn a_weight_that_somebody_sets_is_left_alone() {
+fn weight_set_by_another_process_is_kept() {
     let machine = machine();
     let a = spawn(&machine, A);
     let mut daemon = machine.start();
     daemon.focus(a.pid);
     machine.write(&format!("cgroup/{A}/cpu.weight"), "77\n");
-    daemon.until("a look", |_| true);
+    daemon.until("a poll", |_| true);
     daemon.focus_none();
     assert_eq!(weight(&machine, A), "77");
     assert_eq!(weight(&machine, "u"), "100");
@@ -185,7 +186,7 @@ fn a_weight_that_somebody_sets_is_left_alone() {
 }
 
 #[test]
-fn a_dry_run_plans_weights_and_threads() {
+fn dry_run_plans_weights_and_threads() {
     let machine = machine();
     let a = spawn(&machine, A);
     let before = asking(&a);

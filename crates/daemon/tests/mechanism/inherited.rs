@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! No process keeps what it was given or inherited, whatever it does meanwhile.
+//! No process keeps values that it was given or inherited, whatever it does meanwhile.
 
 use crate::common::{App, Machine};
 use limelight_sys::clock::boottime;
@@ -9,7 +9,7 @@ const A: &str = "u/app-a-1.scope";
 const B: &str = "u/app-b-2.scope";
 const USER: u32 = 1000;
 
-/// A machine of two apps, with points for the OOM killer and nice values.
+/// A machine with two apps, with OOM score adjustments and nice values.
 fn machine() -> Machine {
     let machine = Machine::new();
     machine.write(
@@ -24,7 +24,8 @@ fn machine() -> Machine {
     machine
 }
 
-/// Starts a process of the user now. Others' start times are long ago.
+/// Starts a process of the user with the current time as its start time. Other processes' start
+/// times are long ago.
 fn spawn(machine: &Machine, cgroup: &str) -> App {
     let app = machine.spawn(cgroup);
     machine.give(&app, USER);
@@ -38,8 +39,8 @@ fn spawn(machine: &Machine, cgroup: &str) -> App {
     app
 }
 
-/// Starts a process with what another one has, as if that had forked it and it had left parent and
-/// cgroup.
+/// Starts a process with the values of another one, as if that had forked it and the child had left
+/// its parent and its cgroup.
 fn escape(machine: &Machine, parent: &App, cgroup: &str) -> App {
     let child = spawn(machine, cgroup);
     set_score(machine, &child, score(machine, parent));
@@ -79,7 +80,7 @@ fn is_root() -> bool {
 }
 
 #[test]
-fn a_score_that_was_raised_below_the_original_is_put_back() {
+fn score_raised_to_below_the_original_is_restored() {
     if !is_root() {
         return;
     }
@@ -101,7 +102,7 @@ fn a_score_that_was_raised_below_the_original_is_put_back() {
 }
 
 #[test]
-fn a_nice_value_that_was_raised_below_the_original_is_put_back() {
+fn nice_value_raised_to_below_the_original_is_restored() {
     if !is_root() {
         return;
     }
@@ -123,7 +124,7 @@ fn a_nice_value_that_was_raised_below_the_original_is_put_back() {
 }
 
 #[test]
-fn orphans_that_left_the_cgroup_are_put_back() {
+fn orphans_that_left_the_cgroup_are_restored() {
     if !is_root() {
         return;
     }
@@ -161,7 +162,7 @@ fn orphans_that_left_the_cgroup_are_put_back() {
 }
 
 #[test]
-fn children_of_a_process_that_has_ended_are_put_back() {
+fn children_of_an_ended_process_are_restored() {
     if !is_root() {
         return;
     }
@@ -178,7 +179,7 @@ fn children_of_a_process_that_has_ended_are_put_back() {
         &format!("{}\n", successor.pid),
     );
     let mut looks = 0;
-    daemon.until("some looks", |_| {
+    daemon.until("some polls", |_| {
         looks += 1;
         looks > 20
     });
@@ -191,7 +192,7 @@ fn children_of_a_process_that_has_ended_are_put_back() {
 }
 
 #[test]
-fn an_escaped_child_in_front_is_not_lowered_twice() {
+fn escaped_child_in_the_foreground_is_not_lowered_twice() {
     if !is_root() {
         return;
     }
@@ -229,7 +230,7 @@ fn values_of_unknown_cause_are_not_lowered_further() {
 }
 
 #[test]
-fn a_successor_puts_escaped_children_back() {
+fn next_daemon_restores_escaped_children() {
     if !is_root() {
         return;
     }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Which controllers are handed down for an app that has no cgroup of its own: in a tree of ours what its weights need,
-//! in a service manager's nothing that was not before.
+//! Controllers that are enabled for an app without its own cgroup: those for its weights if the
+//! daemon owns the tree, none if a service manager does.
 
 use crate::common::{App, Machine};
 
 const CONTROL: &str = "cgroup/cgroup.subtree_control";
 
-/// A machine on which all apps share the session's cgroup, with the cgroup that one of them will get: a directory
-/// that is made in a tree of plain files has no files in it.
+/// A machine on which all apps share the session's cgroup, with the cgroup that one of them will
+/// get. That one has its files already, because a directory created in a tree of plain files is
+/// empty.
 fn machine(adopt: &str) -> (Machine, App) {
     let machine = Machine::new();
     let state = machine.path("state/coldstart");
@@ -22,12 +23,13 @@ fn machine(adopt: &str) -> (Machine, App) {
     let app = machine.spawn("session");
     let _other = machine.spawn("session");
     machine.make_cgroup("limelight.slice");
-    machine.make_cgroup(&format!("limelight.slice/app-{0}-{0}00.scope", app.pid));
+    let (pid, start) = (app.pid, machine.start_of(&app));
+    machine.make_cgroup(&format!("limelight.slice/app-{pid}-{start}.scope"));
     (machine, app)
 }
 
 #[test]
-fn in_a_tree_of_ours_the_cpu_controller_is_handed_down_and_recorded() {
+fn cpu_controller_is_enabled_and_recorded_in_our_own_tree() {
     let (machine, app) = machine("auto");
     let mut daemon = machine.start_with(|options| options.roots.systemd = machine.path("none"));
     daemon.focus(app.pid);
@@ -47,7 +49,7 @@ fn in_a_tree_of_ours_the_cpu_controller_is_handed_down_and_recorded() {
 }
 
 #[test]
-fn where_realtime_is_granted_by_group_it_is_not() {
+fn cpu_controller_is_not_enabled_if_realtime_is_granted_by_group() {
     let (machine, app) = machine("auto");
     machine.write(
         "proc/kallsyms",
@@ -63,7 +65,7 @@ fn where_realtime_is_granted_by_group_it_is_not() {
 }
 
 #[test]
-fn in_systemd_s_tree_it_is_not() {
+fn cpu_controller_is_not_enabled_in_systemds_tree() {
     let (machine, app) = machine("always");
     let mut daemon = machine.start();
     daemon.focus(app.pid);

@@ -6,7 +6,7 @@ use limelight_core::control::{AppLatency, ErrorCode, Response, State};
 use crate::common::Running;
 use crate::two_apps;
 
-/// Microseconds of `CLOCK_MONOTONIC`, this long ago.
+/// Microseconds on `CLOCK_MONOTONIC`, this long ago.
 fn ago(us: u64) -> u64 {
     limelight_sys::clock::monotonic().as_micros() as u64 - us
 }
@@ -41,7 +41,7 @@ fn latency(daemon: &mut Running, app: i32) -> Option<AppLatency> {
 }
 
 #[test]
-fn a_window_is_told_over_the_socket_and_its_time_is_the_events_own() {
+fn window_opens_over_the_socket_with_the_events_own_times() {
     let (machine, a, _b) = two_apps();
     let mut daemon = machine.start();
     daemon.focus(a.pid);
@@ -74,7 +74,7 @@ fn a_window_is_told_over_the_socket_and_its_time_is_the_events_own() {
 }
 
 #[test]
-fn a_window_that_nobody_closes_ends_at_its_deadline() {
+fn window_expires_at_its_deadline() {
     let (machine, a, _b) = two_apps();
     machine.write(
         "limelight.toml",
@@ -84,7 +84,7 @@ fn a_window_that_nobody_closes_ends_at_its_deadline() {
     daemon.focus(a.pid);
     message(daemon.ask(r#"{"op":"window","event":"open","source":"cli"}"#));
     assert_eq!(daemon.status().window.tallies.opened, 1);
-    // Nobody says anything meanwhile.
+    // No message arrives meanwhile.
     let end = std::time::Instant::now() + std::time::Duration::from_millis(60);
     daemon.until("the deadline", |_| std::time::Instant::now() > end);
     let status = daemon.status().window;
@@ -93,14 +93,14 @@ fn a_window_that_nobody_closes_ends_at_its_deadline() {
 }
 
 #[test]
-fn another_app_s_events_change_nothing_and_the_focus_takes_the_window_along() {
+fn events_of_other_apps_are_ignored_and_the_window_follows_the_focus() {
     let (machine, a, b) = two_apps();
     let mut daemon = machine.start();
     let early = r#"{"op":"window","event":"open","source":"cli"}"#;
     assert_eq!(
         code(daemon.ask(early)),
         ErrorCode::NotFound,
-        "nobody is topmost"
+        "no app is topmost"
     );
     daemon.focus(a.pid);
     let mut agent = daemon.connect();
@@ -121,7 +121,7 @@ fn another_app_s_events_change_nothing_and_the_focus_takes_the_window_along() {
 }
 
 #[test]
-fn nonsense_is_refused() {
+fn invalid_messages_are_refused() {
     let (machine, a, _b) = two_apps();
     let mut daemon = machine.start();
     daemon.focus(a.pid);
@@ -140,7 +140,7 @@ fn nonsense_is_refused() {
 }
 
 #[test]
-fn switched_off_nothing_opens_and_status_says_so() {
+fn disabled_windows_never_open_and_status_says_so() {
     let (machine, a, _b) = two_apps();
     machine.write("limelight.toml", "[window]\nenabled = false\n");
     let mut daemon = machine.start();
@@ -157,7 +157,7 @@ fn switched_off_nothing_opens_and_status_says_so() {
 }
 
 #[test]
-fn where_nobody_tells_devices_are_asked_and_their_lack_is_named() {
+fn without_reports_devices_are_opened_and_a_failure_is_named() {
     let (machine, a, _b) = two_apps();
     let mut daemon = machine.start();
     let source = |daemon: &mut Running, name: &str| {
@@ -175,7 +175,7 @@ fn where_nobody_tells_devices_are_asked_and_their_lack_is_named() {
         assert_eq!(state, State::Unavailable);
         assert!(why.contains(lack), "{name}: {why}");
     }
-    // Somebody who tells again and again makes them superfluous, until he leaves.
+    // A client that reports repeatedly makes them unnecessary until it disconnects.
     let mut agent = daemon.connect();
     for event in ["open", "close"] {
         message(daemon.ask_over(&mut agent, &line(event, ago(0), a.pid)));
@@ -196,7 +196,7 @@ fn where_nobody_tells_devices_are_asked_and_their_lack_is_named() {
 }
 
 #[test]
-fn devices_are_left_alone_where_the_configuration_says_so() {
+fn devices_stay_closed_if_so_configured() {
     let (machine, a, _b) = two_apps();
     machine.write("limelight.toml", "[sources]\nevdev = \"off\"\n");
     let mut daemon = machine.start();
@@ -210,7 +210,7 @@ fn devices_are_left_alone_where_the_configuration_says_so() {
 }
 
 #[test]
-fn where_nobody_tells_who_is_in_front_input_is_listened_to_until_somebody_does() {
+fn without_foreground_reports_input_is_monitored_until_one_arrives() {
     let (machine, a, _b) = two_apps();
     for directory in ["dev-input", "tracing/events/sched/sched_waking"] {
         std::fs::create_dir_all(machine.path(directory)).unwrap();
@@ -228,7 +228,7 @@ fn where_nobody_tells_who_is_in_front_input_is_listened_to_until_somebody_does()
         };
         [state("wake-graph"), state("evdev"), state("display frames")]
     };
-    // Devices are asked for, if in vain: there is none. What they show is of no use yet.
+    // The source tries to open devices, in vain: there is none. Frames are not useful yet.
     let listening = |daemon: &mut Running| {
         let [(guess, why), (input, lack), (frames, _)] = states(daemon);
         assert!(why.contains("no input is heard"), "{why}");
@@ -240,13 +240,13 @@ fn where_nobody_tells_who_is_in_front_input_is_listened_to_until_somebody_does()
     };
     listening(&mut daemon);
 
-    // An agent that sees that nothing has the focus tells, too.
+    // A report that nothing has the focus counts too.
     let mut agent = daemon.connect();
     let none = r#"{"op":"focus","target":"none","hold":true,"source":"sway"}"#;
     message(daemon.ask_over(&mut agent, none));
     let [(guess, why), (input, _), _] = states(&mut daemon);
     assert_eq!((guess, input), (State::Idle, State::Idle));
-    assert!(why.contains("somebody tells"), "{why}");
+    assert!(why.contains("a source reports"), "{why}");
     drop(agent);
     for _ in 0..50 {
         if states(&mut daemon)[0].0 == State::Unavailable {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Stopping a group's processes and letting them run again.
+//! Freezes and thaws a group's processes.
 
 use std::time::{Duration, Instant};
 
@@ -14,14 +14,14 @@ use crate::keyed::Keyed;
 const EVENTS: &str = "cgroup.events";
 
 impl Cgroup {
-    /// Whether the group itself is asked to be frozen (`cgroup.freeze`). One inside a frozen group
-    /// is frozen although it says no here: see [`Cgroup::is_frozen`].
+    /// Whether a freeze of this group itself is requested (`cgroup.freeze`). A group inside a
+    /// frozen one is frozen even if this is false: see [`Cgroup::is_frozen`].
     pub fn freezes(&self) -> Result<bool> {
         Ok(self.bytes("cgroup.freeze")? != 0)
     }
 
-    /// Freezes the group and its descendants, or lets them run again. Returns before the processes
-    /// have stopped: see [`Cgroup::wait_frozen`]. Signals that kill still do.
+    /// Freezes or thaws the group and its descendants. Returns before the processes have stopped:
+    /// see [`Cgroup::wait_frozen`]. Fatal signals still take effect.
     ///
     /// # Errors
     ///
@@ -30,16 +30,16 @@ impl Cgroup {
         self.write("cgroup.freeze", if freeze { "1" } else { "0" })
     }
 
-    /// Whether every process of the group and its descendants has stopped (`cgroup.events`).
+    /// Whether every process of the group and its descendants is frozen (`cgroup.events`).
     pub fn is_frozen(&self) -> Result<bool> {
         Ok(Keyed::parse(&self.text(EVENTS)?).get("frozen") == Some(1))
     }
 
-    /// Waits until the group is frozen (`true`) or running (`false`); returns whether it is so
-    /// within `patience`. A process that sleeps in the kernel and cannot be interrupted freezes late.
+    /// Waits until the group is frozen (`true`) or thawed (`false`); returns whether that happened
+    /// within `patience`. A process in uninterruptible sleep freezes late.
     pub fn wait_frozen(&self, frozen: bool, patience: Duration) -> Result<bool> {
         let failed = |errno| Error::new("wait for", self.dir.path().join(EVENTS), errno);
-        // Events from here on wake the poll below, whatever happens between read and poll.
+        // Opened first, so that an event between the read and the poll wakes the poll.
         let events = self.dir.open_at(EVENTS, OFlags::RDONLY, "wait for")?;
         let deadline = Instant::now() + patience;
         let mut buffer = [0; 256];
@@ -74,7 +74,7 @@ mod tests {
     const SOON: Duration = Duration::from_secs(30);
 
     #[test]
-    fn a_group_of_a_tree_says_what_it_is_asked_and_what_it_is() {
+    fn requested_and_actual_state_are_read() {
         let temp = tempfile::tempdir().unwrap();
         let write = |file: &str, text| std::fs::write(temp.path().join(file), text).unwrap();
         write("cgroup.procs", "");
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_stop_run_again_and_die_frozen() {
+    fn processes_freeze_thaw_and_die_while_frozen() {
         let Some(real) = RealGroup::new("freezer") else {
             return;
         };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Taking memory from a group, and what it has in swap.
+//! Reclaim from a group, and its swap counters.
 
 use rustix::io::Errno;
 
@@ -9,33 +9,34 @@ use crate::keyed::Keyed;
 
 const FILE: &str = "memory.reclaim";
 
-/// What a request for reclaim came to.
+/// Outcome of a reclaim request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reclaimed {
-    /// At least as much as was asked for.
+    /// At least the requested amount.
     All,
-    /// Less: the rest is in use all the time, protected, or has nowhere to go. How much it was, the
-    /// group's `memory.current` tells.
+    /// Less: the rest is hot, protected, or has nowhere to go. `memory.current` shows how much was
+    /// reclaimed.
     Less,
 }
 
-/// What a group has in swap and what came back from there, its descendants included. `None`: this
-/// kernel does not count it for groups.
+/// Swap usage and refaults of a group, including its descendants. `None`: this kernel does not
+/// count it per group.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SwapCounters {
     /// In swap now, in bytes (`memory.swap.current`).
     pub swapped_bytes: u64,
-    /// Pages brought back since the group was made (`pswpin`).
+    /// Pages swapped in since the group was made (`pswpin`).
     pub swapped_in: Option<u64>,
-    /// Pages written out since then (`pswpout`).
+    /// Pages swapped out since then (`pswpout`).
     pub swapped_out: Option<u64>,
-    /// Pages of its anonymous memory that were missed soon after they had been swapped out.
+    /// Refaults of anonymous pages: they were needed soon after they had been swapped out.
     pub refaulted_anonymous: u64,
-    /// Pages of files that were missed soon after they had been dropped.
+    /// Refaults of file pages: they were needed soon after they had been dropped.
     pub refaulted_file: u64,
-    /// How often swap was denied to it, by its own or an ancestor's limit or because all was full.
+    /// Failed swap allocations, because of its own or an ancestor's limit or because all swap was
+    /// full.
     pub failed: u64,
-    /// How often one of its limits of swap was hit.
+    /// Number of times that one of its swap limits was hit.
     pub limited: u64,
 }
 
@@ -54,10 +55,10 @@ impl SwapCounters {
 }
 
 impl Cgroup {
-    /// Takes that many bytes from the group and its descendants, at their expense alone
-    /// (`memory.reclaim`). `swappiness`, 0 to 200, says for this request how much rather anonymous
-    /// memory than files: 200 as much of it as possible. Returns when it is done, which is when all
-    /// that had to be written is on its way.
+    /// Reclaims that many bytes from the group and its descendants only (`memory.reclaim`).
+    /// `swappiness`, 0 to 200, sets the preference for anonymous memory over files in this request:
+    /// 200 takes as much anonymous memory as possible. Returns when all pages to be written are
+    /// under writeback.
     ///
     /// # Errors
     ///
@@ -72,14 +73,14 @@ impl Cgroup {
         outcome(self.write(FILE, &request))
     }
 
-    /// Whether a request for reclaim may say how much rather anonymous memory (Linux 6.7). Asks for
-    /// nothing, so nothing is taken.
+    /// Whether a reclaim request accepts a swappiness (Linux 6.7). Requests 0 bytes, so nothing is
+    /// reclaimed.
     pub fn knows_reclaim_swappiness(&self) -> bool {
         self.reclaim(0, Some(100)).is_ok()
     }
 
-    /// What it has in swap. [`Error::Unsupported`] without the memory controller, and on a kernel
-    /// without swap.
+    /// Reads the swap counters. [`Error::Unsupported`] without the memory controller, and on a
+    /// kernel without swap.
     pub fn swap_counters(&self) -> Result<SwapCounters> {
         Ok(SwapCounters::new(
             self.swap_current()?,
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_names_bytes_and_swappiness() {
+    fn request_names_bytes_and_swappiness() {
         let (temp, group) = fake();
         let file = temp.path().join(FILE);
         assert!(group.reclaim(4096, None).unwrap_err().is_unsupported());
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn too_little_is_an_answer_and_everything_else_an_error() {
+    fn partial_reclaim_is_no_error_and_other_failures_are() {
         let with = |errno| outcome(Err(Error::new("write", FILE, errno)));
         assert_eq!(with(Errno::AGAIN), Ok(Reclaimed::Less));
         assert_eq!(with(Errno::INTR), Ok(Reclaimed::Less));
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_a_kernel_lacks_are_unknown() {
+    fn counters_that_the_kernel_lacks_are_none() {
         let (temp, group) = fake();
         let write = |file: &str, text| std::fs::write(temp.path().join(file), text).unwrap();
         assert!(group.swap_counters().unwrap_err().is_unsupported());

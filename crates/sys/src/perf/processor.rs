@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Events of a processor, whoever runs there.
+//! Events of a processor, for all processes that run there.
 //!
-//! Needs no memory once it is open: for whoever has to act when there is none.
+//! Needs no memory once it is open, for callers that must act when none is left.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -11,7 +11,7 @@ use rustix::ioctl::{ioctl, opcode, NoArg, Opcode, Setter};
 use super::{Attr, Buffer, Tracepoint, KIND_TRACEPOINT};
 use crate::error::{Error, Result};
 
-/// Of `flags`: counts when it is told to.
+/// In `flags`: counts only when enabled.
 const DISABLED: u64 = 1;
 
 /// include/uapi/linux/perf_event.h.
@@ -19,11 +19,11 @@ const IOC_ENABLE: Opcode = opcode::none(b'$', 0);
 const IOC_DISABLE: Opcode = opcode::none(b'$', 1);
 const IOC_PERIOD: Opcode = opcode::write::<u64>(b'$', 4);
 
-/// A tracepoint that is counted on one processor. Readable (`EPOLLIN`), once to each look, when the
-/// count has grown by a period: that is so many events, or so many units of what the event stands
-/// for (`__perf_count` in the kernel: nanoseconds, for `sched_stat_runtime`).
+/// A tracepoint counted on one processor. Readable (`EPOLLIN`), once per [`Meter::look`], when the
+/// count has grown by a period: that many events, or that many units of the event's weight
+/// (`__perf_count` in the kernel: nanoseconds, for `sched_stat_runtime`).
 ///
-/// It ends, and says nothing of it, when the processor is taken out of service.
+/// It ends silently when the processor is taken offline.
 #[derive(Debug)]
 pub struct Meter {
     fd: OwnedFd,
@@ -31,12 +31,12 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Opens one that does not count yet.
+    /// Opens a meter that does not count yet.
     ///
     /// # Errors
     ///
-    /// [`Error::Permission`] without CAP_PERFMON or CAP_SYS_ADMIN, [`Error::Unsupported`] on a kernel
-    /// without perf, [`Error::Gone`] when the processor is not in service.
+    /// [`Error::Permission`] without CAP_PERFMON or CAP_SYS_ADMIN, [`Error::Unsupported`] on a
+    /// kernel without perf, [`Error::Gone`] if the processor is offline.
     pub fn open(tracepoint: &Tracepoint, processor: u32) -> Result<Meter> {
         let attr = Attr {
             kind: KIND_TRACEPOINT,
@@ -53,14 +53,16 @@ impl Meter {
         let fd = attr.open_for(everybody, number).map_err(failed)?;
         // A record without contents has 8 bytes.
         let buffer = Buffer::map(&fd, 1).map_err(failed)?;
-        // Its first page is mapped when it is touched, which is now.
+        // Touch the first page now, because that is when it gets mapped.
         buffer.clear();
         Ok(Meter { fd, buffer })
     }
 
-    /// Counts from 0 on, and tells each time that so much more has come. `period` is not 0.
+    /// Counts from 0, and becomes readable each time the count has grown by `period`, which is not
+    /// 0.
     pub fn start(&self, period: u64) -> std::result::Result<(), Errno> {
-        // A new period takes effect at once, and is over, while it counts (perf_event_set_period()).
+        // If a new period is set while it counts, it takes effect and expires at once
+        // (perf_event_set_period()).
         self.stop()?;
         // SAFETY: the kernel reads one u64, and takes no address.
         unsafe {
@@ -69,14 +71,14 @@ impl Meter {
         }
     }
 
-    /// Counts no more.
+    /// Stops counting.
     pub fn stop(&self) -> std::result::Result<(), Errno> {
         // SAFETY: there is no argument.
         unsafe { ioctl(&self.fd, NoArg::<IOC_DISABLE>::new()) }
     }
 
-    /// Whether it has told anything since the last look. Without looks it falls silent: its buffer
-    /// is full.
+    /// Whether a period has expired since the last call. Without calls its buffer fills up and it
+    /// becomes silent.
     pub fn look(&self) -> bool {
         self.buffer.clear()
     }
@@ -96,7 +98,7 @@ mod tests {
     use rustix::event::{poll, PollFd, PollFlags, Timespec};
     use std::time::Duration;
 
-    /// Runs until so much processor time was used.
+    /// Busy-loops until this much CPU time is used.
     fn work(time: Duration) {
         let begun = thread_time();
         while thread_time().saturating_sub(begun) < time {
@@ -113,9 +115,9 @@ mod tests {
         poll(&mut fds, Some(&at_once)).unwrap() == 1
     }
 
-    /// Needs the rights and a tracefs; where they are missing, so is the feature.
+    /// Requires privileges and a tracefs; without them the feature is unavailable too.
     #[test]
-    fn whoever_works_is_noticed_by_his_time() {
+    fn cpu_time_of_any_task_is_noticed() {
         let Ok(tracefs) = Dir::open("/sys/kernel/tracing") else {
             eprintln!("SKIPPED: no tracefs");
             return;
@@ -134,7 +136,7 @@ mod tests {
             }
             Err(error) => panic!("{error}"),
         };
-        // One that does not count says nothing.
+        // A meter that does not count reports nothing.
         work(Duration::from_millis(20));
         assert!(!meters.iter().any(is_readable));
         for round in 0..3 {
@@ -143,7 +145,7 @@ mod tests {
                     .start(Duration::from_millis(50).as_nanos() as u64)
                     .unwrap();
             }
-            // On some processor it is a period, and a tick.
+            // On at least one processor this exceeds a period and a tick.
             work(Duration::from_millis(60) * processors);
             let told = meters.iter().filter(|meter| is_readable(meter)).count();
             assert!(told > 0, "round {round}");
@@ -151,7 +153,7 @@ mod tests {
             assert!(meters.iter().filter(|meter| meter.look()).count() >= told);
             assert!(!meters.iter().any(Meter::look));
         }
-        // Far more than its buffer has room for; it still tells, because it is looked at.
+        // Far more than its buffer can hold; it keeps reporting because the buffer is drained.
         meters.iter().for_each(|meter| meter.start(1_000).unwrap());
         for _ in 0..50 {
             work(Duration::from_millis(10));

@@ -6,19 +6,19 @@ use crate::model::app::Home;
 use crate::model::boost::View;
 use crate::settings::BoostSettings;
 
-/// Whether a knob is turned.
+/// Status of a knob.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
-    /// It is, and it acts.
+    /// Set, and effective.
     Live,
-    /// It would act, and is not needed or not wanted: why.
+    /// It would act, but is not needed or not wanted, for this reason.
     Unused(String),
-    /// It would have no effect: why.
+    /// It would have no effect, for this reason.
     Inert(String),
 }
 
 impl Standing {
-    /// Whether the knob is turned.
+    /// Whether the knob is set.
     pub fn is_live(&self) -> bool {
         *self == Standing::Live
     }
@@ -31,7 +31,7 @@ pub struct Knobs {
     pub cpu_weight: Standing,
     /// Nice values.
     pub nice: Standing,
-    /// Nice values of sessions that are groups of their own.
+    /// Nice values of autogroups.
     pub autogroup: Standing,
     /// Slices.
     pub slice: Standing,
@@ -55,7 +55,7 @@ impl Knobs {
     }
 }
 
-/// Which knobs act for an app in this cgroup; `None`: one that has none.
+/// Which knobs act for an app in this cgroup; `None`: no cgroup.
 pub fn knobs(settings: &BoostSettings, view: &View, home: Option<&Home>) -> Knobs {
     let cpu_weight = cpu_weight(view, home);
     Knobs {
@@ -76,7 +76,7 @@ fn own(home: Option<&Home>) -> Result<&Home, String> {
     }
 }
 
-/// Whether the cpu controller may be handed down for the sake of weights.
+/// Whether the cpu controller may be enabled for weights.
 pub(super) fn may_weigh(view: &View) -> bool {
     view.schedulers.sched_ext.is_none() && !view.schedulers.realtime_groups
 }
@@ -84,7 +84,7 @@ pub(super) fn may_weigh(view: &View) -> bool {
 fn cpu_weight(view: &View, home: Option<&Home>) -> Standing {
     if let Some(name) = &view.schedulers.sched_ext {
         return Standing::Inert(format!(
-            "the sched_ext scheduler {name} rules, and most do not look at groups"
+            "the sched_ext scheduler {name} is loaded, and most ignore cgroups"
         ));
     }
     match (own(home), &view.without_cpu) {
@@ -114,8 +114,8 @@ fn nice(settings: &BoostSettings, cpu_weight: &Standing) -> Standing {
     Standing::Live
 }
 
-/// Inside a session that is a group of its own (kernel.sched_autogroup_enabled) the threads' nice
-/// values count; against other sessions only that of the group does.
+/// Inside an autogroup (kernel.sched_autogroup_enabled) the threads' nice values count; against
+/// other sessions only the group's nice value does.
 fn autogroup(settings: &BoostSettings, view: &View, cpu_weight: &Standing) -> Standing {
     if cpu_weight.is_live() {
         return Standing::Unused("cpu.weight acts".to_owned());
@@ -150,7 +150,7 @@ fn has_bfq(view: &View) -> bool {
     disks.any(|disk| disk.scheduler == "bfq")
 }
 
-/// How the disks are scheduled, for people.
+/// The disks' schedulers, for display.
 fn disks(view: &View) -> String {
     let disks = view.schedulers.disks.iter();
     let all: Vec<String> = disks
@@ -189,7 +189,7 @@ fn io_priority(view: &View) -> Standing {
     match has_bfq(view) {
         true => Standing::Live,
         false => Standing::Inert(format!(
-            "no disk is scheduled by BFQ, and others do not look at levels ({})",
+            "no disk is scheduled by BFQ, and other schedulers ignore levels ({})",
             disks(view)
         )),
     }

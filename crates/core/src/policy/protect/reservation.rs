@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! How large the reservation is.
+//! Size of the reservation.
 //!
-//! What the app holds ([`Usage::held`]: heap, mappings, kernel memory, and what of it is in swap)
-//! counts in full. Pages that it only read() may be a photo that is shown again or a film that is
-//! not; they count up to half of the budget, and beyond that as far as refaults prove that they
-//! were wanted. On top comes headroom for growth until the next measurement. Each step that the
-//! pressure model asks for takes a quarter away.
+//! Memory that the app holds ([`Usage::held`]: heap, mappings, kernel memory, and the swapped part
+//! of it) counts in full. Pages that it only read() may be a photo that is shown again or a film
+//! that is not. They count up to half of the budget, and beyond that as far as refaults prove that
+//! the app needs them. Headroom for growth until the next measurement is added. Each step of the
+//! pressure model removes a quarter.
 //!
-//! # What the ancestors hold
+//! # What the ancestors reserve
 //!
-//! A reservation acts as far as every ancestor has one. Where the cgroup file system is mounted with
-//! `memory_recursiveprot`, as systemd mounts it, what an ancestor has and no child uses protects the
-//! app's siblings (`effective_protection()` in mm/page_counter.c). Of an app that comes back from
-//! swap that is most of its reservation, at the very moment at which the siblings must give: their
-//! last pages would be as hard as its own, and the OOM killer takes somebody. So when memory is
-//! short the ancestors hold what the app uses and a little more, and follow it.
+//! A reservation acts as far as every ancestor has one. If the cgroup file system is mounted with
+//! `memory_recursiveprot`, as systemd does, the part of an ancestor's reservation that no child
+//! uses protects the app's siblings (`effective_protection()` in mm/page_counter.c). For an app
+//! that comes back from swap that is most of its reservation, just when the siblings must give
+//! memory up: their last pages would be as hard as its own, and the OOM killer would kill a
+//! process. So while memory is short, the ancestors reserve what the app uses plus a little, and
+//! follow it.
 //!
 //! [`Usage::held`]: crate::model::footprint::Usage::held
 
@@ -25,31 +26,31 @@ use crate::model::pressure::STEPS;
 use crate::model::shortage::Level;
 use crate::model::snapshot::{Knob, Reserved, Snapshot};
 
-/// Reservations are multiples of this: every page size divides it, so that the kernel reads back
-/// what was written, and small changes of the app cause no write.
+/// Reservations are multiples of this. Every page size divides it, so that the kernel reads back
+/// the written value, and small changes of the app cause no write.
 pub const GRAIN: u64 = 1 << 20;
 
 /// Smallest headroom for growth until the next measurement, in bytes.
 const HEADROOM: u64 = 8 << 20;
 
-/// What ancestors hold beyond what the app uses, as a part of memory. What is charged above it is
-/// fair game, and a large machine's apps grow faster.
+/// What the ancestors reserve beyond the app's usage, as a part of memory. Reclaim may take what is
+/// charged above it, and apps of a large machine grow faster.
 const SPARE_PART: u64 = 64;
 
-/// The reservation for the app, if it is not what is in force.
+/// The reservation for the app, if it differs from the one in force.
 pub fn reserve(snapshot: &Snapshot, app: AppKey, footprint: Option<&Footprint>) -> Option<Step> {
     let knob = snapshot.lru.knob();
     let current = snapshot
         .in_force
         .reserved
         .filter(|reserved| reserved.app == app && reserved.knob == knob);
-    // Nothing is counted before the controller is handed down, which the reservation does.
+    // There are no counters before the reservation enables the controller.
     let unmeasured = Footprint::default();
     let footprint = footprint.unwrap_or(&unmeasured);
     let size = Size::of(footprint, snapshot);
     let bytes = match current {
-        // What the app gave back follows slowly, an eighth at a time, and not at all before it is
-        // worth a write: it may want it again. Budget and pressure are obeyed at once.
+        // The reservation follows a shrinking app slowly, an eighth at a time, and only if that is
+        // worth a write: the app may need the memory again. Budget and pressure apply at once.
         Some(reserved) if size.bytes < reserved.bytes && reserved.bytes <= size.limit => {
             match size.bytes > reserved.bytes / 4 * 3 {
                 true => reserved.bytes,
@@ -76,8 +77,8 @@ pub fn reserve(snapshot: &Snapshot, app: AppKey, footprint: Option<&Footprint>) 
     })
 }
 
-/// The same reservation with what the ancestors hold of it, now that the app uses `used` bytes; `None`
-/// as long as what they hold fits.
+/// The same reservation with an updated part for the ancestors, now that the app uses `used` bytes;
+/// `None` as long as their part fits.
 pub fn follow(snapshot: &Snapshot, used: u64) -> Option<Step> {
     let current = snapshot.in_force.reserved?;
     let topmost = snapshot.topmost.as_ref()?;
@@ -89,7 +90,7 @@ pub fn follow(snapshot: &Snapshot, used: u64) -> Option<Step> {
     })
 }
 
-/// What the ancestors hold of a reservation of so many bytes for an app that uses so many.
+/// The ancestors' part of a reservation of `bytes` for an app that uses `used` bytes.
 fn carried(snapshot: &Snapshot, bytes: u64, used: u64, current: Option<Reserved>) -> u64 {
     if !is_tight(snapshot) {
         return bytes;
@@ -107,7 +108,7 @@ fn carried(snapshot: &Snapshot, bytes: u64, used: u64, current: Option<Reserved>
     })
 }
 
-/// Whether what nobody uses of the ancestors' reservations would be missed.
+/// Whether the unused part of the ancestors' reservations would be missed elsewhere.
 fn is_tight(snapshot: &Snapshot) -> bool {
     snapshot.recursive_protection && snapshot.shortage.level() > Level::Plenty
 }
@@ -116,17 +117,17 @@ fn spare(snapshot: &Snapshot) -> u64 {
     (snapshot.shortage.thresholds().total / SPARE_PART).max(HEADROOM)
 }
 
-/// Whole grains.
+/// Rounds down to whole grains.
 pub fn round(bytes: u64) -> u64 {
     bytes / GRAIN * GRAIN
 }
 
-/// How the size of a reservation comes about. All in bytes.
+/// Terms of a reservation's size. All in bytes.
 struct Size {
     held: u64,
     reads: u64,
     headroom: u64,
-    /// Budget, lowered by the steps.
+    /// Budget, reduced by the steps.
     limit: u64,
     steps: u8,
     bytes: u64,

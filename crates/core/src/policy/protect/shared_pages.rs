@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Shared pages: what the app maps of files, and what is charged to somebody else.
+//! Shared pages: file pages that the app maps and that are charged to other cgroups.
 //!
-//! A cgroup's reservation does not reach them. The page cache of a shared library is charged to
-//! whoever read it first, often to a cgroup that nobody reserves anything for, and the app waits
-//! for the disk in the middle of its own code. On our kernel reclaim sees that the app maps them;
-//! on any other the daemon can only lock them (`mlock2(2)`): that holds for a page whoever it is
-//! charged to, needs no file of the system to be changed, and ends with the daemon.
+//! A cgroup's reservation does not cover them. The page cache of a shared library is charged to the
+//! cgroup that read it first, often one without any reservation, and the app waits for the disk in
+//! the middle of its own code. In the Limelight kernel reclaim sees that the app maps them. On any
+//! other kernel the daemon can only lock them (`mlock2(2)`): that works for any charged cgroup,
+//! needs no change to the system's files, and ends with the daemon.
 //!
-//! A lock does not give way by itself, so it is small: a quarter of the budget at the most, no more
-//! than the app's own memory leaves of the budget, and less with every step that the pressure
-//! model asks for. The reservation comes first: nothing is taken from it.
+//! A lock does not give way by itself, so it is small: at most a quarter of the budget, no more
+//! than the app's own memory leaves of the budget, and less with every step of the pressure model.
+//! The reservation has priority: locks take nothing from it.
 
 use crate::model::pressure::STEPS;
 use crate::model::snapshot::{Locking, Measured, Snapshot};
@@ -17,14 +17,14 @@ use crate::model::snapshot::{Locking, Measured, Snapshot};
 use super::reservation::round;
 use super::Step;
 
-/// The part of the budget that may be locked.
+/// Divisor: this part of the budget may be locked.
 const SHARE: u64 = 4;
 
-/// Changes of the limit by less than this part of it are not worth a new look. A step of pressure
-/// is a quarter at least.
+/// Changes of the limit by less than this part are not worth a new scan. A step of pressure is at
+/// least a quarter.
 const SLACK: u64 = 5;
 
-/// What should be locked for this app.
+/// The locks that this app should have.
 pub(super) fn wanted(snapshot: &Snapshot, topmost: &Measured) -> Option<Locking> {
     let left = u64::from(STEPS - snapshot.lowered_steps.min(STEPS));
     let budget = snapshot.budget();
@@ -42,7 +42,7 @@ pub(super) fn wanted(snapshot: &Snapshot, topmost: &Measured) -> Option<Locking>
     })
 }
 
-/// The step to it from what is in force.
+/// The step from the locks in force to these.
 pub(super) fn lock(snapshot: &Snapshot, topmost: &Measured) -> Option<Step> {
     let wanted = wanted(snapshot, topmost)?;
     let settled = |current: &Locking| {

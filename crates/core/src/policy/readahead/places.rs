@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Files that are read here and there: which neighbours of a page that was waited for are worth
+//! Files with random access: decides which neighbours of a page that the app waited for are worth
 //! reading.
 //!
-//! A file is looked at in regions. That the app waits in a region says nothing; that it waits there
-//! *again* says that it is interested in the place, and the rest of the region is read. A file for
-//! which that has come true for half of its regions is trusted: its regions are read at the first
-//! wait, but for every eighth, which goes on telling whether the trust is justified. An app that
-//! jumps about without coming back has nothing read.
+//! A file is divided into regions. One wait in a region says nothing; a *second* wait shows
+//! interest in the place, and the rest of the region is read. A file is trusted once the app came
+//! back to half of its regions: from then on its regions are read at the first wait. Every eighth
+//! of them is not, as a sample of whether the trust is still justified. For an app that jumps about
+//! without coming back, nothing is read.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -14,18 +14,18 @@ use std::time::Duration;
 /// Device and inode number of a file.
 pub type File = (u64, u64);
 
-/// Regions that are remembered, and for how long a wait in them counts.
+/// Maximum number of regions remembered, and how long a wait in them counts.
 const REGIONS_MAX: usize = 512;
 const FRESH: Duration = Duration::from_secs(5);
 
-/// Files whose record is kept.
+/// Maximum number of files with a record.
 const FILES_MAX: usize = 64;
 
-/// Regions that are judged before a file is trusted, and after which older ones count half.
+/// Regions to judge before a file is trusted, and the number at which older ones count half.
 const TRIED_MIN: u32 = 4;
 const TRIED_MAX: u32 = 64;
 
-/// Every so many regions of a trusted file is not read at the first wait.
+/// Of a trusted file, one region in so many is not read at the first wait.
 const SAMPLE: u32 = 8;
 
 /// Smallest and largest region in bytes.
@@ -37,7 +37,7 @@ struct Region {
     file: File,
     number: u64,
     at: Duration,
-    /// Nothing more is to be learnt or read here.
+    /// The region was read or judged already.
     done: bool,
 }
 
@@ -64,37 +64,38 @@ impl Trust {
     }
 }
 
-/// Where the topmost app waited.
+/// Where the topmost app waited for pages.
 #[derive(Debug, Clone, Default)]
 pub struct Places {
     regions: VecDeque<Region>,
     files: BTreeMap<File, Trust>,
 }
 
-/// Bytes of a region on a device that reads ahead so far, for an app that may have `factor` times as
-/// much.
+/// Region size in bytes on a device that reads `read_ahead` bytes ahead, for an app that gets
+/// `factor` times as much.
 pub fn region(read_ahead: u64, factor: u8) -> u64 {
-    // A fault reads as much as the device's read-ahead around it, so there are two of them here by
-    // default: one for the wait, and one for its neighbours.
+    // A fault reads the device's read-ahead around it. By default a region holds two of those: one
+    // for the wait, and one for its neighbours.
     (read_ahead * u64::from(factor) / 4)
         .next_power_of_two()
         .clamp(REGION_MIN, REGION_MAX)
 }
 
 impl Places {
-    /// Nothing is known.
+    /// Starts without any knowledge.
     pub fn new() -> Places {
         Places::default()
     }
 
-    /// Another app is topmost.
+    /// Forgets everything: another app is topmost.
     pub fn clear(&mut self) {
         self.regions.clear();
         self.files.clear();
     }
 
-    /// The app waited for `len` bytes from `offset` on, in a file that is looked at in regions of
-    /// `region` bytes. The region to read now: first byte and number; it may reach beyond the file.
+    /// The app waited for `len` bytes at `offset`, in a file with regions of `region` bytes.
+    /// Returns the region to read now, as offset and length; it may extend past the end of the
+    /// file.
     pub fn waited(
         &mut self,
         file: File,
@@ -103,13 +104,13 @@ impl Places {
         now: Duration,
     ) -> Option<(u64, u64)> {
         let region = region.max(1);
-        // The kernel reads around a fault, so that is in the middle.
+        // The kernel reads around a fault, so the fault was in the middle.
         let number = offset.saturating_add(len / 2) / region;
         self.wanted(file, number, now)
             .then(|| (number * region, region))
     }
 
-    /// Whether all of a region is to be read, now that the app waited in it.
+    /// Whether to read the whole region, now that the app waited in it.
     fn wanted(&mut self, file: File, number: u64, now: Duration) -> bool {
         while self
             .regions
@@ -166,7 +167,7 @@ mod tests {
     const PAGE: u64 = 4 * KIB;
 
     #[test]
-    fn who_comes_back_to_a_region_gets_the_rest_of_it_once() {
+    fn second_wait_in_a_region_reads_the_rest_of_it_once() {
         let mut places = Places::new();
         let now = Duration::from_secs(1);
         let at = |kib: u64| (kib * KIB, PAGE);
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn who_jumps_about_has_nothing_read() {
+    fn jumps_without_return_read_nothing() {
         let mut places = Places::new();
         for jump in 0..200u64 {
             let now = Duration::from_millis(jump);
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trusted_file_is_read_at_the_first_wait_until_that_does_not_pay() {
+    fn trusted_file_is_read_at_the_first_wait_until_that_does_not_pay() {
         let mut places = Places::new();
         let now = Duration::from_secs(1);
         let mut next = 0;
@@ -205,13 +206,13 @@ mod tests {
         };
         let early = (0..40).filter(|_| jump(&mut places, true)).count();
         assert!((25..=36).contains(&early), "{early}");
-        // Nobody comes back any more: each eighth tells so.
+        // The app stops coming back; every eighth region shows it.
         let early: Vec<bool> = (0..200).map(|_| jump(&mut places, false)).collect();
         assert!(early.iter().rev().take(50).all(|early| !early));
     }
 
     #[test]
-    fn what_lies_long_back_is_no_evidence() {
+    fn stale_wait_is_not_evidence() {
         let mut places = Places::new();
         assert_eq!(places.waited(FILE, (0, PAGE), REGION, Duration::ZERO), None);
         let later = FRESH * 2;
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_is_two_of_the_kernel_s_own_by_default() {
+    fn region_is_twice_the_kernel_read_ahead_by_default() {
         assert_eq!(region(128 * KIB, 8), 256 * KIB);
         assert_eq!(region(128 * KIB, 16), 512 * KIB);
         assert_eq!(region(8 * MIB, 8), MIB);
@@ -228,7 +229,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_read_is_where_the_app_waited(
+        fn region_to_read_contains_the_wait(
             waits in proptest::collection::vec((0u64..8, any::<u64>(), any::<u32>(), 0u64..4000), 1..80),
             region in any::<u32>(),
         ) {

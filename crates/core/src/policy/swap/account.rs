@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Why somebody was chosen, and why nobody else was: for people, after the fact.
+//! Explains, for display, why an app was chosen and why the others were not.
 
 use std::fmt;
 
@@ -14,17 +14,17 @@ use crate::model::snapshot::Snapshot;
 /// Why an app's memory is not pushed into swap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unsqueezed<'a> {
-    /// It is in front.
+    /// It is the foreground app.
     Topmost,
-    /// What it holds.
+    /// It holds a process that must not be touched.
     Untouchable(&'a str),
-    /// Its class.
+    /// Disposable apps never go to swap.
     Disposable,
     /// It is in use.
     InUse(Use),
-    /// Storage bears no more, or only its working set is left.
+    /// It is exempt: the storage bears no more, or only its working set is left.
     Exempt,
-    /// A protected process that the squeeze would reach.
+    /// The squeeze would reach a protected process.
     Protected(&'a Guarded),
 }
 
@@ -41,7 +41,7 @@ impl fmt::Display for Unsqueezed<'_> {
     }
 }
 
-/// Why this app's memory may not be pushed into swap now, if it may not.
+/// Why this app's memory may not be pushed into swap now; `None` if it may.
 pub fn unsqueezed<'a>(known: &'a Known, snapshot: &'a Snapshot) -> Option<Unsqueezed<'a>> {
     let key = known.key();
     let front = snapshot.topmost.as_ref();
@@ -64,19 +64,19 @@ pub fn unsqueezed<'a>(known: &'a Known, snapshot: &'a Snapshot) -> Option<Unsque
     guarded.map(Unsqueezed::Protected)
 }
 
-/// What was thought of one app.
+/// The verdict on one app.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
     /// The app.
     pub app: AppKey,
-    /// It was the one.
+    /// Whether it was chosen.
     pub chosen: bool,
     /// Why, or why not.
     pub reason: String,
 }
 
-/// Why of all apps this one was killed at this level. First those that might have been, in the order
-/// in which they would have been, then those that were spared.
+/// Verdicts for a kill of `chosen` at this level: first the candidates in their order, then the
+/// apps that were spared.
 pub fn of_kill(snapshot: &Snapshot, chosen: AppKey, level: Level, why: &str) -> Vec<Account> {
     let order = order::candidates(snapshot);
     let place = order.iter().position(|one| one.app == chosen);
@@ -102,7 +102,7 @@ pub fn of_kill(snapshot: &Snapshot, chosen: AppKey, level: Level, why: &str) -> 
     candidates.chain(spared).collect()
 }
 
-/// Why a candidate was not the one, or not yet.
+/// Why a candidate was not chosen, or not yet.
 fn after(candidate: &Candidate, level: Level) -> String {
     let cheap = candidate.class == Class::Disposable && !candidate.in_use;
     if level == Level::Low && !candidate.leaks {
@@ -118,8 +118,7 @@ fn after(candidate: &Candidate, level: Level) -> String {
     "its turn would have come later: higher class, in use, or used later".to_owned()
 }
 
-/// Why of all apps this one was squeezed, or stopped: in the order of their use, the one used longest
-/// ago first.
+/// Verdicts for a squeeze or freeze of `chosen`, least recently used app first.
 pub fn of_squeeze(snapshot: &Snapshot, chosen: AppKey, why: &str) -> Vec<Account> {
     let mut seen = false;
     let accounts = snapshot.apps.iter().map(|known| {

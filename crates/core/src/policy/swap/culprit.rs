@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What takes the memory, where that is no app that may be closed: the foreground app, or something
-//! that is no app. Closing healthy apps would feed it, one after the other, and it would go on.
+//! Finds what takes the memory if that is no app that may be killed: the foreground app, or a
+//! process outside of apps. Killing healthy apps one after the other would only feed it.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use super::order::STARTS;
-use crate::model::apps::leak;
+use crate::model::app::Home;
+use crate::model::apps::{leak, Known};
 use crate::model::shortage::Level;
 use crate::model::snapshot::Snapshot;
 
-/// It explains the fall of available memory when it grew by at least this part of all growth.
+/// A culprit has at least this part of all growth.
 const PART: u64 = 2;
 
 /// What takes the memory.
@@ -18,37 +19,39 @@ const PART: u64 = 2;
 pub enum Culprit {
     /// The foreground app.
     Foreground,
-    /// A cgroup that is no app.
+    /// A cgroup that is not an app.
     Service,
+    /// Another user. Its newest process may not be known yet; the kernel's OOM killer, which
+    /// chooses by size, finds it.
+    User(u32),
 }
 
 impl fmt::Display for Culprit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Culprit::Foreground => {
-                "the foreground app takes the memory: closing this one would feed it"
-            }
-            Culprit::Service => {
-                "a program that is no app takes the memory: closing this one would feed it"
-            }
-        })
+        match self {
+            Culprit::Foreground => f.write_str("the foreground app")?,
+            Culprit::Service => f.write_str("a program that is no app")?,
+            Culprit::User(uid) => write!(f, "uid {uid}")?,
+        }
+        f.write_str(" takes the memory: closing this one would feed it")
     }
 }
 
-/// What takes the memory, if it is known to be neither a background app nor an app that starts.
+/// The culprit, unless it is a background app or an app that starts.
 pub fn find(snapshot: &Snapshot) -> Option<Culprit> {
     let shortage = &snapshot.shortage;
     if shortage.level() < Level::Swap {
         return None;
     }
-    let (now, total) = (shortage.gauge().at, shortage.thresholds().total);
+    let (now, total) = (snapshot.now(), shortage.thresholds().total);
     let front = snapshot.known_topmost();
     let started = |started| now >= STARTS.saturating_add(started);
     let front = front.filter(|known| started(known.found.started));
-    let front = front.map_or(0, |known| known.grown());
+    let front = front.map_or(0, |known| known.grown_until_stalled(now));
     let service = snapshot.services.iter().map(|service| service.grown).max();
     let service = service.unwrap_or(0);
-    let apps: u64 = snapshot.apps.iter().map(|known| known.grown()).sum();
+    let grown = |known: &Known| known.grown_until_stalled(now);
+    let apps: u64 = snapshot.apps.iter().map(grown).sum();
     let services: u64 = snapshot.services.iter().map(|service| service.grown).sum();
     let all = apps.saturating_add(services);
     let explains = |grown: u64| grown > leak(total) && grown >= all / PART;
@@ -61,20 +64,53 @@ pub fn find(snapshot: &Snapshot) -> Option<Culprit> {
     }
 }
 
-/// The user whose apps took most of the memory lately, if that is known: more than half of all growth,
-/// whichever of the apps each part of it is in.
+/// The user who takes the memory, if `known` belongs to another one.
+pub fn of_other_user(known: &Known, snapshot: &Snapshot) -> Option<Culprit> {
+    let taker = user(snapshot).filter(|uid| *uid != known.found.uid);
+    taker.map(Culprit::User)
+}
+
+/// The user who took most of the memory lately, while memory is short.
 pub fn user(snapshot: &Snapshot) -> Option<u32> {
-    let shortage = &snapshot.shortage;
-    if shortage.level() < Level::Swap {
-        return None;
+    let short = snapshot.shortage.level() >= Level::Swap;
+    taker(snapshot).filter(|_| short)
+}
+
+/// The user who took more than half of the memory taken lately, if known: measured by users' slices
+/// if there are any, else by apps and services.
+pub fn taker(snapshot: &Snapshot) -> Option<u32> {
+    let mut by_user: BTreeMap<Option<u32>, u64> = BTreeMap::new();
+    let mut add = |user: Option<u32>, bytes: u64| {
+        let sum = by_user.entry(user).or_default();
+        *sum = sum.saturating_add(bytes);
+    };
+    let in_slice = |home: &Option<Home>| {
+        let user = user_of(&home.as_ref()?.path)?;
+        let mut known = snapshot.users_taken.iter();
+        known.find(|(uid, _)| *uid == user)
+    };
+    for (uid, taken) in &snapshot.users_taken {
+        add(Some(*uid), *taken);
     }
-    let mut by_user: BTreeMap<u32, u64> = BTreeMap::new();
     for known in &snapshot.apps {
-        let sum = by_user.entry(known.found.uid).or_default();
-        *sum = sum.saturating_add(known.grown());
+        if in_slice(&known.found.app.home).is_none() {
+            add(Some(known.found.uid), known.taken());
+        }
     }
-    let services: u64 = snapshot.services.iter().map(|service| service.grown).sum();
-    let all = by_user.values().sum::<u64>().saturating_add(services);
-    let (user, grown) = by_user.into_iter().max_by_key(|(_, grown)| *grown)?;
-    (grown > leak(shortage.thresholds().total) && grown > all / PART).then_some(user)
+    for service in &snapshot.services {
+        if in_slice(&service.app.home).is_none() {
+            add(None, service.grown);
+        }
+    }
+    let sums = by_user.values();
+    let all = sums.fold(0, |all: u64, sum| all.saturating_add(*sum));
+    let (user, taken) = by_user.into_iter().max_by_key(|(_, taken)| *taken)?;
+    let total = snapshot.shortage.thresholds().total;
+    user.filter(|_| taken > leak(total) && taken > all / PART)
+}
+
+/// The user of the slice that holds this cgroup.
+pub fn user_of(path: &str) -> Option<u32> {
+    let slice = path.strip_prefix("/user.slice/user-")?.split('/').next()?;
+    slice.strip_suffix(".slice")?.parse().ok()
 }

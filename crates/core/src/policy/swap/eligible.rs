@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Who may go to swap: nobody disposable; nobody of whom only the working set is left, as far as
-//! there is room; and of the others only as many as the storage bears, those used longest ago
-//! first. The rest stays in memory, where it is needed next.
+//! Chooses the apps that may go to swap: no disposable app; no app with only its working set left,
+//! as far as there is room; and of the others only as many as the storage bears, least recently
+//! used first. The rest stays in memory, where it is needed next.
 //!
-//! Apps that are used in turn, and have more than memory together, would all lose to LRU what they
-//! need next, each shortly before it is needed. So some keep it, always the same ones: `keep`
-//! before `normal`, whoever has kept it before whoever has not.
+//! LRU is the wrong order for apps that are used in turn and together need more than memory: each
+//! would lose its pages shortly before it needs them. So some apps keep their working sets, always
+//! the same ones: `keep` before `normal`, and an app that kept it so far before one that did not.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -19,20 +19,20 @@ use crate::model::snapshot::Snapshot;
 /// Why a disposable app is kept out of swap.
 pub const DISPOSABLE: &str = "disposable apps are never swapped";
 
-/// Most that is kept in memory because storage bears no more, as a part of what swap itself leaves of it: more
-/// would leave reclaim nothing.
+/// Maximum that is kept in memory because the storage bears no more, as a part of the memory that
+/// swap itself does not take: more would leave reclaim nothing.
 const KEPT_PART: u64 = 2;
 
-/// Most that working sets keep, likewise.
+/// Maximum for the working sets, as such a part too.
 const RETAINED_PART: u64 = 3;
 
-/// Of what an app has besides its working set, this part of the working set may stay with it: less
-/// until it is kept, more from then on, for each time in front adds to it.
+/// An app may keep this part of its working set on top of the working set. The part is smaller
+/// before the app is exempt and larger afterwards, because each time in the foreground adds to it.
 const SLACK_BEFORE: u64 = 6;
 const SLACK_AFTER: u64 = 2;
 
-/// Apps that may not go to swap, each with the reason. Beyond its working set the app in front may,
-/// unless it is disposable: it may be larger than memory.
+/// Apps that may not go to swap, each with the reason. The foreground app may go there beyond its
+/// working set, unless it is disposable: it may be larger than memory.
 pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
     let settings = &snapshot.settings.swap;
     let there = snapshot.storage.is_there();
@@ -58,7 +58,7 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
             return Some((known, rule));
         }
         promised = promised.saturating_add(known.found.memory.allocated());
-        // With little left, whoever goes to swap lives.
+        // With little memory left, apps survive by going to swap.
         let stays = promised > bearable && level < Level::Kill && front != Some(known.key());
         let room = kept.saturating_add(known.found.memory.allocated()) <= most;
         (stays && room).then(|| {
@@ -72,14 +72,14 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
     })
 }
 
-/// Memory that swap itself does not take, in bytes: what is kept out of a zram that has most of memory would
-/// be all that is left, and reclaim would find nobody.
+/// Memory that swap itself does not take, in bytes. If zram has most of memory, exempt apps could
+/// be all that is left, and reclaim would find nothing.
 fn left_by_swap(snapshot: &Snapshot) -> u64 {
     let total = snapshot.shortage.thresholds().total;
     total.saturating_sub(snapshot.storage.compressed.taken)
 }
 
-/// Apps whose working sets stay in memory.
+/// Apps that keep their working sets in memory.
 fn retained(snapshot: &Snapshot) -> BTreeSet<AppKey> {
     let shortage = &snapshot.shortage;
     if shortage.level() >= Level::Kill {

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `swap`: what becomes of the apps that are not in front when memory is short (SWAP).
+//! `swap`: what happens to background apps when memory is short (SWAP).
 //!
-//! A ladder, each rung taken back more easily than the next one:
+//! A ladder; each rung is easier to undo than the next one:
 //!
-//! 1. *Exempt*: disposable apps never go to swap. They restore themselves from little, so writing
-//!    them out would cost storage more than starting them anew. Of the others only so many may go
-//!    there as the storage bears, those used longest ago first; and whoever has nothing but his
-//!    working set in memory keeps it, as far as there is room.
-//! 2. *Ask*: whoever listens is asked for memory.
-//! 3. *Squeeze*: the app used longest ago gives up pages, before the machine has to take them from
-//!    everybody. While nobody waits for anything that is done ahead: the next app that is launched
-//!    shall find memory free, and the disk with nothing to write.
-//! 4. *Freeze*: when nothing disposable is left, the app used longest ago is stopped and squeezed
-//!    dry. It comes back when it is in front.
-//! 5. *Kill*: by `Shortage` and [`order`], carried out by whoever reads the gauge, since nothing
-//!    may stand between the decision and the deed. What is planned here is who may be killed.
+//! 1. *Exempt*: disposable apps never go to swap. They need little to restore themselves, so
+//!    swapping them out would cost the storage more than starting them anew. Of the other apps only
+//!    as much goes to swap as the storage bears, least recently used first. An app with only its
+//!    working set in memory keeps that, as far as there is room.
+//! 2. *Ask*: listeners are asked for memory.
+//! 3. *Squeeze*: the least recently used app gives up pages before reclaim takes them from all
+//!    apps. While the user waits for nothing this is done in advance, so that the next launch finds
+//!    free memory and a disk without writes.
+//! 4. *Freeze*: when nothing disposable is left, the least recently used app is frozen and squeezed
+//!    dry. It thaws when it comes to the foreground.
+//! 5. *Kill*: decided by `Shortage` and [`order`], and carried out by the thread that reads the
+//!    gauge, since nothing may delay it. The policy plans only which apps may be killed.
 //!
-//! An app that comes to the front again is *returned*: thawed, and its memory read back ahead of
-//! its faults.
+//! An app that comes back to the foreground is *returned*: thawed, and its memory read back ahead
+//! of its faults.
 
 pub mod account;
 pub mod culprit;
@@ -37,29 +37,29 @@ use crate::model::protected::Harm;
 use crate::model::shortage::Level;
 use crate::model::snapshot::Snapshot;
 
-/// An app is squeezed, and another one frozen, at most once in this time.
+/// Minimum time between two squeezes of one app, and between two freezes of any apps.
 const SQUEEZE_AGAIN: Duration = Duration::from_secs(5);
 const FREEZE_AGAIN: Duration = Duration::from_millis(500);
-/// No app stays stopped for longer: another process may wait for its answer. That is time enough to
-/// squeeze it dry.
+/// Longest time that an app stays frozen, because another process may wait for its answer. It is
+/// long enough to squeeze the app dry.
 pub const FREEZE_MOST: Duration = Duration::from_secs(2);
-/// An app that was stopped is not stopped again within this time.
+/// Minimum time between two freezes of one app.
 const FROZEN_AGAIN: Duration = Duration::from_secs(60);
-/// After the gate refused an action on an app, none is planned for it in this time.
+/// After the gate refused an action on an app, no other one is planned for it within this time.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
-/// Listeners are told at most once in this time, whatever the level does meanwhile.
+/// Minimum time between two notices to listeners, even if the level changes.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 const WARN_AGAIN: Duration = Duration::from_secs(30);
-/// Frozen apps are thawed after so long with plenty of memory.
+/// Frozen apps are thawed after this time with plenty of memory.
 pub const CALM: Duration = Duration::from_secs(10);
-/// A squeeze takes at least this part of memory, where the app has so much: each one costs a look.
+/// Smallest squeeze as a part of memory, if the app has that much: each one costs a scan.
 const SQUEEZE_PART: u64 = 32;
-/// Less is not worth a squeeze.
+/// Smallest squeeze in bytes.
 const SQUEEZE_LEAST: u64 = 1 << 20;
-/// More at once would keep the next app waiting.
+/// Largest squeeze in bytes: more at once would delay the next app.
 const SQUEEZE_MOST: u64 = 64 << 20;
 
-/// Most of memory that is kept free for the next launch: this part of it, and this many bytes.
+/// Maximum that is kept free for the next launch: this part of memory, and this many bytes.
 const LAUNCH_PART: u64 = 5;
 const LAUNCH_MOST: u64 = 1 << 30;
 
@@ -75,26 +75,26 @@ pub enum Step {
         /// Why.
         rule: String,
     },
-    /// Let its pages go to swap as before.
+    /// Undo [`Step::Exempt`].
     Admit {
         /// The app.
         app: AppKey,
     },
-    /// Tell listeners how short memory is.
+    /// Notify listeners of the level of shortage.
     Ask {
-        /// How short.
+        /// The level.
         level: Level,
-        /// Who would be killed next.
+        /// The app that would be killed next.
         next: Option<AppKey>,
     },
-    /// Tell people that the app in front takes memory without end.
+    /// Warn the user that the foreground app grows without bound.
     Warn {
         /// The app.
         app: AppKey,
         /// Bytes by which it grew lately.
         grown: u64,
     },
-    /// Have the app give up memory.
+    /// Reclaim memory of the app.
     Squeeze {
         /// The app, or the cgroup of a [service](crate::model::apps::Service).
         app: AppKey,
@@ -104,7 +104,7 @@ pub enum Step {
         members: Vec<ProcessId>,
         /// How much, in bytes.
         bytes: u64,
-        /// Also what it will need when it returns.
+        /// Reclaim also the working set that it will need when it returns.
         dry: bool,
         /// Why.
         rule: String,
@@ -118,7 +118,7 @@ pub enum Step {
         /// Why.
         rule: String,
     },
-    /// Let them run again.
+    /// Let the app's processes run again.
     Thaw {
         /// The app.
         app: AppKey,
@@ -131,12 +131,12 @@ pub enum Step {
         app: AppKey,
         /// Its processes, ascending.
         members: Vec<ProcessId>,
-        /// Most of it, in bytes.
+        /// Maximum in bytes.
         most: u64,
     },
-    /// These may be killed, first one first.
+    /// Set the apps that may be killed.
     Arm {
-        /// They.
+        /// The candidates, first victim first.
         order: Vec<order::Candidate>,
     },
 }
@@ -145,7 +145,7 @@ fn off(event: &Event, snapshot: &Snapshot) -> bool {
     *event == Event::Stop || !snapshot.settings.swap.enabled
 }
 
-/// What has to be taken back first.
+/// Steps that undo what is in force; they run first.
 pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     let in_force = &snapshot.in_force.swapping;
     let mut steps = Vec::new();
@@ -164,7 +164,7 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
             .map(|(known, _)| known.key())
             .collect(),
     };
-    // A unit may be exempt before anybody is in it.
+    // A unit may be exempt before any process is in it.
     let known = |app: AppKey| snapshot.apps.iter().any(|known| known.key() == app);
     let ends = off(event, snapshot);
     let admitted = in_force.exempt.iter();
@@ -173,7 +173,7 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     steps
 }
 
-/// Why a frozen app runs again, if it does.
+/// Why a frozen app is thawed now; `None` if it is not.
 fn thaws(event: &Event, snapshot: &Snapshot, app: AppKey, since: Duration) -> Option<String> {
     if off(event, snapshot) || !snapshot.settings.swap.freeze {
         return Some("swap ends".to_owned());
@@ -198,15 +198,16 @@ fn thaws(event: &Event, snapshot: &Snapshot, app: AppKey, since: Duration) -> Op
         return Some(format!("it {}", used.clause()));
     }
     let shortage = &snapshot.shortage;
-    if shortage.gauge().at.saturating_sub(since) >= FREEZE_MOST {
+    let now = snapshot.now();
+    if now.saturating_sub(since) >= FREEZE_MOST {
         return Some("it has been stopped for long enough to be squeezed dry".to_owned());
     }
-    let calm = shortage.gauge().at.saturating_sub(shortage.since());
+    let calm = now.saturating_sub(shortage.since());
     let plenty = shortage.level() == Level::Plenty && calm >= CALM;
     plenty.then(|| format!("there has been plenty of memory for {} s", calm.as_secs()))
 }
 
-/// What is done then.
+/// Steps that put actions in force; they run after [`withdraw`].
 pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     if off(event, snapshot) {
         return Vec::new();
@@ -226,8 +227,8 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     steps
 }
 
-/// What is done before anything else for the app that came to the front: the disk is at work on it
-/// meanwhile, and a new one that may not go to swap has pages from its first moment.
+/// Steps that run before all others for the new foreground app. So the disk works on it meanwhile,
+/// and a new app that may not go to swap is exempt from its first page on.
 pub fn receive(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     if off(event, snapshot) {
         return Vec::new();
@@ -238,7 +239,7 @@ pub fn receive(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     keep.chain(bring_back(snapshot)).collect()
 }
 
-/// Apps that may not go to swap from now on.
+/// Steps for the apps that may not go to swap from now on.
 fn exemptions(snapshot: &Snapshot) -> impl Iterator<Item = (AppKey, Step)> + '_ {
     eligible::exempt(snapshot).filter_map(|(known, rule)| {
         let app = known.key();
@@ -253,12 +254,12 @@ fn exemptions(snapshot: &Snapshot) -> impl Iterator<Item = (AppKey, Step)> + '_ 
     })
 }
 
-/// The app that came to the front gets its memory back, once.
+/// Reads the new foreground app's memory back, once.
 fn bring_back(snapshot: &Snapshot) -> Option<Step> {
     let known = snapshot.known_topmost()?;
     let app = known.key();
     let most = snapshot.settings.swap.prefault;
-    // What is brought back must not push out what else the app needs.
+    // What is read back must not evict other memory that the app needs.
     let room = snapshot.memory.available / 2;
     let done = snapshot.in_force.swapping.returned == Some(app);
     (!done && most > 0).then(|| Step::Return {
@@ -275,17 +276,17 @@ fn arm(snapshot: &Snapshot) -> Option<Step> {
     let order = order::candidates(snapshot);
     let armed = &snapshot.in_force.swapping.armed;
     let same = order.len() == armed.len() && order.iter().zip(armed).all(|(a, b)| a.app == *b);
-    // Each look renews what is known of their size, by which a burst is recognised.
+    // While memory is short, each scan updates the sizes by which a burst of growth is recognised.
     let fresh = snapshot.shortage.level() == Level::Plenty;
     (!same || !fresh).then_some(Step::Arm { order })
 }
 
 fn ask(snapshot: &Snapshot) -> Option<Step> {
     let level = snapshot.shortage.level();
-    let now = snapshot.shortage.gauge().at;
+    let now = snapshot.now();
     let asked = snapshot.in_force.swapping.asked;
     let calm = now.saturating_sub(snapshot.shortage.since()) >= CALM;
-    // Levels flap while a shortage lasts: one notice in a while says as much as twenty.
+    // The level flaps while a shortage lasts: rate-limit the notices.
     let told = match asked {
         Some((_, at)) if level > Level::Plenty => now.saturating_sub(at) < ASK_AGAIN,
         Some((before, _)) => before == Level::Plenty || !calm,
@@ -309,7 +310,7 @@ fn warn(snapshot: &Snapshot) -> Option<Step> {
         return None;
     }
     let app = known.key();
-    let now = snapshot.shortage.gauge().at;
+    let now = snapshot.now();
     let warned = snapshot.in_force.swapping.warned;
     let lately = |(who, at): (AppKey, Duration)| who == app && now.saturating_sub(at) < WARN_AGAIN;
     (!warned.is_some_and(lately)).then_some(Step::Warn {
@@ -323,18 +324,18 @@ fn is_squeezable(known: &Known, snapshot: &Snapshot) -> bool {
     account::unsqueezed(known, snapshot).is_none() && !refused_lately(snapshot, known.key())
 }
 
-/// Whether the gate refused an action on this app a moment ago: another target comes first.
+/// Whether the gate refused an action on this app recently: other targets come first.
 fn refused_lately(snapshot: &Snapshot, app: AppKey) -> bool {
-    let now = snapshot.shortage.gauge().at;
+    let now = snapshot.now();
     let mut refused = snapshot.in_force.swapping.refused.iter();
-    refused.any(|(key, at)| *key == app && now.saturating_sub(*at) < REFUSED_FOR)
+    refused.any(|one| one.app == app && now.saturating_sub(one.at) < REFUSED_FOR)
 }
 
-/// Bytes that are missing, and what for. While nobody waits as much should be available as the
-/// largest app has, since it may be launched next; where memory goes to and fro as much should be
-/// free as the one that has most to read back needs, or the launch pushes others' pages out one by
-/// one, and they come back one by one. While somebody waits the disk is theirs, unless apps would
-/// have to be killed.
+/// Missing bytes, and their purpose. While the user waits for nothing, as much should be available
+/// as the largest app has, since that may be launched next. If the machine pages in and out all the
+/// time, as much should be free as the app with most to read back needs: otherwise its launch
+/// evicts other apps' pages one by one, and they are read back one by one. While the user waits,
+/// the disk is left to the foreground app, unless apps would have to be killed.
 fn missing(snapshot: &Snapshot) -> Option<(u64, &'static str)> {
     let shortage = &snapshot.shortage;
     let thresholds = shortage.thresholds();
@@ -364,8 +365,8 @@ fn missing(snapshot: &Snapshot) -> Option<(u64, &'static str)> {
     (missing > 0).then_some((missing, "the next launch needs room"))
 }
 
-/// What an app reads back from swap when it comes to the front, in bytes: its working set, where
-/// that is known.
+/// Bytes that an app reads back from swap when it comes to the foreground: limited to its working
+/// set, if known.
 fn to_read_back(known: &Known, snapshot: &Snapshot) -> u64 {
     let sets = &snapshot.in_force.swapping.working_sets;
     let set = sets.iter().find(|(app, _)| *app == known.key());
@@ -376,7 +377,7 @@ fn to_read_back(known: &Known, snapshot: &Snapshot) -> u64 {
 fn squeeze(snapshot: &Snapshot) -> Option<Step> {
     let in_force = &snapshot.in_force.swapping;
     let shortage = &snapshot.shortage;
-    let now = shortage.gauge().at;
+    let now = snapshot.now();
     let (missing, purpose) = missing(snapshot)?;
     if in_force.squeezing.is_some() {
         return None;
@@ -392,17 +393,27 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
         let mut all = in_force.squeezed.iter();
         all.any(|(app, at)| *app == key && now.saturating_sub(*at) < SQUEEZE_AGAIN)
     };
-    // What nobody needs at once goes first, whoever has it; then all of whoever was used longest ago.
+    // First pass: pages outside the working sets, of any app. Second pass: all pages, least
+    // recently used app first.
     let worth =
         |known: &&Known| !lately(known.key()) && known.found.memory.anonymous >= SQUEEZE_LEAST;
-    let first = |dry: bool| {
-        let mut apps = snapshot.apps.iter().filter(worth);
+    let taker = culprit::taker(snapshot);
+    let first = |own: bool, dry: bool| {
+        let owned = |known: &&Known| !own || Some(known.found.uid) == taker;
+        let mut apps = snapshot.apps.iter().filter(worth).filter(owned);
         apps.find_map(|known| {
             let may = dry || !in_force.lean.contains(&known.key());
             (may && is_squeezable(known, snapshot)).then_some((known, dry))
         })
     };
-    let (known, dry) = first(false).or_else(|| first(true))?;
+    // The apps of the user whose growth makes memory short come before all others.
+    let turns = [(true, false), (true, true), (false, false), (false, true)];
+    let mut turns = turns.into_iter();
+    let (known, dry) = turns.find_map(|(own, dry)| first(own, dry))?;
+    let why = match Some(known.found.uid) == taker {
+        true => "its user's apps took most memory lately",
+        false => "it was used longest ago",
+    };
     let bytes = missing
         .max(shortage.thresholds().total / SQUEEZE_PART)
         .min(known.found.memory.anonymous)
@@ -414,7 +425,7 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
         members: known.found.members.clone(),
         bytes,
         rule: format!(
-            "{purpose}: {} MiB available, {} MiB free, {} MiB missing; it was used longest ago",
+            "{purpose}: {} MiB available, {} MiB free, {} MiB missing; {why}",
             snapshot.memory.available >> 20,
             snapshot.memory.free >> 20,
             missing >> 20
@@ -423,12 +434,11 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
     })
 }
 
-/// Stops the app used longest ago and squeezes it dry, when nobody is left who may be killed for
-/// less.
+/// Freezes the least recently used app and squeezes it dry, if no cheaper app may be killed.
 fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
     let in_force = &snapshot.in_force.swapping;
     let shortage = &snapshot.shortage;
-    let now = shortage.gauge().at;
+    let now = snapshot.now();
     // Without swap, stopping an app frees nothing.
     let squeezes = snapshot.storage.is_there();
     if shortage.level() < Level::Kill || !snapshot.settings.swap.freeze || !squeezes {
@@ -449,7 +459,10 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
         in_force.frozen.iter().any(|(app, _)| *app == key)
             || thawed.any(|(app, at)| *app == key && recent(*at))
     };
-    let (known, home) = snapshot.apps.iter().find_map(|known| {
+    // One user's growth does not freeze another user's apps.
+    let taker = culprit::user(snapshot);
+    let owned = |known: &&Known| taker.is_none_or(|uid| uid == known.found.uid);
+    let (known, home) = snapshot.apps.iter().filter(owned).find_map(|known| {
         let previous = matches!(
             order::spared(known, snapshot),
             Some(order::Spared::Previous)
@@ -486,7 +499,7 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
     Some(steps)
 }
 
-/// Bytes that reclaim may move to swap: of apps that are neither in front nor kept out of it.
+/// Bytes that reclaim may move to swap: of apps that are neither in the foreground nor exempt.
 pub fn swappable(snapshot: &Snapshot) -> u64 {
     let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.key);
     let exempt = &snapshot.in_force.swapping.exempt;
@@ -498,7 +511,7 @@ pub fn swappable(snapshot: &Snapshot) -> u64 {
     }
 }
 
-/// What a person should know, one sentence each.
+/// Notes for the user, one sentence each.
 pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     let settings = &snapshot.settings.swap;
     if !settings.enabled {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Who may be killed, in which order, and who may not and why.
+//! Which apps may be killed, in which order, and why the others may not.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,36 +14,35 @@ use crate::model::snapshot::Snapshot;
 use super::culprit::{self, Culprit};
 use super::services;
 
-/// An app starts for so long: it grows then, and whoever launched it waits for it.
+/// Duration of an app's start: it grows meanwhile, and the user may wait for it.
 pub(super) const STARTS: Duration = Duration::from_secs(10);
 
-/// Of the growth that is a leak this part has to be newer than the order: whoever has stopped takes
-/// nothing from anybody.
+/// Of the growth that makes a leak, this part must be newer than the order: an app that has stopped
+/// growing takes no more memory.
 const FRESH_PART: u64 = 8;
 
-/// A victim has to have this part of what is missing; smaller ones would die for nothing.
+/// A victim must have this part of the missing memory; smaller ones would die in vain.
 const WORTH_PART: u64 = 4;
-/// The same where something else takes the memory.
-const WORTH_PART_FED: u64 = 2;
-/// Where something else takes the memory, kills that did not help end after so many.
-const KILLS_FED: u32 = 2;
-/// While reclaim keeps up, a leak may go on that leaves swap for so long.
+/// Before memory is exhausted, growth is a threat from this many times what is left: a linker or a
+/// compiler ends before that, a leak does not.
+const THREATENS: u64 = 2;
+/// While reclaim keeps up, a leak may go on if swap lasts for at least this long.
 const SWAP_LASTS: Duration = Duration::from_secs(60);
 
 /// Why an app is not killed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Spared {
-    /// It is in front.
+    /// It is the foreground app.
     Topmost,
-    /// It was in front a moment ago.
+    /// It left the foreground a moment ago.
     Previous,
-    /// Its class.
+    /// It has the class `keep`.
     Keep,
-    /// What it holds.
+    /// It holds a process that must not be touched.
     Untouchable(String),
-    /// A protected process that a kill would reach.
+    /// A kill would reach a protected process.
     Protected(String),
-    /// What takes the memory instead of this app.
+    /// Something else takes the memory.
     Fed(Culprit),
 }
 
@@ -62,15 +61,12 @@ impl fmt::Display for Spared {
     }
 }
 
-/// What counts when two apps are compared: the smaller is killed first.
+/// Sort key for victims: the smallest is killed first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
-    /// An app that takes memory without end is killed before any that does not: killing others
-    /// would feed it.
+    /// An app that grows without bound is killed before all others: killing others would feed it.
     healthy: bool,
     class: Class,
-    /// Another user's apps take the memory. Before `in_use`, which any app can claim for itself.
-    of_bystander: bool,
     in_use: bool,
     used: Duration,
     key: AppKey,
@@ -79,39 +75,39 @@ struct Rank {
 /// An app that may be killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
-    /// Which.
+    /// The app.
     pub app: AppKey,
     /// Its class.
     pub class: Class,
-    /// It takes memory without end.
+    /// It grows without bound.
     pub leaks: bool,
-    /// It is in use although it is not in front.
+    /// It is in use in the background.
     pub in_use: bool,
-    /// What is no app gives memory back before this one is closed.
+    /// A service gives back memory before this app is killed.
     pub waits: bool,
-    /// Something else takes the memory: it is closed only where that helps.
-    pub fed: bool,
-    /// Until when it starts, since boot.
+    /// When its start is over, since boot.
     pub starts_until: Duration,
-    /// What it had allocated when the order was made, in bytes: files that it reads are no leak.
+    /// Its allocation when the order was made, in bytes. Without page cache, so that reading files
+    /// is no leak.
     pub held: u64,
-    /// The least that it had allocated lately, in bytes: at most `held`.
+    /// Its smallest recent allocation in bytes: at most `held`.
     pub least: u64,
-    /// When that was, since boot.
+    /// When it had `least`, since boot.
     pub least_at: Duration,
 }
 
 impl Candidate {
-    /// Bytes by which it has grown lately if that is a leak and goes on, given what it has allocated now
-    /// (`held_now`, in bytes), on a machine with `total` bytes: as a look now would have it.
+    /// Bytes by which it has grown lately, if that is a leak that goes on. `held_now`: its current
+    /// allocation in bytes; `total`: the machine's memory in bytes. Gives the result of a scan made
+    /// now.
     pub fn burst(&self, held_now: u64, total: u64) -> Option<u64> {
         let fresh = held_now.saturating_sub(self.held);
         let grown = held_now.saturating_sub(self.least);
         (fresh > leak(total) / FRESH_PART && grown > leak(total)).then_some(grown)
     }
 
-    /// Whether its growth threatens more than what is left: free memory and swap. A compiler or a
-    /// linker takes a lot for a while, and gives it back.
+    /// Whether its growth exceeds what is left: free memory and swap. A compiler or a linker takes
+    /// a lot for a while, and gives it back.
     fn threatens(&self, held_now: u64, now: &Situation) -> bool {
         if now.level >= Level::Exhausted {
             return true;
@@ -125,14 +121,14 @@ impl Candidate {
         let within = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
         let lasts = u64::try_from(SWAP_LASTS.as_millis()).unwrap_or(u64::MAX);
         let soon = grown / within.max(1) * lasts + grown % within.max(1) * lasts / within.max(1);
-        grown >= left && (now.level > Level::Low || soon >= now.swap_free)
+        grown >= left.saturating_mul(THREATENS) && (now.level > Level::Low || soon >= now.swap_free)
     }
 }
 
-/// Whether this app may be killed at all.
+/// Why this app may not be killed at all; `None` if it may.
 pub fn spared(known: &Known, snapshot: &Snapshot) -> Option<Spared> {
     let key = known.key();
-    let now = snapshot.shortage.gauge().at;
+    let now = snapshot.now();
     let part_of = known.found.part_of;
     let front = snapshot.topmost.as_ref().map(|top| top.app.key);
     if front.is_some_and(|front| front == key || Some(front) == part_of) {
@@ -154,17 +150,14 @@ pub fn spared(known: &Known, snapshot: &Snapshot) -> Option<Spared> {
         return Some(Spared::Keep);
     }
     let healthy = !known.leaks(snapshot.shortage.thresholds().total);
-    let normal = known.found.class.class > Class::Disposable;
-    let culprit = culprit::find(snapshot).filter(|_| healthy && normal);
-    culprit.map(Spared::Fed)
+    let culprit = culprit::find(snapshot).or_else(|| culprit::of_other_user(known, snapshot));
+    culprit.filter(|_| healthy).map(Spared::Fed)
 }
 
-/// Who may be killed, in which order.
+/// The apps that may be killed, first victim first.
 pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
     let total = snapshot.shortage.thresholds().total;
     let waits = services::pending(snapshot).is_some();
-    let fed = culprit::find(snapshot).is_some();
-    let taker = culprit::user(snapshot);
     let killable = snapshot
         .apps
         .iter()
@@ -177,7 +170,6 @@ pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
             let rank = Rank {
                 healthy: !leaks,
                 class,
-                of_bystander: taker.is_some_and(|uid| uid != known.found.uid),
                 in_use,
                 used: known.used(),
                 key: known.key(),
@@ -188,11 +180,10 @@ pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
                 leaks,
                 in_use,
                 waits: waits && !leaks,
-                fed: fed && !leaks,
                 starts_until: known.found.started.saturating_add(STARTS),
                 held: known.found.memory.allocated(),
                 least: known.least(),
-                least_at: known.least_at().unwrap_or(snapshot.shortage.gauge().at),
+                least_at: known.least_at().unwrap_or(snapshot.now()),
             };
             (rank, candidate)
         })
@@ -201,15 +192,16 @@ pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
     ranked.into_iter().map(|(_, candidate)| candidate).collect()
 }
 
-/// Which of `candidates` is killed in this situation, given what each has allocated now (`held_now`, in
-/// bytes, by place). While reclaim keeps up, an app that starts may grow. Allocates nothing.
+/// Index of the candidate to kill in this situation, given each one's current allocation
+/// (`held_now`, in bytes, by index). While reclaim keeps up, an app that starts may grow. Allocates
+/// nothing.
 pub fn pick(candidates: &[Candidate], held_now: &[u64], now: &Situation) -> Option<usize> {
     if now.level < Level::Low {
         return None;
     }
     let exhausted = now.level >= Level::Exhausted;
     let starts = |one: &Candidate| now.level == Level::Low && now.at < one.starts_until;
-    // An app in use is nobody's victim before nothing is left.
+    // An app in use is no victim before memory is exhausted.
     let guilty = |one: &Candidate, held: u64| {
         !starts(one) && (exhausted || !one.in_use) && one.threatens(held, now)
     };
@@ -221,21 +213,19 @@ pub fn pick(candidates: &[Candidate], held_now: &[u64], now: &Situation) -> Opti
     if let Some((place, _)) = burst {
         return Some(place);
     }
-    // While another app grows, closing a healthy one would feed it: swap has room for it yet.
+    // While another app grows, killing a healthy one would feed it, and swap still has room.
     let mut all = candidates.iter().zip(held_now);
     let grows = all.any(|(one, held)| one.leaks || one.burst(*held, now.total).is_some());
     let may = |one: &Candidate, held: u64| {
         if one.leaks {
             return guilty(one, held);
         }
-        let part = if one.fed { WORTH_PART_FED } else { WORTH_PART };
-        let helps = held >= now.shortfall / part && !(one.fed && now.kills >= KILLS_FED);
+        let helps = held >= now.shortfall / WORTH_PART;
         let cheap = one.class == Class::Disposable && !one.in_use && !one.waits;
         helps && now.level > Level::Low && (exhausted || (cheap && !grows))
     };
     let mut all = candidates.iter().zip(held_now);
     let worth = all.position(|(one, held)| may(one, *held));
-    // Where nothing is left, a small victim is better than the kernel's choice.
-    let any = |one: &Candidate| exhausted && !one.fed;
-    worth.or_else(|| candidates.iter().position(any))
+    // When memory is exhausted, a small victim is better than the kernel's choice.
+    worth.or((exhausted && !candidates.is_empty()).then_some(0))
 }

@@ -8,6 +8,7 @@ use super::*;
 use crate::model::app::{App, ProcessId};
 use crate::model::apps::{AppMemory, Service};
 use crate::model::protected::{Guarded, Protected, Why};
+use crate::model::snapshot::Refusal;
 
 fn guarded(pid: i32, cgroup: String, why: Why) -> Guarded {
     Guarded {
@@ -72,7 +73,7 @@ fn why() -> impl Strategy<Value = Why> {
 fn app_that_shares_its_cgroup_with_the_topmost_app_is_not_frozen() {
     let mut machine = snapshot(&[old(40), old(20)], 2, 100);
     assert!(freeze(&machine).is_some());
-    // Another app is in front, in the cgroup of app 0.
+    // Another app is in the foreground, in the cgroup of app 0.
     let inside = guarded(900, home(0), Why::Topmost);
     machine.protected = Protected(vec![inside.clone()]);
     let steps = freeze(&machine).expect("app 1 may be frozen");
@@ -99,7 +100,12 @@ fn frozen_app_thaws_when_its_cgroup_holds_the_topmost_app() {
 #[test]
 fn refused_target_is_passed_over() {
     let mut machine = snapshot(&[old(40), old(20)], 2, 100);
-    machine.in_force.swapping.refused = vec![(key(0), S(999))];
+    machine.in_force.swapping.refused = vec![Refusal {
+        app: key(0),
+        at: S(999),
+        harm: Harm::Freeze,
+        why: "it holds pid 1".to_owned(),
+    }];
     let steps = freeze(&machine).expect("app 1 may be frozen");
     assert!(matches!(&steps[0], Step::Freeze { app, .. } if *app == key(1)));
 }
@@ -140,7 +146,7 @@ fn nothing_is_frozen_without_swap() {
 }
 
 proptest! {
-    /// Whatever is planned, no target reaches a protected process that stands against it.
+    /// No target of any plan contains a process that is protected against that harm.
     #[test]
     fn no_plan_reaches_a_protected_process(
         specs in prop::collection::vec(spec(), 1..16),

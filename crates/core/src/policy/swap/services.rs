@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What is no app gives memory back first: before an app is stopped or closed, the largest service
-//! is squeezed. It is never stopped and never killed.
+//! Services give memory back first: before an app is frozen or killed, the largest service is
+//! squeezed. It is never frozen and never killed.
 
 use super::{Step, SQUEEZE_AGAIN, SQUEEZE_LEAST, SQUEEZE_MOST, SQUEEZE_PART};
 use crate::model::apps::Service;
 use crate::model::shortage::Level;
 use crate::model::snapshot::Snapshot;
 
-/// The largest service that has memory to give and was not squeezed a moment ago.
+/// The largest service that has memory to give and was not squeezed recently.
 pub fn pending(snapshot: &Snapshot) -> Option<&Service> {
     next(snapshot, 0).map(|(service, _)| service)
 }
 
-/// The service to squeeze, and how many bytes of those that are missing it gives: no more than half
-/// of what it has in memory at once, because it is at work.
+/// The service to squeeze, and how many of the missing bytes it gives: at most half of its resident
+/// memory at once, because it is running.
 fn next(snapshot: &Snapshot, missing: u64) -> Option<(&Service, u64)> {
     let shortage = &snapshot.shortage;
     let squeezes = snapshot.settings.swap.services && snapshot.storage.is_there();
     if shortage.level() < Level::Swap || !squeezes {
         return None;
     }
-    let now = shortage.gauge().at;
+    let now = snapshot.now();
     let total = shortage.thresholds().total;
     let least = (total / SQUEEZE_PART).max(SQUEEZE_LEAST);
     let budget = snapshot.settings.swap.write_budget;
@@ -38,7 +38,7 @@ fn next(snapshot: &Snapshot, missing: u64) -> Option<(&Service, u64)> {
     })
 }
 
-/// Squeezes that service, given how many bytes are missing.
+/// Squeezes that service if bytes are missing.
 pub fn squeeze(snapshot: &Snapshot, missing: u64) -> Option<Step> {
     let (service, bytes) = next(snapshot, missing)?;
     Some(Step::Squeeze {

@@ -16,11 +16,11 @@ use crate::model::snapshot::Measured;
 use crate::model::storage::{Area, Medium, Storage};
 
 pub(super) const MIB: u64 = 1 << 20;
-/// Whoever starts has started by then.
+/// After the start of every app.
 const LATER: Duration = Duration::MAX;
 pub(super) const S: fn(u64) -> Duration = Duration::from_secs;
 
-/// Nothing is left, but what the level leaves of swap.
+/// A situation without memory left; the level implies the state of swap.
 pub(super) fn situation(level: Level, at: Duration) -> Situation {
     Situation {
         level,
@@ -101,7 +101,7 @@ fn found(number: u64, spec: &Spec, mib: u64) -> Found {
     }
 }
 
-/// A machine of 256 MiB after 1000 s, with so much available.
+/// A machine of 256 MiB after 1000 s, with so many MiB available and of swap free.
 pub(super) fn snapshot(specs: &[Spec], available: u64, swap: u64) -> Snapshot {
     let mut apps = Apps::default();
     for (number, spec) in specs.iter().enumerate() {
@@ -121,7 +121,7 @@ pub(super) fn snapshot(specs: &[Spec], available: u64, swap: u64) -> Snapshot {
         swap_total: 128 * MIB,
         ..Gauge::default()
     };
-    // Reclaim does not keep up.
+    // Stalls, so that reclaim does not keep up.
     let full = Duration::from_millis(500);
     let at = S(1000);
     for gauge in [gauge, Gauge { at, full, ..gauge }] {
@@ -186,7 +186,7 @@ fn disposable_goes_first_then_normal_and_keep_never() {
 }
 
 #[test]
-fn what_is_in_use_goes_last_of_its_class() {
+fn app_in_use_goes_last_of_its_class() {
     let mut apps = [one(Class::Disposable, 1), one(Class::Disposable, 2)];
     apps[0].in_use = true;
     let all = candidates(&snapshot(&apps, 5, 100));
@@ -203,7 +203,7 @@ fn what_is_in_use_goes_last_of_its_class() {
 }
 
 #[test]
-fn apps_of_the_user_who_takes_the_memory_go_first_within_their_class() {
+fn only_apps_of_the_user_who_takes_the_memory_are_killed() {
     let mut apps = [
         one(Class::Normal, 1),
         one(Class::Normal, 2),
@@ -226,11 +226,10 @@ fn apps_of_the_user_who_takes_the_memory_go_first_within_their_class() {
     };
     let order = |apps: &[Spec], uids| order_of(&owned(apps, uids));
     let two = [1000, 1001, 1001, 1000, 1001];
-    assert_eq!(order(&apps, two), [3, 1, 2, 4, 0].map(key));
+    assert_eq!(order(&apps, two), [1, 2, 4].map(key));
     assert_eq!(order(&apps, [1000; 5]), [3, 0, 1, 2, 4].map(key));
-    // What is in use there, which any program can claim, goes before the others' apps too.
     apps[1].in_use = true;
-    assert_eq!(order(&apps, two), [3, 2, 4, 1, 0].map(key));
+    assert_eq!(order(&apps, two), [2, 4, 1].map(key));
     // Another user's apps grow as much.
     apps[0].grown = 20;
     assert_eq!(order(&apps, two), [0, 3, 2, 4, 1].map(key));
@@ -241,7 +240,7 @@ fn apps_of_the_user_who_takes_the_memory_go_first_within_their_class() {
 }
 
 #[test]
-fn whoever_leaks_goes_first_unless_it_is_kept() {
+fn leaking_app_goes_first_unless_its_class_is_keep() {
     let mut apps = [
         one(Class::Disposable, 1),
         one(Class::Normal, 2),
@@ -253,7 +252,7 @@ fn whoever_leaks_goes_first_unless_it_is_kept() {
 }
 
 #[test]
-fn whoever_bursts_since_then_goes_first() {
+fn app_that_grew_since_the_order_goes_first() {
     let apps = [one(Class::Disposable, 1), one(Class::Normal, 2)];
     let all = candidates(&snapshot(&apps, 5, 100));
     let held = [20 * MIB, 60 * MIB];
@@ -262,9 +261,9 @@ fn whoever_bursts_since_then_goes_first() {
     assert_eq!(pick(&all, &held, &situation(Level::Swap, LATER)), None);
 }
 
-/// On a machine of 256 MiB a leak is 12.8 MiB: 7 until the last look and 7 after it are one.
+/// On a machine of 256 MiB a leak is 12.8 MiB: 7 before and 7 after the last scan are one.
 #[test]
-fn a_leak_is_one_however_the_looks_divide_it() {
+fn leak_is_detected_independently_of_the_sampling_phase() {
     let mut apps = [one(Class::Disposable, 1), one(Class::Normal, 2)];
     apps[1].grown = 7;
     let all = candidates(&snapshot(&apps, 5, 100));
@@ -280,7 +279,7 @@ fn a_leak_is_one_however_the_looks_divide_it() {
 }
 
 #[test]
-fn whoever_has_stopped_may_have_grown() {
+fn app_that_stopped_growing_is_no_leak() {
     let mut apps = [one(Class::Disposable, 1), one(Class::Normal, 2)];
     apps[1].grown = 12;
     let all = candidates(&snapshot(&apps, 5, 100));
@@ -289,7 +288,7 @@ fn whoever_has_stopped_may_have_grown() {
 }
 
 #[test]
-fn whoever_starts_may_grow_while_reclaim_keeps_up() {
+fn starting_app_may_grow_while_reclaim_keeps_up() {
     let apps = [one(Class::Disposable, 1), one(Class::Normal, 2)];
     let mut all = candidates(&snapshot(&apps, 5, 100));
     all[1].starts_until = S(20);
@@ -302,7 +301,7 @@ fn whoever_starts_may_grow_while_reclaim_keeps_up() {
 }
 
 #[test]
-fn disposable_apps_are_exempt_and_the_others_as_far_as_swap_bears_them() {
+fn disposable_apps_are_exempt_and_others_beyond_what_swap_bears() {
     let apps = [
         one(Class::Normal, 1),
         one(Class::Keep, 2),
@@ -323,7 +322,7 @@ fn disposable_apps_are_exempt_and_the_others_as_far_as_swap_bears_them() {
 }
 
 #[test]
-fn an_app_in_front_may_be_larger_than_memory_and_the_others_leave_reclaim_something() {
+fn foreground_app_may_be_larger_than_memory_and_reclaim_keeps_some_pages() {
     let mut apps = [one(Class::Normal, 1), one(Class::Normal, 2)];
     apps[1].mib = 200;
     let mut machine = with_topmost(snapshot(&apps, 100, 128), 1);
@@ -344,7 +343,7 @@ fn an_app_in_front_may_be_larger_than_memory_and_the_others_leave_reclaim_someth
 }
 
 #[test]
-fn the_oldest_is_squeezed_when_memory_gets_short_and_not_before() {
+fn least_recently_used_app_is_squeezed_only_when_memory_gets_short() {
     let apps = [
         one(Class::Disposable, 1),
         one(Class::Normal, 2),
@@ -371,7 +370,7 @@ fn the_oldest_is_squeezed_when_memory_gets_short_and_not_before() {
 }
 
 #[test]
-fn what_nobody_needs_at_once_goes_first_whoever_has_it() {
+fn pages_outside_the_working_sets_are_squeezed_first() {
     let apps = [one(Class::Normal, 1), one(Class::Keep, 2)];
     let mut machine = snapshot(&apps, 20, 128);
     machine.settled = true;
@@ -390,7 +389,7 @@ fn what_nobody_needs_at_once_goes_first_whoever_has_it() {
 }
 
 #[test]
-fn room_for_the_next_launch_is_made_while_nobody_waits() {
+fn room_for_the_next_launch_is_made_while_the_user_waits_for_nothing() {
     let mut apps = [one(Class::Normal, 1), one(Class::Keep, 2)];
     apps[1].mib = 45;
     let squeezed = |machine: &Snapshot| {
@@ -401,7 +400,7 @@ fn room_for_the_next_launch_is_made_while_nobody_waits() {
         })
     };
     let mut machine = snapshot(&apps, 40, 128);
-    assert_eq!(squeezed(&machine), None, "somebody waits");
+    assert_eq!(squeezed(&machine), None, "the user waits");
     machine.settled = true;
     assert_eq!(squeezed(&machine), Some(8 * MIB));
     machine.storage.areas.clear();
@@ -412,7 +411,7 @@ fn room_for_the_next_launch_is_made_while_nobody_waits() {
 }
 
 #[test]
-fn apps_are_frozen_only_when_nothing_cheaper_is_left_and_thawed_in_front() {
+fn app_is_frozen_only_without_a_cheaper_victim_and_thaws_when_topmost() {
     let freezes = |machine: &Snapshot| {
         grant(&Event::Tick, machine)
             .into_iter()
@@ -433,7 +432,7 @@ fn apps_are_frozen_only_when_nothing_cheaper_is_left_and_thawed_in_front() {
 }
 
 #[test]
-fn whoever_has_only_a_working_set_left_keeps_it_as_far_as_there_is_room() {
+fn working_sets_are_kept_as_far_as_there_is_room() {
     let sized = |class, mib| Spec {
         mib,
         ..one(class, mib)
@@ -469,7 +468,7 @@ fn whoever_has_only_a_working_set_left_keeps_it_as_far_as_there_is_room() {
 }
 
 #[test]
-fn an_app_that_comes_back_gets_its_memory_once() {
+fn returning_app_gets_its_memory_back_once() {
     let apps = [one(Class::Normal, 1), one(Class::Normal, 2)];
     let mut machine = with_topmost(snapshot(&apps, 100, 100), 0);
     let back = Step::Return {
@@ -484,7 +483,7 @@ fn an_app_that_comes_back_gets_its_memory_once() {
 }
 
 #[test]
-fn a_disposable_app_in_front_may_not_go_to_swap_before_anything_else_is_done() {
+fn disposable_foreground_app_is_exempt_before_all_other_steps() {
     let apps = [one(Class::Disposable, 1), one(Class::Disposable, 2)];
     let machine = with_topmost(snapshot(&apps, 100, 100), 0);
     let exempts = |steps: Vec<Step>| -> Vec<AppKey> {
@@ -499,7 +498,7 @@ fn a_disposable_app_in_front_may_not_go_to_swap_before_anything_else_is_done() {
 }
 
 #[test]
-fn what_is_kept_out_of_swap_or_in_front_is_nothing_that_reclaim_could_take() {
+fn exempt_and_foreground_apps_are_not_swappable() {
     let mut apps = [1, 2, 3].map(|used| one(Class::Normal, used));
     for (app, mib) in apps.iter_mut().zip([10, 20, 40]) {
         app.mib = mib;
@@ -513,7 +512,7 @@ fn what_is_kept_out_of_swap_or_in_front_is_nothing_that_reclaim_could_take() {
 }
 
 #[test]
-fn a_leak_in_front_is_told_and_squeezes_the_others() {
+fn leak_in_the_foreground_warns_and_squeezes_the_others() {
     let mut apps = [one(Class::Normal, 1), one(Class::Normal, 2)];
     apps[1].grown = 30;
     let mut machine = with_topmost(snapshot(&apps, 20, 100), 1);
@@ -526,7 +525,7 @@ fn a_leak_in_front_is_told_and_squeezes_the_others() {
 }
 
 #[test]
-fn listeners_are_told_when_the_level_changes() {
+fn listeners_are_notified_when_the_level_changes() {
     let mut machine = snapshot(&[one(Class::Disposable, 1)], 5, 100);
     let asks = |machine: &Snapshot| {
         grant(&Event::Tick, machine)
@@ -542,13 +541,13 @@ fn listeners_are_told_when_the_level_changes() {
     assert_eq!(asks(&machine), None);
     machine.in_force.swapping.asked = Some((Level::Kill, S(985)));
     assert_eq!(asks(&machine), Some(ask));
-    // The level flaps: no news within 10 s.
+    // The level flaps: no further notice within 10 s.
     machine.in_force.swapping.asked = Some((Level::Crowded, S(995)));
     assert_eq!(asks(&machine), None);
 }
 
 #[test]
-fn end_of_a_shortage_is_told_after_a_calm_time() {
+fn end_of_a_shortage_is_notified_after_a_calm_time() {
     let mut machine = snapshot(&[one(Class::Disposable, 1)], 200, 100);
     machine.in_force.swapping.asked = Some((Level::Kill, S(900)));
     let asks = |machine: &Snapshot| ask(machine).is_some();
@@ -584,7 +583,7 @@ fn everything_ends_with_the_daemon() {
 
 proptest! {
     #[test]
-    fn nobody_who_is_spared_may_be_killed(
+    fn spared_app_is_never_a_candidate(
         specs in prop::collection::vec(spec(), 0..24),
         front in 0u64..24,
         previous in 0u64..24,
@@ -600,13 +599,13 @@ proptest! {
             prop_assert!(inode != front);
             prop_assert!(inode != previous || 1000 - left >= PREVIOUS_FOR.as_secs());
         }
-        // And nobody else is spared.
+        // And no other app is spared.
         let spared = machine.apps.iter().filter(|known| spared(known, &machine).is_some());
         prop_assert_eq!(spared.count() + killable.len(), specs.len());
     }
 
     #[test]
-    fn nobody_is_killed_above_the_order(
+    fn victim_follows_the_order(
         specs in prop::collection::vec(spec(), 0..24),
         bursts in prop::collection::vec(0u64..30, 24),
         level in 0usize..6,
@@ -644,7 +643,7 @@ proptest! {
     }
 
     #[test]
-    fn plans_are_the_same_for_the_same_and_never_touch_whom_they_must_not(
+    fn plans_are_deterministic_and_spare_protected_apps(
         specs in prop::collection::vec(spec(), 0..24),
         front in 0u64..24,
         available in 0u64..60,
@@ -669,7 +668,7 @@ proptest! {
 }
 
 #[test]
-fn a_decision_accounts_for_every_app_once() {
+fn decision_accounts_for_every_app_once() {
     let mut specs = [
         one(Class::Disposable, 10),
         one(Class::Disposable, 20),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What the system's desktop entries and AppStream data say about apps: name and categories.
+//! Names and categories of apps, from the system's desktop entries and AppStream data.
 //!
-//! Only system-wide directories are read: what is in a person's home is that person's word, and this
-//! runs as root. Entries are read once and again when a directory has changed, not when an app
-//! appears, because apps appear when memory is short, too.
+//! Only system-wide directories are read: users control the files in their home directories, and
+//! this runs as root. Entries are read once, and again when a directory has changed. They are not
+//! read when an app appears, because that may be during a memory shortage.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,24 +13,24 @@ use std::time::SystemTime;
 
 use limelight_core::model::unit::Unit;
 
-/// Larger files are cut off here.
+/// Longer files are truncated.
 const FILE_MAX_BYTES: u64 = 1 << 20;
 
 /// Most entries that are kept.
 const ENTRIES_MAX: usize = 4096;
 
-/// Programs that run others: which one, their path does not say.
+/// Programs that run others: their path does not identify the app.
 const INTERPRETERS: [&str; 12] = [
     "sh", "bash", "dash", "env", "python", "perl", "ruby", "node", "java", "mono", "gjs",
     "electron",
 ];
 
-/// What a desktop entry says.
+/// A parsed desktop entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Entry {
     /// Desktop id without `.desktop`.
     pub id: String,
-    /// Name for people.
+    /// Display name.
     pub name: String,
     /// Last part of the program's path.
     program: String,
@@ -49,7 +49,7 @@ pub struct Desktop {
 }
 
 impl Desktop {
-    /// Entries in `applications` below these directories; of two with one id the first counts.
+    /// Entries in `applications` below these directories; of two with one id the first one counts.
     pub fn new(directories: &[PathBuf]) -> Desktop {
         Desktop {
             directories: directories.to_vec(),
@@ -58,7 +58,7 @@ impl Desktop {
         }
     }
 
-    /// Reads the entries, if they were not read yet or have changed.
+    /// Reads the entries if they have not been read yet or have changed.
     pub fn refresh(&mut self) {
         let changed = |directory: &PathBuf| {
             let metadata = fs::metadata(directory.join("applications"));
@@ -89,8 +89,8 @@ impl Desktop {
         }
     }
 
-    /// The entry of an app that is called so or, when none is, runs this program. `comm` stands
-    /// for the program where that is an interpreter.
+    /// Finds an app's entry by its unit, else by its program. `comm` stands in for the program if
+    /// that is an interpreter.
     pub fn find(&self, unit: Option<&Unit>, program: Option<&str>, comm: &str) -> Option<&Entry> {
         if let Some(entry) = unit.and_then(|unit| self.of_unit(unit)) {
             return Some(entry);
@@ -110,7 +110,7 @@ impl Desktop {
         unit.ids.iter().find_map(|id| self.entries.get(id))
     }
 
-    /// Categories that AppStream data of this id name.
+    /// Categories in the AppStream data of this id.
     pub fn appstream_categories(&self, id: &str) -> Vec<String> {
         let files = ["metainfo.xml", "appdata.xml"];
         let paths = self.directories.iter().flat_map(|directory| {
@@ -127,7 +127,7 @@ fn interprets(program: &str) -> bool {
 }
 
 fn read(path: &Path) -> Option<String> {
-    // A FIFO would keep us waiting.
+    // Opening a FIFO would block.
     if !fs::metadata(path).ok()?.is_file() {
         return None;
     }
@@ -137,7 +137,7 @@ fn read(path: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The main section of a desktop entry; `None` when it has none, or is no application.
+/// Parses the main section of a desktop entry; `None` if it has none or is no application.
 pub fn parse(id: &str, text: &str) -> Option<Entry> {
     let mut entry = Entry {
         id: id.to_owned(),
@@ -167,8 +167,8 @@ pub fn parse(id: &str, text: &str) -> Option<Entry> {
     Some(entry)
 }
 
-/// Last part of the path of the program that a command line runs; nothing for launchers, which say
-/// no more than that.
+/// Last part of the path of the program that a command line runs; `None` for launchers, which do
+/// not identify the app.
 fn program(command: &str) -> Option<&str> {
     let words = command.split_ascii_whitespace();
     let words = words.map(|word| word.trim_matches('"'));
@@ -244,9 +244,9 @@ mod tests {
     }
 
     #[test]
-    fn an_app_is_found_by_its_unit_else_by_its_program() {
+    fn app_is_found_by_its_unit_else_by_its_program() {
         let (_temp, desktop) = system();
-        // The launcher did not escape.
+        // This launcher did not escape the id.
         let unit = unit::parse("app-gnome-firefox-esr-7.scope").unwrap();
         let firefox = desktop.find(Some(&unit), None, "x").unwrap();
         assert_eq!(firefox.name, "Firefox");
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_entry_is_seen() {
+    fn new_entry_is_noticed() {
         let (temp, mut desktop) = system();
         let file = temp.path().join("a/applications/new.desktop");
         fs::write(file, "[Desktop Entry]\nName=New\nExec=new\n").unwrap();

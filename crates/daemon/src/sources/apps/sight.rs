@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Where apps are: every unit that a desktop, a sandbox or a terminal made for one, anywhere in the
-//! hierarchy, and everything that was ever in front and still lives.
+//! Finds the running apps: every unit that a desktop, a sandbox or a terminal made for one,
+//! anywhere in the hierarchy, and every app that has been topmost and still runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,13 +10,13 @@ use limelight_sys::process::Stat;
 use limelight_sys::tree::ProcessTree;
 use limelight_sys::Result;
 
-use crate::actuators::adopt::root_of_scope;
-use crate::doors::Doors;
-use crate::identify;
+use crate::mechanisms::protect::adopt::root_of_scope;
+use crate::restore::undo::find_place;
 use crate::restore::Place;
-use crate::undo::find_place;
+use crate::system::identify;
+use crate::system::System;
 
-use super::walk::{self, Places, Unit};
+use crate::sources::apps::walk::{self, Places, Unit};
 
 /// A process of an app.
 #[derive(Debug)]
@@ -25,19 +25,19 @@ pub struct Member {
     pub comm: String,
 }
 
-/// An app, before it is known what it is.
+/// An app that has been found and not yet identified.
 #[derive(Debug)]
 pub struct Sighted {
     pub key: AppKey,
     pub home: Option<Home>,
-    /// It alone lives in the cgroup of `home`.
+    /// No other app has processes in the cgroup of `home`.
     pub has_group: bool,
     /// Ascending; never empty.
     pub members: Vec<Member>,
 }
 
 impl Sighted {
-    /// The root of its tree, or what was started first.
+    /// The root of its process tree, else the process that started first.
     pub fn main(&self) -> Option<&Member> {
         let root = match self.key {
             AppKey::Tree(root) => self.members.iter().find(|member| member.id == root),
@@ -63,19 +63,19 @@ impl Sighted {
         found.is_ok()
     }
 
-    /// Its cgroup, if it has one of its own that still exists. Opened for each use: there may be more
-    /// apps than descriptors.
-    pub fn group(&self, doors: &Doors) -> Option<Cgroup> {
+    /// Its own cgroup, if it has one that still exists. Opened for each use, because there may be
+    /// more apps than descriptors.
+    pub fn group(&self, system: &System) -> Option<Cgroup> {
         let home = self.home.as_ref().filter(|_| self.has_group)?;
         let place = Place {
             path: home.path.clone(),
             inode: home.inode,
         };
-        find_place(doors, &place).ok()?
+        find_place(system, &place).ok()?
     }
 
-    /// Its cgroup also holds another app, so the group's knobs are neither's: what is left of this app is
-    /// handled process by process.
+    /// Records that its cgroup also holds another app, so its knobs belong to neither. The rest of
+    /// this app is handled process by process.
     fn lose_group(&mut self) {
         self.has_group = false;
         if let Some(home) = &mut self.home {
@@ -83,7 +83,7 @@ impl Sighted {
         }
     }
 
-    /// The name of its unit, unless that is one of ours.
+    /// The name of its unit, unless this daemon made that.
     pub fn unit_name(&self) -> Option<&str> {
         let home = self
             .home
@@ -93,35 +93,35 @@ impl Sighted {
     }
 }
 
-/// All apps: units, and of `fronts` what still lives. An error where no descriptor or memory is left to
-/// scan with.
+/// All apps: those in units, and those of `fronts` that still run. Fails if no descriptor or memory
+/// is left for the scan.
 pub fn all<'a>(
-    doors: &Doors,
+    system: &System,
     fronts: impl Iterator<Item = &'a App>,
     places: &mut Places,
 ) -> Result<Vec<Sighted>> {
-    let mut found = of_units(doors, walk::units(doors, places)?)?;
+    let mut found = of_units(system, walk::units(system, places)?)?;
     let keys: BTreeSet<AppKey> = found.iter().map(|app| app.key).collect();
     let fronts: Vec<&App> = fronts.filter(|app| !keys.contains(&app.key)).collect();
     let (own, trees): (Vec<&App>, Vec<&App>) =
         fronts.into_iter().partition(|app| app.own_home().is_some());
     for app in own {
-        found.extend(one(doors, app)?);
+        found.extend(one(system, app)?);
     }
     if !trees.is_empty() {
-        let tree = doors.proc.tree()?;
+        let tree = system.proc.tree()?;
         divide(&tree, &trees, &mut found);
         found.extend(of_trees(&tree, &trees, &found));
     }
     Ok(found)
 }
 
-/// An app that has a cgroup of its own, without a scan of any other.
-pub fn one(doors: &Doors, app: &App) -> Result<Option<Sighted>> {
-    let (Some(home), Some(group)) = (app.own_home(), identify::find_home(doors, app)?) else {
+/// An app with its own cgroup, found without scanning any other.
+pub fn one(system: &System, app: &App) -> Result<Option<Sighted>> {
+    let (Some(home), Some(group)) = (app.own_home(), identify::find_home(system, app)?) else {
         return Ok(None);
     };
-    let members = members(doors, walk::procs_below(doors, &group)?)?;
+    let members = members(system, walk::procs_below(system, &group)?)?;
     Ok((!members.is_empty()).then(|| Sighted {
         key: app.key,
         home: Some(home.clone()),
@@ -130,15 +130,15 @@ pub fn one(doors: &Doors, app: &App) -> Result<Option<Sighted>> {
     }))
 }
 
-/// The apps in units. An app has the processes in its cgroup that are in no inner app's, and its cgroup
+/// The apps in units. An app has the processes of its cgroup that are in no inner app's. The cgroup
 /// is its own while no inner app has processes.
-fn of_units(doors: &Doors, units: Vec<Unit>) -> Result<Vec<Sighted>> {
+fn of_units(system: &System, units: Vec<Unit>) -> Result<Vec<Sighted>> {
     let mut shared = BTreeSet::new();
     let mut found = Vec::new();
     let outer: Vec<Option<usize>> = units.iter().map(|unit| unit.outer).collect();
     // Inner units come after the outer ones.
     for (place, unit) in units.into_iter().enumerate().rev() {
-        let members = members(doors, unit.pids)?;
+        let members = members(system, unit.pids)?;
         if members.is_empty() {
             continue;
         }
@@ -168,20 +168,20 @@ fn of_units(doors: &Doors, units: Vec<Unit>) -> Result<Vec<Sighted>> {
     Ok(found)
 }
 
-fn members(doors: &Doors, mut pids: Vec<i32>) -> Result<Vec<Member>> {
+fn members(system: &System, mut pids: Vec<i32>) -> Result<Vec<Member>> {
     pids.sort_unstable();
     pids.dedup();
     let mut members = Vec::new();
     for pid in pids {
-        members.extend(member(doors, pid)?);
+        members.extend(member(system, pid)?);
     }
     Ok(members)
 }
 
-/// A process that has not ended.
-fn member(doors: &Doors, pid: i32) -> Result<Option<Member>> {
-    // There may be thousands: one file each, and no directory.
-    let text = walk::there(doors.proc.dir().read_text(format!("{pid}/stat")))?;
+/// A process that has not ended; `None` for a zombie.
+fn member(system: &System, pid: i32) -> Result<Option<Member>> {
+    // There may be thousands of processes: open one file each, and no directory.
+    let text = walk::there(system.proc.dir().read_text(format!("{pid}/stat")))?;
     let stat = text.and_then(|text| Stat::parse(&text));
     let stat = stat.filter(|stat| !matches!(stat.state, 'Z' | 'X'));
     Ok(stat.map(|stat| Member {
@@ -193,7 +193,7 @@ fn member(doors: &Doors, pid: i32) -> Result<Option<Member>> {
     }))
 }
 
-/// Takes the trees of `fronts` out of the apps in whose cgroups they live.
+/// Removes the trees of `fronts` from the apps in whose cgroups they run.
 fn divide(tree: &ProcessTree, fronts: &[&App], found: &mut Vec<Sighted>) {
     for app in found.iter_mut() {
         let inner = fronts.iter().filter_map(|front| match front.key {
@@ -215,8 +215,8 @@ fn divide(tree: &ProcessTree, fronts: &[&App], found: &mut Vec<Sighted>) {
     found.retain(|app| !app.members.is_empty());
 }
 
-/// Process trees without a cgroup of their own. What lives in one of the `others` belongs there, and
-/// of two trees of which one is in the other each has its own: whoever starts apps is not them.
+/// Process trees without their own cgroup. Processes of `others` remain theirs. A tree inside
+/// another one is an app of its own: a program that starts apps does not include them.
 fn of_trees(tree: &ProcessTree, trees: &[&App], others: &[Sighted]) -> Vec<Sighted> {
     let mut taken: BTreeSet<i32> = others
         .iter()
@@ -234,7 +234,7 @@ fn of_trees(tree: &ProcessTree, trees: &[&App], others: &[Sighted]) -> Vec<Sight
         }
     }
     let mut order: Vec<ProcessId> = roots.keys().copied().collect();
-    // The inner one was started later.
+    // Deepest first: the inner tree takes its processes before the outer one.
     order.sort_unstable_by_key(|root| std::cmp::Reverse((depth(tree, root.pid), *root)));
     let mut found = Vec::new();
     for root in order {
@@ -270,7 +270,7 @@ fn of_trees(tree: &ProcessTree, trees: &[&App], others: &[Sighted]) -> Vec<Sight
 
 /// How many ancestors a process has.
 fn depth(tree: &ProcessTree, pid: i32) -> usize {
-    // Numbers are read at different moments, so reuse could make a loop of them.
+    // The ids are read at different moments, so reuse could form a loop.
     const MOST: usize = 4096;
     let parents = std::iter::successors(Some(pid), |pid| tree.parent(*pid));
     parents.take(MOST).count()

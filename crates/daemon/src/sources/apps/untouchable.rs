@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Apps that are never touched, by what runs in them: whatever the others need to be seen and heard,
-//! and whatever the session itself is.
+//! Apps that are never touched because of the processes in them: those that other apps need to be
+//! seen and heard, and those of the session itself.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,25 +9,28 @@ use limelight_core::model::apps::Found;
 use limelight_core::model::unit::{self, Starter};
 use limelight_core::model::AppKey;
 
-use crate::doors::Doors;
-use crate::gate::session::{self, is_multiplexer, leaders, locked_users, runs_installed};
+use crate::reconcile::gate::session::{
+    self, is_multiplexer, leaders, locked_users, runs_installed,
+};
 use crate::sources::pressure::memory_now;
+use crate::system::System;
 
-use super::sight::{Member, Sighted};
+use crate::sources::apps::sight::{Member, Sighted};
 
-/// What is untouchable only by its unit's name may hold this part of memory for each user.
+/// Reciprocal of the share of memory that each user's units may hold exempt by their name alone.
 const NAMED_PART: u64 = 16;
 
-/// Any user can name a unit as a service of the session. So of the apps that are untouchable only `by_name`,
-/// each user's largest lose that until the rest holds no more than a part of memory.
-pub fn limit_named(doors: &Doors, found: &mut [Found], by_name: &BTreeSet<AppKey>) {
+/// Limits the memory that is exempt by unit names alone, because any user can name a unit as a
+/// service of the session. Of the apps in `by_name`, each user's largest lose the exemption until
+/// the rest hold no more than `NAMED_PART` allows.
+pub fn limit_named(system: &System, found: &mut [Found], by_name: &BTreeSet<AppKey>) {
     let mut named: Vec<&mut Found> = found
         .iter_mut()
         .filter(|one| by_name.contains(&one.app.key))
         .collect();
     let total = match named.is_empty() {
         true => 0,
-        false => memory_now(doors).total,
+        false => memory_now(system).total,
     };
     if total == 0 {
         return;
@@ -51,7 +54,7 @@ pub fn limit_named(doors: &Doors, found: &mut [Found], by_name: &BTreeSet<AppKey
     }
 }
 
-/// What is looked at once for all apps.
+/// State read once for all apps.
 pub struct Untouchable<'a> {
     names: BTreeSet<&'a str>,
     /// First processes of logind's sessions.
@@ -62,20 +65,20 @@ pub struct Untouchable<'a> {
 
 impl<'a> Untouchable<'a> {
     /// `helpers` are the names of programs that serve whichever app is topmost.
-    pub fn new(doors: &Doors, helpers: &'a [String]) -> Untouchable<'a> {
+    pub fn new(system: &System, helpers: &'a [String]) -> Untouchable<'a> {
         let mut names: BTreeSet<&str> = helpers.iter().map(String::as_str).collect();
         for name in session::names() {
             names.insert(name);
         }
         Untouchable {
             names,
-            leaders: leaders(doors),
-            locked: locked_users(doors),
+            leaders: leaders(system),
+            locked: locked_users(system),
         }
     }
 
-    /// Why this app is never touched, if it is not.
-    pub fn why(&self, doors: &Doors, app: &Sighted) -> Option<String> {
+    /// Why this app is never touched; `None` if it may be.
+    pub fn why(&self, system: &System, app: &Sighted) -> Option<String> {
         let own = i32::try_from(std::process::id()).unwrap_or_default();
         for member in &app.members {
             let pid = member.id.pid;
@@ -89,43 +92,43 @@ impl<'a> Untouchable<'a> {
                 ));
             }
             if self.names.contains(member.comm.as_str())
-                && runs_installed(doors, member.id, &member.comm)
+                && runs_installed(system, member.id, &member.comm)
             {
                 let comm = &member.comm;
                 return Some(format!("it holds {comm} (pid {pid}), which others need"));
             }
         }
-        if let Some(why) = in_terminal(doors, app) {
+        if let Some(why) = in_terminal(system, app) {
             return Some(why);
         }
-        let login = !app.has_group && app.main().is_some_and(|main| is_login(doors, main));
+        let login = !app.has_group && app.main().is_some_and(|main| is_login(system, main));
         login.then(|| "it is a login shell".to_owned())
     }
 
-    /// Why an app of this user that was never topmost is not touched now: it may be what locks the
-    /// screen.
+    /// Why an app of this user that was never topmost is not touched now: it may be the screen
+    /// locker.
     pub fn why_locked(&self, uid: u32) -> Option<String> {
         let locked = self.locked.contains(&uid);
         locked.then(|| "its session is locked, and it may be what locks it".to_owned())
     }
 }
 
-/// Why what a terminal, or a command line, put into a scope of its own is not touched: a program of
-/// root's or a multiplexer runs there.
-fn in_terminal(doors: &Doors, app: &Sighted) -> Option<String> {
+/// Why the scope of a terminal or of a command line is not touched: a program of root or a
+/// multiplexer runs there.
+fn in_terminal(system: &System, app: &Sighted) -> Option<String> {
     let unit = app.unit_name().and_then(unit::parse)?;
     if unit.starter != Starter::Other {
         return None;
     }
     let uid = |id| {
-        doors
+        system
             .same_process(id)
             .and_then(|process| process.owner_uid().ok())
     };
     let own = app.main().and_then(|main| uid(main.id));
     app.members.iter().find_map(|member| {
         let Member { id, comm } = member;
-        if is_multiplexer(comm) {
+        if is_multiplexer(comm) && runs_installed(system, *id, program_of(comm)) {
             return Some(format!(
                 "it holds {comm} (pid {}), which keeps other shells",
                 id.pid
@@ -136,9 +139,14 @@ fn in_terminal(doors: &Doors, app: &Sighted) -> Option<String> {
     })
 }
 
-/// Shells that a login started have a name that begins with a dash.
-fn is_login(doors: &Doors, member: &Member) -> bool {
-    let process = doors.same_process(member.id);
+/// The program of a process with this name. For example, tmux calls its server "tmux: server".
+fn program_of(comm: &str) -> &str {
+    comm.split(':').next().unwrap_or(comm)
+}
+
+/// Whether a login started this shell: its first argument then begins with a dash.
+fn is_login(system: &System, member: &Member) -> bool {
+    let process = system.same_process(member.id);
     let arguments = process.and_then(|process| process.cmdline().ok());
     let name = arguments.and_then(|arguments| arguments.into_iter().next());
     name.is_some_and(|name| name.starts_with('-'))

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Processes that are in use although nobody looks at them: those that hold a lock of logind's
-//! against sleep or shutdown, and those that play or record sound.
+//! Processes that are in use in the background: those that hold a logind lock against sleep or
+//! shutdown, and those that play or record sound.
 
 use limelight_core::model::apps::Use;
 use limelight_sys::dir::Dir;
 use limelight_sys::proc::Proc;
 
-/// Most files that are looked at: sound cards and locks are few.
+/// Most files that are read: sound cards and locks are few.
 const FILES_MAX: usize = 256;
 
 /// Processes that hold a lock. `directory` is logind's `/run/systemd/inhibit`.
@@ -23,22 +23,22 @@ pub fn inhibitors(directory: &std::path::Path) -> Vec<(i32, Use)> {
         .collect()
 }
 
-/// The process of a lock that really keeps something from happening. A delay only wants to be told,
-/// which half of the system's services do.
+/// The process of a lock that blocks an action. Delay locks do not count: they only ask for a
+/// notification, as half of the system's services do.
 fn holder(text: &str) -> Option<i32> {
     let value = |key: &str| {
         let mut lines = text.lines().filter_map(|line| line.split_once('='));
         lines.find(|(name, _)| *name == key).map(|(_, value)| value)
     };
-    // Handling a key is no work that sleep would interrupt.
+    // A lock on key handling protects no work that sleep would interrupt.
     let what = value("WHAT")?;
     let work = ["sleep", "shutdown", "idle"];
     let blocks = value("MODE")?.starts_with("block") && what.split(':').any(|w| work.contains(&w));
     blocks.then(|| value("PID")?.parse().ok())?
 }
 
-/// Processes that have a sound device run. A sound server is one of them when its clients play: it
-/// knows which.
+/// Processes with a running sound device. A sound server appears here while its clients play; only
+/// the server knows which clients those are.
 pub fn sounding(proc: &Proc) -> Vec<(i32, Use)> {
     let Ok(asound) = proc.dir().open_dir("asound") else {
         return Vec::new();
@@ -68,7 +68,7 @@ pub fn sounding(proc: &Proc) -> Vec<(i32, Use)> {
     players
 }
 
-/// The owner of a stream that runs.
+/// The owner of a running stream.
 fn running(status: &str) -> Option<i32> {
     let value = |key: &str| {
         let mut lines = status.lines().filter_map(|line| line.split_once(':'));
@@ -85,7 +85,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn locks_that_block_count() {
+    fn only_blocking_locks_count() {
         let temp = tempfile::tempdir().unwrap();
         let write = |name: &str, what: &str, mode: &str, pid: i32| {
             let text = format!("# This is private data. Do not parse.\nWHAT={what}\nMODE={mode}\nUID=1000\nPID={pid}\nWHO=x\n");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_that_run_have_an_owner() {
+    fn running_streams_have_an_owner() {
         let temp = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = temp.path().join("asound").join(path);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Walks the cgroup hierarchy for the units of apps.
 //!
-//! Any user can make cgroups without end below a delegated one. So the walk keeps names and holds one
-//! group open at a time, does not descend where no process lives, and has a budget for each top-level
-//! subtree. The subtrees take turns: one that exceeds its budget, or the total, hides nothing of the
-//! others.
+//! Any user can make cgroups without limit below a delegated one. So the walk keeps names, holds
+//! one group open at a time, skips groups without processes, and has a budget for each top-level
+//! subtree. The subtrees take turns: one that exceeds its budget, or the total, hides no group of
+//! the others.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -13,7 +13,7 @@ use limelight_sys::cgroup::{Cgroup, CgroupPath};
 use limelight_sys::Result;
 use tracing::warn;
 
-use crate::doors::Doors;
+use crate::system::System;
 
 /// Most groups that are read in one scan.
 const GROUPS_MAX: usize = 8192;
@@ -24,19 +24,19 @@ const SUBTREE_MAX: usize = 2048;
 /// Deepest group that is read, counted from the top of its subtree.
 const LEVELS_MAX: usize = 64;
 
-/// Where no app lives, below the root.
+/// Top-level groups without apps.
 const NO_APPS: [&str; 3] = ["/system.slice", "/machine.slice", "/init.scope"];
 
 /// Its children are subtrees, one for each user.
 const USERS: &str = "/user.slice";
 
-/// Where desktops put apps, whether any is there or not.
+/// Name of the group in which desktops put apps; it counts even while it has none.
 const NEST: &str = "app.slice";
 
-/// What a scan learns besides the apps.
+/// Results of a scan besides the apps.
 #[derive(Debug, Default)]
 pub struct Places {
-    /// Cgroups that have, or are made to have, units of apps.
+    /// Cgroups that contain, or are made to contain, units of apps.
     pub nests: BTreeSet<String>,
     /// Subtrees that had more groups than their budget in the last scan.
     crowded: BTreeSet<String>,
@@ -47,7 +47,7 @@ pub struct Places {
 pub struct Unit {
     pub path: String,
     pub inode: u64,
-    /// Place of the innermost unit around this one; always smaller than this one's own place.
+    /// Index of the innermost unit around this one; always smaller than this one's own index.
     pub outer: Option<usize>,
     /// Processes in the unit, without those in inner units; in no order.
     pub pids: Vec<i32>,
@@ -58,7 +58,7 @@ pub struct Unit {
 struct Group {
     path: CgroupPath,
     level: usize,
-    /// Place of the innermost unit around it.
+    /// Index of the innermost unit around it.
     outer: Option<usize>,
 }
 
@@ -66,7 +66,7 @@ struct Group {
 #[derive(Debug)]
 struct Subtree {
     path: String,
-    /// Broad before deep.
+    /// Breadth first.
     queue: VecDeque<Group>,
     /// Groups that may still be queued.
     left: usize,
@@ -87,10 +87,10 @@ impl Subtree {
         }
     }
 
-    /// Reads the next group. `false` when there is none.
+    /// Reads the next group. `false` if there is none.
     fn step(
         &mut self,
-        doors: &Doors,
+        system: &System,
         nests: &mut BTreeSet<String>,
         units: &mut Vec<Unit>,
     ) -> Result<bool> {
@@ -100,7 +100,7 @@ impl Subtree {
         if path.name() == NEST {
             nests.insert(path.as_str().to_owned());
         }
-        let Some(group) = there(doors.cgroups.open(&path))? else {
+        let Some(group) = there(system.cgroups.open(&path))? else {
             return Ok(true);
         };
         if there(group.is_populated())? == Some(false) {
@@ -134,14 +134,14 @@ impl Subtree {
     }
 }
 
-/// The units of apps, outer ones before inner ones. `places` becomes what this scan learned. An error
-/// where no descriptor or memory is left to scan with.
-pub fn units(doors: &Doors, places: &mut Places) -> Result<Vec<Unit>> {
+/// The units of apps, outer ones before inner ones. Stores what else this scan learned in `places`.
+/// Fails if no descriptor or memory is left for the scan.
+pub fn units(system: &System, places: &mut Places) -> Result<Vec<Unit>> {
     places.nests.clear();
     let root = CgroupPath::root();
-    let mut tops = tops(doors, &root)?;
+    let mut tops = tops(system, &root)?;
     if let Some(users) = CgroupPath::parse(USERS) {
-        tops.extend(self::tops(doors, &users)?);
+        tops.extend(self::tops(system, &users)?);
     }
     let apart = |top: &CgroupPath| top.as_str() == USERS || NO_APPS.contains(&top.as_str());
     let tops = tops.into_iter().filter(|top| !apart(top));
@@ -154,7 +154,7 @@ pub fn units(doors: &Doors, places: &mut Places) -> Result<Vec<Unit>> {
             crowded.insert(subtree.path);
             continue;
         }
-        match subtree.step(doors, &mut places.nests, &mut units)? {
+        match subtree.step(system, &mut places.nests, &mut units)? {
             true => {
                 read += 1;
                 waiting.push_back(subtree);
@@ -173,7 +173,7 @@ pub fn units(doors: &Doors, places: &mut Places) -> Result<Vec<Unit>> {
     Ok(units)
 }
 
-/// The subtree of a path: that of a user, else the top-level group.
+/// The subtree that a path belongs to: that of a user, else the top-level group.
 pub fn subtree(path: &str) -> &str {
     let below = path.strip_prefix(USERS);
     let of_user = below.is_some_and(|below| below.starts_with('/'));
@@ -181,18 +181,18 @@ pub fn subtree(path: &str) -> &str {
     end.map_or(path, |(end, _)| path.get(..end).unwrap_or(path))
 }
 
-/// Groups directly below this one, which root makes.
-fn tops(doors: &Doors, path: &CgroupPath) -> Result<Vec<CgroupPath>> {
-    let Some(group) = there(doors.cgroups.open(path))? else {
+/// Groups directly below this one. Only root makes these.
+fn tops(system: &System, path: &CgroupPath) -> Result<Vec<CgroupPath>> {
+    let Some(group) = there(system.cgroups.open(path))? else {
         return Ok(Vec::new());
     };
     let (names, _) = there(group.child_names(GROUPS_MAX))?.unwrap_or_default();
     Ok(names.iter().map(|name| path.below(name)).collect())
 }
 
-/// Processes in this group and below it, within one subtree's budget; those in inner units too, which
-/// the next scan tells apart.
-pub fn procs_below(doors: &Doors, group: &Cgroup) -> Result<Vec<i32>> {
+/// Processes in this group and below it, within one subtree's budget. Those in inner units are
+/// included until the next scan separates them.
+pub fn procs_below(system: &System, group: &Cgroup) -> Result<Vec<i32>> {
     let mut units = vec![Unit {
         path: String::new(),
         inode: 0,
@@ -200,12 +200,12 @@ pub fn procs_below(doors: &Doors, group: &Cgroup) -> Result<Vec<i32>> {
         pids: Vec::new(),
     }];
     let mut subtree = Subtree::new(group.path().clone(), Some(0));
-    while subtree.step(doors, &mut BTreeSet::new(), &mut units)? {}
+    while subtree.step(system, &mut BTreeSet::new(), &mut units)? {}
     Ok(units.into_iter().flat_map(|unit| unit.pids).collect())
 }
 
-/// `None` where it is gone meanwhile, or of a kind that tells nothing: any user can make such a
-/// cgroup, and it must not keep the scan from the others.
+/// `None` where the group is gone or of an unreadable kind. Any user can make such a cgroup, and it
+/// must not stop the scan of the others. Only a lack of descriptors or memory is an error.
 pub fn there<T>(result: Result<T>) -> Result<Option<T>> {
     match result {
         Err(error) if error.is_exhausted() => Err(error),

@@ -1,0 +1,464 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The agent's connection to the daemon, kept for the agent's lifetime.
+//!
+//! It never blocks. At most one claim is pending; later changes are merged into the next one, so a
+//! slow daemon receives fewer claims, never stale ones. A restarted daemon receives the current
+//! claim.
+//!
+//! Input and frames do not wait for answers, but for the claim of their app. They are dropped if
+//! the daemon is down or does not read: the user is no longer waiting by the time it could receive
+//! them.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use limelight_core::control::{
+    FocusTarget, Notice, PassedOver, Request, Response, WindowEvent, AGENT_TEXT_MAX,
+    PASSED_OVER_MAX,
+};
+use limelight_core::model::apps::Use;
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::sources::answer::News;
+
+const RETRY_FIRST: Duration = Duration::from_millis(200);
+const RETRY_MAX: Duration = Duration::from_secs(5);
+
+/// The daemon answers within milliseconds; one that takes this long hangs.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Longest line that is accepted from the daemon.
+const ANSWER_MAX_BYTES: usize = 64 * 1024;
+
+/// Most input and frames that are queued, and most that wait for their answers.
+const NEWS_MAX: usize = 64;
+
+/// A focus claim and its source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Claim {
+    source: &'static str,
+    target: FocusTarget,
+}
+
+/// How this agent tracks the focus, for the daemon's status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// The source in use.
+    pub source: Option<&'static str>,
+    /// How the source works here.
+    pub detail: String,
+    /// Sources that do not work here.
+    pub passed_over: Vec<PassedOver>,
+}
+
+/// A connection to the daemon, or the attempt to establish one.
+#[derive(Debug)]
+pub struct Link {
+    socket: PathBuf,
+    wanted: Option<Claim>,
+    /// How this agent tracks the focus.
+    report: Option<Report>,
+    /// Option set by the daemon; `None` until it has answered.
+    own_scopes: Option<bool>,
+    /// Processes that are in use, and their uses.
+    uses: BTreeSet<(i32, Use)>,
+    /// Whether notices about memory shortages are requested.
+    listens: bool,
+    /// Notices received and not yet taken.
+    heard: Vec<Notice>,
+    news: VecDeque<Request>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Not connected.
+    Down {
+        retry_at: Option<Instant>,
+        pause: Duration,
+    },
+    Up(Box<Connection>),
+}
+
+#[derive(Debug)]
+struct Connection {
+    fd: OwnedFd,
+    /// The last claim sent.
+    told: Option<Claim>,
+    /// The last report sent.
+    told_report: Option<Report>,
+    /// The option that the daemon has sent since the last check.
+    own_scopes: Option<bool>,
+    /// The uses sent so far.
+    told_uses: BTreeSet<(i32, Use)>,
+    /// The request for notices must still be sent.
+    to_listen: bool,
+    heard: Vec<Notice>,
+    /// Requests without an answer, oldest first, with the deadline of each.
+    asked: VecDeque<(Asked, Instant)>,
+    /// The daemon has refused input or frames before.
+    refused: bool,
+    outgoing: Vec<u8>,
+    incoming: Vec<u8>,
+}
+
+/// Kind of a pending request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Claim,
+    News,
+    Report,
+}
+
+impl Link {
+    /// A link that has not tried to connect yet.
+    pub fn new(socket: PathBuf) -> Self {
+        Link {
+            socket,
+            wanted: None,
+            report: None,
+            own_scopes: None,
+            uses: BTreeSet::new(),
+            listens: false,
+            heard: Vec::new(),
+            news: VecDeque::new(),
+            state: State::Down {
+                retry_at: None,
+                pause: RETRY_FIRST,
+            },
+        }
+    }
+
+    /// Sets the claim, sent at the next [`Link::turn`] and after every reconnection.
+    pub fn claim(&mut self, source: &'static str, target: FocusTarget) {
+        self.wanted = Some(Claim { source, target });
+    }
+
+    /// Sets the report, sent at the next [`Link::turn`] and after every reconnection.
+    pub fn report(&mut self, report: Report) {
+        self.report = Some(report);
+    }
+
+    /// Whether the daemon wants apps to be moved into their own scopes.
+    pub fn wants_own_scopes(&self) -> bool {
+        self.own_scopes == Some(true)
+    }
+
+    /// Has the claim in force sent again, because its app has moved to another cgroup.
+    pub fn claim_again(&mut self) {
+        if let State::Up(connection) = &mut self.state {
+            connection.told = None;
+        }
+    }
+
+    /// Requests notices about memory shortages from now on.
+    pub fn listen(&mut self) {
+        self.listens = true;
+    }
+
+    /// Takes the notices received since the last call.
+    pub fn take_heard(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.heard)
+    }
+
+    /// Sets the processes in use, sent at the next [`Link::turn`] and after every reconnection.
+    pub fn in_use(&mut self, uses: BTreeSet<(i32, Use)>) {
+        self.uses = uses;
+    }
+
+    /// Queues an event of a process's app. It is sent at the next [`Link::turn`] if the daemon is
+    /// connected.
+    pub fn tell(&mut self, source: &'static str, pid: i32, news: News) {
+        let (event, at) = match news {
+            News::Input(at) => (WindowEvent::Open, at),
+            News::Frame(at) => (WindowEvent::Close, at),
+        };
+        if self.news.len() >= NEWS_MAX {
+            self.news.pop_front();
+        }
+        self.news.push_back(Request::Window {
+            event,
+            at_us: Some(at.as_micros() as u64),
+            pid: Some(pid),
+            source: source.to_owned(),
+        });
+    }
+
+    /// The descriptor to wait for, and its events.
+    pub fn interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        let State::Up(connection) = &self.state else {
+            return None;
+        };
+        let write = match connection.outgoing.is_empty() {
+            true => PollFlags::empty(),
+            false => PollFlags::OUT,
+        };
+        Some((connection.fd.as_fd(), PollFlags::IN | write))
+    }
+
+    /// When [`Link::turn`] has work even if the descriptor has no event.
+    pub fn deadline(&self) -> Option<Instant> {
+        match &self.state {
+            State::Down { retry_at, .. } => *retry_at,
+            State::Up(connection) => connection.asked.front().map(|(_, by)| *by),
+        }
+    }
+
+    /// Does all work that does not block: connects, sends, takes answers.
+    pub fn turn(&mut self, now: Instant) {
+        if let State::Down { retry_at, pause } = self.state {
+            self.news.clear();
+            if retry_at.is_some_and(|at| now < at) {
+                return;
+            }
+            match connect(&self.socket) {
+                Ok(fd) => {
+                    tracing::info!("connected to limelightd on {}", self.socket.display());
+                    self.state = State::Up(Box::new(Connection::new(fd, self.listens)));
+                }
+                Err(errno) => {
+                    // Warn only once: on a machine without the daemon this must not fill the log.
+                    if retry_at.is_none() {
+                        tracing::warn!(
+                            "no limelightd on {}: {errno}; trying again until there is one",
+                            self.socket.display()
+                        );
+                    }
+                    let pause_next = (pause * 2).min(RETRY_MAX);
+                    self.state = State::Down {
+                        retry_at: Some(now + pause),
+                        pause: pause_next,
+                    };
+                    return;
+                }
+            }
+        }
+        if let State::Up(connection) = &mut self.state {
+            connection.report(self.report.as_ref(), now);
+            let turned = connection.turn(self.wanted.as_ref(), &self.uses, &mut self.news, now);
+            self.own_scopes = connection.own_scopes.or(self.own_scopes);
+            self.heard.append(&mut connection.heard);
+            if let Err(why) = turned {
+                tracing::warn!("lost limelightd: {why}; trying again until it is back");
+                self.state = State::Down {
+                    retry_at: Some(now + RETRY_FIRST),
+                    pause: RETRY_FIRST,
+                };
+            }
+        }
+    }
+}
+
+impl Connection {
+    fn new(fd: OwnedFd, to_listen: bool) -> Self {
+        Connection {
+            fd,
+            told: None,
+            told_report: None,
+            own_scopes: None,
+            told_uses: BTreeSet::new(),
+            to_listen,
+            heard: Vec::new(),
+            asked: VecDeque::new(),
+            refused: false,
+            outgoing: Vec::new(),
+            incoming: Vec::new(),
+        }
+    }
+
+    fn turn(
+        &mut self,
+        wanted: Option<&Claim>,
+        uses: &BTreeSet<(i32, Use)>,
+        news: &mut VecDeque<Request>,
+        now: Instant,
+    ) -> Result<(), String> {
+        self.receive()?;
+        if self.asked.front().is_some_and(|(_, by)| now >= *by) {
+            return Err("it does not answer".into());
+        }
+        let claiming = self.asked.iter().any(|(asked, _)| *asked == Asked::Claim);
+        if let (false, Some(claim)) = (claiming, wanted) {
+            if self.told.as_ref() != Some(claim) {
+                self.ask(&claim.request(), Asked::Claim, now)?;
+                self.told = Some(claim.clone());
+            }
+        }
+        if self.told.as_ref() == wanted {
+            while self.asked.len() < NEWS_MAX {
+                let Some(request) = news.pop_front() else {
+                    break;
+                };
+                self.ask(&request, Asked::News, now)?;
+            }
+        }
+        self.tell_uses(uses, now)?;
+        if std::mem::take(&mut self.to_listen) {
+            self.ask(&Request::Listen, Asked::News, now)?;
+        }
+        self.send()
+    }
+
+    /// Sends the report if it has changed.
+    fn report(&mut self, report: Option<&Report>, now: Instant) {
+        let Some(report) = report.filter(|report| self.told_report.as_ref() != Some(report)) else {
+            return;
+        };
+        let words = |text: &str| {
+            let clean = text.chars().filter(|c| !c.is_control());
+            let mut left = AGENT_TEXT_MAX;
+            let fitting = clean.take_while(|c| {
+                let fits = c.len_utf8() <= left;
+                left -= c.len_utf8().min(left);
+                fits
+            });
+            fitting.collect::<String>()
+        };
+        let passed_over = report.passed_over.iter().take(PASSED_OVER_MAX);
+        let request = Request::Agent {
+            source: report.source.map(str::to_owned),
+            detail: words(&report.detail),
+            passed_over: passed_over
+                .map(|one| PassedOver {
+                    name: words(&one.name),
+                    why: words(&one.why),
+                })
+                .collect(),
+        };
+        // Serialising text to JSON cannot fail.
+        if self.ask(&request, Asked::Report, now).is_ok() {
+            self.told_report = Some(report.clone());
+        }
+    }
+
+    /// Sends changes of the processes in use. They have the lowest priority.
+    fn tell_uses(&mut self, uses: &BTreeSet<(i32, Use)>, now: Instant) -> Result<(), String> {
+        while self.asked.len() < NEWS_MAX {
+            let ended = self.told_uses.difference(uses).next().copied();
+            let begun = || uses.difference(&self.told_uses).next().copied();
+            let (one, on) = match ended {
+                Some(one) => (one, false),
+                None => match begun() {
+                    Some(one) => (one, true),
+                    None => return Ok(()),
+                },
+            };
+            let (pid, what) = one;
+            self.ask(&Request::InUse { pid, what, on }, Asked::News, now)?;
+            match on {
+                true => self.told_uses.insert(one),
+                false => self.told_uses.remove(&one),
+            };
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, request: &Request, asked: Asked, now: Instant) -> Result<(), String> {
+        serde_json::to_writer(&mut self.outgoing, request).map_err(|error| error.to_string())?;
+        self.outgoing.push(b'\n');
+        self.asked.push_back((asked, now + ANSWER_PATIENCE));
+        Ok(())
+    }
+
+    fn send(&mut self) -> Result<(), String> {
+        while !self.outgoing.is_empty() {
+            // NOSIGNAL: if the daemon has just died, SIGPIPE must not end the agent.
+            match net::send(&self.fd, &self.outgoing, SendFlags::NOSIGNAL) {
+                Ok(sent) => drop(self.outgoing.drain(..sent)),
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.to_string()),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<(), String> {
+        let mut buffer = [0u8; 4096];
+        loop {
+            match rustix::io::read(&self.fd, &mut buffer) {
+                Ok(0) => return Err("it closed the connection".into()),
+                Ok(count) => self.incoming.extend_from_slice(&buffer[..count]),
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(errno.to_string()),
+            }
+            if self.incoming.len() > ANSWER_MAX_BYTES {
+                return Err("its answer has no end".into());
+            }
+        }
+        while let Some(end) = self.incoming.iter().position(|&byte| byte == b'\n') {
+            let line: Vec<u8> = self.incoming.drain(..=end).collect();
+            let said = serde_json::from_slice::<Response>(&line).map_err(|error| error.to_string());
+            // A notice is unsolicited, so it answers no request.
+            if let Ok(Response::Notice(notice)) = said {
+                self.heard.push(notice);
+                continue;
+            }
+            // Also sent unsolicited when the daemon's configuration changes.
+            if let Ok(Response::Agent { own_scopes }) = said {
+                self.own_scopes = Some(own_scopes);
+                if self
+                    .asked
+                    .front()
+                    .is_some_and(|(asked, _)| *asked == Asked::Report)
+                {
+                    self.asked.pop_front();
+                }
+                continue;
+            }
+            let asked = self.asked.pop_front().map(|(asked, _)| asked);
+            // Warn only once: while the user types this would fill the log.
+            let loud = asked != Some(Asked::News) || !self.refused;
+            let taken = report(said, loud);
+            self.refused |= asked == Some(Asked::News) && !taken;
+        }
+        Ok(())
+    }
+}
+
+/// Logs the daemon's answer. A refusal is no failure of the agent: the app may have ended, or the
+/// session is not the active one. Returns whether the daemon accepted.
+fn report(said: Result<Response, String>, loud: bool) -> bool {
+    let refusal = match said {
+        Ok(Response::Ok { message }) => {
+            tracing::debug!("limelightd: {message}");
+            return true;
+        }
+        Ok(Response::Error { message, cure, .. }) => format!("refused: {message} ({cure})"),
+        Ok(_) => "answered another question".to_owned(),
+        Err(error) => format!("answered in an unknown form: {error}"),
+    };
+    match loud {
+        true => tracing::warn!("limelightd {refusal}"),
+        false => tracing::debug!("limelightd {refusal}"),
+    }
+    false
+}
+
+impl Claim {
+    fn request(&self) -> Request {
+        Request::Focus {
+            target: self.target.clone(),
+            source: self.source.to_owned(),
+            // The claim ends with the connection, so a dead session claims nothing.
+            hold: true,
+        }
+    }
+}
+
+fn connect(socket: &std::path::Path) -> Result<OwnedFd, Errno> {
+    let address = SocketAddrUnix::new(socket)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    net::connect(&fd, &address)?;
+    Ok(fd)
+}
+
+#[cfg(test)]
+#[path = "daemon_client_tests.rs"]
+mod tests;

@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Configuration: TOML files, read strictly.
+//!
+//! Every key is listed once, in [`KEYS`], with its allowed values. An unknown key, a value of the
+//! wrong type or out of range, and a syntax error are all reported with file and line. All mistakes
+//! are reported, and with any mistake nothing is applied.
+
+mod classes;
+mod keys;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use limelight_core::model::class::Classes;
+use limelight_core::model::prezero::Extent;
+use limelight_core::settings::{EngineChoice, Settings};
+use toml::de::{DeTable, DeValue};
+
+pub use self::classes::Lists;
+use self::keys::{keys_of, sections, set, Key, KEYS};
+
+/// The configuration file if none is named.
+pub const DEFAULT_FILE: &str = "/etc/limelight/limelight.toml";
+
+/// How the `oom_score_adj` source works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OomScoreAdjSource {
+    /// By tracepoint, else by scan.
+    #[default]
+    Auto,
+    /// By tracepoint only.
+    Tracepoint,
+    /// By scan only.
+    Scan,
+    /// Not at all.
+    Off,
+}
+
+/// Whether input devices are listened to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EvdevSource {
+    /// While an app is topmost and no client reports input, and while no source reports the topmost
+    /// app.
+    #[default]
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+/// Whether apps without a cgroup of their own are moved into one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Adopt {
+    /// Only where no systemd manages the processes' cgroups and no device makes it needless.
+    #[default]
+    Auto,
+    /// Never.
+    Never,
+    /// Always.
+    Always,
+}
+
+/// Whether `/dev/limelight` is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UseDevice {
+    /// Where the kernel has it.
+    #[default]
+    Auto,
+    /// The daemon requires it.
+    Require,
+    /// Never, even where the kernel has it.
+    Off,
+}
+
+/// The group that sees everything, and may name the foreground app where no logind reports the
+/// session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AccessGroup {
+    /// No group.
+    Off,
+    /// By its name in `/etc/group`.
+    Name(String),
+    /// By its number.
+    Id(u32),
+}
+
+/// The whole configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Settings of the policy and the model.
+    pub settings: Settings,
+    /// `[access] group`.
+    pub access_group: AccessGroup,
+    /// `[sources] oom_score_adj`.
+    pub oom_score_adj: OomScoreAdjSource,
+    /// `[sources] top_app`.
+    pub top_app: bool,
+    /// `[sources] scan_interval_ms`.
+    pub scan_interval: Duration,
+    /// `[sources] evdev`.
+    pub evdev: EvdevSource,
+    /// `[sources] wake_graph`.
+    pub wake_graph: bool,
+    /// `[protect] adopt`.
+    pub adopt: Adopt,
+    /// `[protect] own_scopes`.
+    pub own_scopes: bool,
+    /// `[kernel] device`.
+    pub device: UseDevice,
+    /// `[readahead] directory`.
+    pub cold_start_directory: PathBuf,
+    /// `[class]`.
+    pub class_lists: Lists,
+    /// The classes of apps, from those lists and the table of categories.
+    pub classes: Classes,
+}
+
+/// Directory of the records of starts.
+pub const COLD_START_DIRECTORY: &str = "/var/lib/limelight/coldstart";
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            settings: Settings::default(),
+            access_group: AccessGroup::Name("limelight".to_owned()),
+            oom_score_adj: OomScoreAdjSource::default(),
+            top_app: true,
+            scan_interval: Duration::from_millis(500),
+            evdev: EvdevSource::default(),
+            wake_graph: true,
+            adopt: Adopt::default(),
+            own_scopes: true,
+            device: UseDevice::default(),
+            cold_start_directory: COLD_START_DIRECTORY.into(),
+            class_lists: Lists::default(),
+            classes: classes::packaged(),
+        }
+    }
+}
+
+impl Config {
+    /// Directory for what outlives the daemon.
+    pub fn state_directory(&self) -> &Path {
+        let records = self.cold_start_directory.as_path();
+        records.parent().unwrap_or(records)
+    }
+}
+
+/// What is missing, though each key by itself is valid.
+fn incomplete(config: &Config) -> Option<&'static str> {
+    let prezero = &config.settings.prezero;
+    let nameless = |extent: &Extent| extent.device.as_os_str().is_empty();
+    match &prezero.block {
+        Some(extent) if nameless(extent) => {
+            Some("[prezero] has block_ keys, but no `block_device`")
+        }
+        None if prezero.engine == EngineChoice::Block => {
+            Some("`engine` in [prezero] is \"block\", which needs `block_device`")
+        }
+        _ => None,
+    }
+}
+
+/// One mistake.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The file.
+    pub file: PathBuf,
+    /// The line, from 1; 0 for the file as a whole.
+    pub line: usize,
+    /// What is wrong, with the key and the allowed values.
+    pub message: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{}: {}", self.file.display(), self.message),
+            line => write!(f, "{}:{line}: {}", self.file.display(), self.message),
+        }
+    }
+}
+
+/// All mistakes of all files, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigErrors(pub Vec<ConfigError>);
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, error) in self.0.iter().enumerate() {
+            if at > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{error}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
+
+/// Where the configuration comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// [`DEFAULT_FILE`] if it is there, then `limelight.toml.d/*.toml` beside it in alphabetic
+    /// order; what is read later wins.
+    Default,
+    /// This file alone, which must be there.
+    File(PathBuf),
+}
+
+/// A key, what it is set to, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Value {
+    /// Name of the section.
+    pub section: &'static str,
+    /// Name of the key.
+    pub key: &'static str,
+    /// The value as a file would have it; `None`: not set, and there is no default.
+    pub value: Option<String>,
+    /// File and line that set it last; `None`: the default.
+    pub origin: Option<(PathBuf, usize)>,
+}
+
+/// Reads the configuration. Without any file it is [`Config::default`].
+pub fn load(origin: &Origin) -> Result<Config, ConfigErrors> {
+    Ok(load_origin(origin)?.config)
+}
+
+/// Every key with its value, in the order of the packaged file.
+pub fn values(origin: &Origin) -> Result<Vec<Value>, ConfigErrors> {
+    let given = load_origin(origin)?.given;
+    let value = |key: &Key| {
+        let last = given.iter().rev().find(|given| given.is(key));
+        Value {
+            section: key.section,
+            key: key.name,
+            value: match last {
+                Some(given) => Some(given.value.clone()),
+                None => default_of(key).map(str::to_owned),
+            },
+            origin: last.map(|given| (given.file.clone(), given.line)),
+        }
+    };
+    Ok(KEYS.iter().map(value).collect())
+}
+
+/// The packaged file has a line `#: KEY = DEFAULT` for each key that has a default.
+fn default_of(key: &Key) -> Option<&'static str> {
+    let text = include_str!("../../../../packaging/limelight.toml");
+    let mut lines = text.lines();
+    lines.find(|line| line.trim() == format!("[{}]", key.section))?;
+    lines
+        .take_while(|line| !line.starts_with('['))
+        .find_map(|line| {
+            line.strip_prefix("#: ")?
+                .strip_prefix(key.name)?
+                .strip_prefix(" = ")
+        })
+}
+
+fn files(origin: &Origin) -> Result<Vec<PathBuf>, ConfigErrors> {
+    match origin {
+        Origin::Default => with_drop_ins(Path::new(DEFAULT_FILE)),
+        Origin::File(file) => Ok(vec![file.clone()]),
+    }
+}
+
+/// `file` if it is there and the `*.toml` files in the directory `file.d`, sorted by name.
+fn with_drop_ins(file: &Path) -> Result<Vec<PathBuf>, ConfigErrors> {
+    let mut files = Vec::new();
+    if file.exists() {
+        files.push(file.to_owned());
+    }
+    let mut directory = file.as_os_str().to_owned();
+    directory.push(".d");
+    let directory = PathBuf::from(directory);
+    match std::fs::read_dir(&directory) {
+        Ok(entries) => {
+            let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+            let mut drop_ins: Vec<PathBuf> = paths
+                .filter(|path| path.extension().is_some_and(|ext| ext == "toml"))
+                .collect();
+            drop_ins.sort();
+            files.extend(drop_ins);
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => {
+            let message = format!("cannot list the drop-ins: {error}");
+            return Err(ConfigErrors(vec![ConfigError {
+                file: directory,
+                line: 0,
+                message,
+            }]));
+        }
+    }
+    Ok(files)
+}
+
+/// A value as a file has it.
+struct Given {
+    section: &'static str,
+    key: &'static str,
+    value: String,
+    file: PathBuf,
+    line: usize,
+}
+
+impl Given {
+    fn is(&self, key: &Key) -> bool {
+        (self.section, self.key) == (key.section, key.name)
+    }
+}
+
+struct Loaded {
+    config: Config,
+    given: Vec<Given>,
+}
+
+fn load_origin(origin: &Origin) -> Result<Loaded, ConfigErrors> {
+    let mut loaded = load_files(&files(origin)?);
+    let (rules, contradictions) = match &loaded {
+        Ok(loaded) => loaded.config.class_lists.rules(&loaded.given),
+        Err(_) => (Vec::new(), Vec::new()),
+    };
+    let categories = classes::categories(origin).unwrap_or_else(|errors| {
+        add_errors(&mut loaded, errors);
+        Vec::new()
+    });
+    add_errors(&mut loaded, contradictions);
+    if let Ok(loaded) = &mut loaded {
+        loaded.config.classes = Classes::new(rules, categories);
+    }
+    loaded
+}
+
+fn add_errors(loaded: &mut Result<Loaded, ConfigErrors>, more: Vec<ConfigError>) {
+    match loaded {
+        Err(errors) => errors.0.extend(more),
+        Ok(_) if more.is_empty() => {}
+        Ok(_) => *loaded = Err(ConfigErrors(more)),
+    }
+}
+
+fn load_files(files: &[PathBuf]) -> Result<Loaded, ConfigErrors> {
+    let mut config = Config::default();
+    let (mut given, mut errors) = (Vec::new(), Vec::new());
+    for file in files {
+        match std::fs::read_to_string(file) {
+            Ok(text) => {
+                let found = apply(&mut config, &text, &mut |key, value, line| {
+                    given.push(Given {
+                        section: key.section,
+                        key: key.name,
+                        value: value.to_owned(),
+                        file: file.clone(),
+                        line,
+                    });
+                });
+                errors.extend(found.into_iter().map(|(line, message)| ConfigError {
+                    file: file.clone(),
+                    line,
+                    message,
+                }));
+            }
+            Err(error) => {
+                let message = format!("cannot read the configuration: {error}");
+                errors.push(ConfigError {
+                    file: file.clone(),
+                    line: 0,
+                    message,
+                });
+            }
+        }
+    }
+    if let (true, Some(message), Some(file)) =
+        (errors.is_empty(), incomplete(&config), files.last())
+    {
+        errors.push(ConfigError {
+            file: file.clone(),
+            line: 0,
+            message: message.to_owned(),
+        });
+    }
+    if errors.is_empty() {
+        Ok(Loaded { config, given })
+    } else {
+        Err(ConfigErrors(errors))
+    }
+}
+
+/// The line of a position in a text, from 1.
+fn line_at(text: &str, at: usize) -> usize {
+    let before = text.as_bytes().iter().take(at);
+    before.filter(|&&byte| byte == b'\n').count() + 1
+}
+
+/// Applies one file's text to `config`, and reports each valid value with its line. Returns the
+/// mistakes as line and message.
+fn apply(
+    config: &mut Config,
+    text: &str,
+    given: &mut dyn FnMut(&Key, &str, usize),
+) -> Vec<(usize, String)> {
+    let line_at = |at: usize| line_at(text, at);
+    let table = match DeTable::parse(text) {
+        Ok(table) => table.into_inner(),
+        Err(error) => {
+            let line = line_at(error.span().map_or(0, |span| span.start));
+            return vec![(line, format!("not TOML: {}", error.message()))];
+        }
+    };
+    let mut errors = Vec::new();
+    for (section, value) in &table {
+        let line = line_at(section.span().start);
+        let section = section.get_ref().as_ref();
+        if !KEYS.iter().any(|key| key.section == section) {
+            errors.push((
+                line,
+                format!("unknown section [{section}]; there are {}", sections()),
+            ));
+            continue;
+        }
+        let DeValue::Table(keys) = value.get_ref() else {
+            errors.push((line, format!("`{section}` is a section: write [{section}]")));
+            continue;
+        };
+        for (name, value) in keys {
+            let line = line_at(name.span().start);
+            let name = name.get_ref().as_ref();
+            match KEYS
+                .iter()
+                .find(|key| key.section == section && key.name == name)
+            {
+                Some(key) => match set(config, key, value) {
+                    Some(message) => errors.push((line, message)),
+                    None => given(key, text.get(value.span()).unwrap_or_default(), line),
+                },
+                None => errors.push((
+                    line,
+                    format!(
+                        "unknown key `{name}` in [{section}]; there are {}",
+                        keys_of(section)
+                    ),
+                )),
+            }
+        }
+    }
+    errors.sort();
+    errors
+}
+
+#[cfg(test)]
+mod tests;

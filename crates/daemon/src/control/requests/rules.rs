@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! For each request: what its answer shows of other users, and its cost. The match has no wildcard,
+//! so a new request does not compile without both.
+
+use limelight_core::control::Request;
+
+/// What an answer reveals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shows {
+    /// Only the outcome of the caller's own request.
+    Outcome,
+    /// The machine's state, and those apps that the caller may see (`visibility`).
+    Filtered,
+}
+
+/// What a request costs the daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cost {
+    /// This many tokens besides those of its line. It is never refused for lack of tokens, because
+    /// session agents send these requests and their reports must not be lost.
+    Work(u32),
+    /// A lookup through `/proc` or all apps. It is refused if the caller exceeds the limit.
+    Lookup(u32),
+}
+
+pub(crate) fn rules(request: &Request) -> (Shows, Cost) {
+    use Cost::{Lookup, Work};
+    use Shows::{Filtered, Outcome};
+    match request {
+        // A focus change causes a full plan.
+        Request::Focus { hold: true, .. } => (Outcome, Work(25)),
+        Request::Focus { hold: false, .. } => (Outcome, Lookup(2)),
+        Request::Window { .. } => (Outcome, Work(0)),
+        Request::InUse { .. } => (Outcome, Work(1)),
+        Request::Agent { .. } => (Outcome, Work(4)),
+        Request::Listen => (Outcome, Work(0)),
+        Request::Class { .. } => (Outcome, Lookup(2)),
+        Request::Status => (Filtered, Lookup(1)),
+        Request::Explain { .. } => (Filtered, Lookup(2)),
+        Request::Apps { .. } => (Filtered, Lookup(2)),
+        Request::Latency { .. } => (Filtered, Lookup(1)),
+        Request::Decision { .. } => (Filtered, Lookup(1)),
+        Request::History { .. } => (Filtered, Lookup(1)),
+    }
+}
+
+/// Whether an answer is of the kind declared for its request.
+pub(crate) fn keeps_promise(shows: Shows, response: &limelight_core::control::Response) -> bool {
+    use limelight_core::control::Response;
+    match response {
+        Response::Ok { .. } | Response::Error { .. } | Response::Agent { .. } => true,
+        Response::Status(_)
+        | Response::Explain(_)
+        | Response::Latency(_)
+        | Response::Apps { .. }
+        | Response::Decision { .. }
+        | Response::History { .. } => shows == Shows::Filtered,
+        Response::Notice(_) => false,
+    }
+}

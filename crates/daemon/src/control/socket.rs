@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The control socket: turns bytes into lines and sends answers. Other modules interpret the lines.
+//!
+//! Any user may connect, so nothing here waits for a client. Reads and writes never block. Line
+//! length, pending answers, idle time and the number of clients are bounded, and clients take turns
+//! after each request. When all slots are taken, a new client replaces one of the user with the
+//! most.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use limelight_core::control::{ErrorCode, Notice, Response, LINE_MAX, SOCKET_NAME};
+use limelight_sys::peercred::{peer, peer_groups, PeerCred};
+use rustix::event::epoll::EventFlags;
+use tracing::{debug, warn};
+
+use crate::control::rate_limit::Limiter;
+use crate::event_loop::reactor::{Reactor, Ready, Token};
+use crate::exit::Failure;
+
+/// Most clients at once.
+pub const CLIENTS_MAX: usize = 64;
+
+/// Most clients of one user other than root, so that no user can lock out the others.
+const CLIENTS_PER_USER: usize = 16;
+
+/// Idle limit: a client without a claim, an announcement or a `listen` is disconnected after this
+/// time.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// A client that does not read its answers for this long is disconnected.
+const STUCK: Duration = Duration::from_secs(10);
+
+/// Pending answers for a client, in bytes; beyond this limit its requests are not read.
+const WAITING_MAX: usize = 256 * 1024;
+
+#[derive(Debug)]
+struct Client {
+    stream: UnixStream,
+    peer: PeerCred,
+    /// All groups of the process that connected.
+    groups: Vec<u32>,
+    unread: Vec<u8>,
+    unsent: Vec<u8>,
+    last_line: Duration,
+    holds_claim: bool,
+    /// It has announced processes in use.
+    announces: bool,
+    /// It receives notices about memory shortages.
+    listens: bool,
+    /// No more input is read; the connection closes when all answers are sent.
+    closing: bool,
+    armed: EventFlags,
+}
+
+/// A request line from a client.
+#[derive(Debug)]
+pub struct RequestLine {
+    /// The client.
+    pub client: u64,
+    /// Credentials of the peer.
+    pub peer: PeerCred,
+    /// The line without its newline.
+    pub text: Vec<u8>,
+}
+
+/// The socket and its clients.
+#[derive(Debug)]
+pub struct ControlSource {
+    listener: UnixListener,
+    path: PathBuf,
+    clients: BTreeMap<u64, Client>,
+    next: u64,
+    /// A spare descriptor. It is closed when no other is available, so that a new client can
+    /// receive an error.
+    spare: Option<UnixListener>,
+    /// Clients that were displaced since the last [`ControlSource::tidy`].
+    displaced: Vec<u64>,
+    /// The group whose members receive all notices.
+    group: Option<u32>,
+    limiter: Limiter,
+}
+
+impl ControlSource {
+    /// Creates the socket in the runtime directory, accessible to all users. The caller holds the
+    /// lock, so an existing socket belongs to a dead daemon.
+    pub fn bind(runtime: &Path) -> Result<ControlSource, Failure> {
+        let path = runtime.join(SOCKET_NAME);
+        let failed = |error: std::io::Error| Failure::Runtime {
+            path: runtime.to_owned(),
+            why: format!("{SOCKET_NAME} cannot be made: {error}"),
+        };
+        match std::fs::remove_file(&path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(error)),
+        }
+        let listener = UnixListener::bind(&path).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let everybody = std::fs::Permissions::from_mode(0o666);
+        std::fs::set_permissions(&path, everybody).map_err(failed)?;
+        Ok(ControlSource {
+            spare: listener.try_clone().ok(),
+            listener,
+            path,
+            clients: BTreeMap::new(),
+            next: 0,
+            displaced: Vec::new(),
+            group: None,
+            limiter: Limiter::default(),
+        })
+    }
+
+    /// Sets the group whose members receive notices about all users' apps.
+    pub fn set_group(&mut self, group: Option<u32>) {
+        self.group = group;
+    }
+
+    /// The listening socket to wait for.
+    pub fn listener(&self) -> &UnixListener {
+        &self.listener
+    }
+
+    /// Removes the socket.
+    pub fn close(self) {
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            debug!("cannot remove {}: {error}", self.path.display());
+        }
+    }
+
+    /// Accepts waiting clients.
+    pub fn accept(&mut self, reactor: &Reactor, now: Duration) {
+        // Bounded, so that a flood of connections cannot occupy the loop.
+        for _ in 0..CLIENTS_MAX {
+            match self.listener.accept() {
+                Ok((stream, _)) => self.admit(stream, reactor, now),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    debug!("a client cannot connect: {error}");
+                    self.turn_away();
+                }
+            }
+        }
+    }
+
+    /// Accepts a client although no descriptor is left, and sends it an error. A pending connection
+    /// would wake the loop again and again.
+    fn turn_away(&mut self) {
+        self.spare = None;
+        if let Ok((mut stream, _)) = self.listener.accept() {
+            let answer = encode(&Response::Error {
+                code: ErrorCode::Busy,
+                message: "limelightd has no descriptor left".to_owned(),
+                cure: "try again later; if it lasts, raise LimitNOFILE= of limelightd".to_owned(),
+                retry_ms: None,
+            });
+            // Best effort.
+            let _ = stream.write(&answer);
+        }
+        self.spare = self.listener.try_clone().ok();
+    }
+
+    fn admit(&mut self, mut stream: UnixStream, reactor: &Reactor, now: Duration) {
+        let peer = match stream.set_nonblocking(true).map(|()| peer(&stream)) {
+            Ok(Ok(peer)) => peer,
+            Ok(Err(error)) => return debug!("a client is turned away: {error}"),
+            Err(error) => return debug!("a client is turned away: {error}"),
+        };
+        let of_user = self
+            .clients
+            .values()
+            .filter(|client| client.peer.uid == peer.uid)
+            .count();
+        let crowded = peer.uid != 0 && of_user >= CLIENTS_PER_USER;
+        if crowded || !self.make_room(reactor) {
+            let answer = encode(&Response::Error {
+                code: ErrorCode::Busy,
+                message: format!(
+                    "limelightd serves {} clients, {of_user} of them of uid {}",
+                    self.clients.len(),
+                    peer.uid
+                ),
+                cure: "close other connections, or try again later".to_owned(),
+                retry_ms: None,
+            });
+            // Best effort.
+            let _ = stream.write(&answer);
+            return;
+        }
+        let id = self.next;
+        self.next += 1;
+        if let Err(error) = reactor.add(&stream, Token::Client(id), EventFlags::IN) {
+            return warn!("a client cannot be served: {error}");
+        }
+        let mut groups = peer_groups(&stream).unwrap_or_else(|error| {
+            debug!("the groups of pid {} are not known: {error}", peer.pid);
+            Vec::new()
+        });
+        groups.push(peer.gid);
+        let client = Client {
+            stream,
+            peer,
+            groups,
+            unread: Vec::new(),
+            unsent: Vec::new(),
+            last_line: now,
+            holds_claim: false,
+            announces: false,
+            listens: false,
+            closing: false,
+            armed: EventFlags::IN,
+        };
+        self.clients.insert(id, client);
+    }
+
+    /// Whether there is a slot for another client. If necessary it displaces a client without a
+    /// claim or announcements, because one person may have thousands of uids (`/etc/subuid`).
+    /// Claims and announcements were permitted, so their clients stay.
+    fn make_room(&mut self, reactor: &Reactor) -> bool {
+        if self.clients.len() < CLIENTS_MAX {
+            return true;
+        }
+        let mut of_user: BTreeMap<u32, usize> = BTreeMap::new();
+        for client in self.clients.values() {
+            *of_user.entry(client.peer.uid).or_default() += 1;
+        }
+        let displaceable = self
+            .clients
+            .iter()
+            .filter(|(_, client)| client.peer.uid != 0 && !client.holds_claim && !client.announces);
+        // Of one user's clients the oldest.
+        let chosen = displaceable
+            .max_by_key(|(&id, client)| (of_user.get(&client.peer.uid), std::cmp::Reverse(id)))
+            .map(|(&id, _)| id);
+        let Some((id, client)) = chosen.and_then(|id| self.clients.remove_entry(&id)) else {
+            return false;
+        };
+        reactor.remove(&client.stream);
+        debug!(
+            "a client of uid {} gives way to another user",
+            client.peer.uid
+        );
+        self.displaced.push(id);
+        true
+    }
+
+    /// Transfers bytes between a client and its buffers.
+    pub fn transfer(&mut self, id: u64, ready: Ready, now: Duration) {
+        let Some(client) = self.clients.get_mut(&id) else {
+            return;
+        };
+        if ready
+            .flags
+            .intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR)
+        {
+            client.receive(now);
+        }
+        client.send(now);
+    }
+
+    /// The rate limits of all users.
+    pub fn limiter(&mut self) -> &mut Limiter {
+        &mut self.limiter
+    }
+
+    /// The next request of each client. Further ones wait for the next turn, or until the user has
+    /// tokens again.
+    pub fn take_lines(&mut self, now: Duration) -> Vec<RequestLine> {
+        let mut lines = Vec::new();
+        for (&id, client) in &mut self.clients {
+            let uid = client.peer.uid;
+            if client.unsent.len() >= WAITING_MAX || self.limiter.may_read(uid, now).is_err() {
+                continue;
+            }
+            if let Some(line) = client.take_line() {
+                self.limiter.was_read(uid, line.len(), now);
+                lines.push(RequestLine {
+                    client: id,
+                    peer: client.peer,
+                    text: line,
+                });
+            }
+        }
+        lines
+    }
+
+    /// When a buffered request may be handled that no descriptor signals; `now` or earlier means at
+    /// once.
+    pub fn next_line(&self, now: Duration) -> Option<Duration> {
+        let waiting = self
+            .clients
+            .values()
+            .filter(|client| client.unsent.len() < WAITING_MAX && client.unread.contains(&b'\n'));
+        let due = waiting.map(|client| self.limiter.may_read(client.peer.uid, now));
+        due.map(|due| due.err().unwrap_or(now)).min()
+    }
+
+    /// Sends an answer to a client.
+    pub fn answer(&mut self, id: u64, response: &Response, now: Duration) {
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.unsent.extend_from_slice(&encode(response));
+            client.send(now);
+        }
+    }
+
+    /// Groups of the process that connected.
+    pub fn groups_of(&self, id: u64) -> impl Iterator<Item = u32> + '_ {
+        let client = self.clients.get(&id);
+        client
+            .into_iter()
+            .flat_map(|client| client.groups.iter().copied())
+    }
+
+    /// Records that this client's connection carries a claim.
+    pub fn set_holding(&mut self, id: u64) {
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.holds_claim = true;
+        }
+    }
+
+    /// Records whether this client's connection carries announcements.
+    pub fn set_announcing(&mut self, id: u64, announces: bool) {
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.announces = announces;
+        }
+    }
+
+    /// Records that this client wants notices.
+    pub fn set_listening(&mut self, id: u64) {
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.listens = true;
+        }
+    }
+
+    /// Sends a notice to listening clients: `notice` to root, the group and the `owner` of the app
+    /// that it names, or to all if that is `None`; `others` to the rest. A client with too many
+    /// pending answers misses it.
+    pub fn tell(
+        &mut self,
+        owner: Option<u32>,
+        notice: &Notice,
+        others: Option<&Notice>,
+        now: Duration,
+    ) {
+        let listeners = self.clients.values_mut().filter(|client| client.listens);
+        for client in listeners.filter(|client| client.unsent.len() < WAITING_MAX) {
+            let uid = client.peer.uid;
+            let member = self
+                .group
+                .is_some_and(|group| client.groups.contains(&group));
+            let own = uid == 0 || member || owner.is_none_or(|owner| owner == uid);
+            let told = if own { Some(notice) } else { others };
+            let Some(told) = told else {
+                continue;
+            };
+            client
+                .unsent
+                .extend_from_slice(&encode(&Response::Notice(told.clone())));
+            client.last_line = now;
+            client.send(now);
+        }
+    }
+
+    /// Disconnects clients that have closed, are idle or do not read their answers, and updates the
+    /// awaited events of the others. Returns the ids of the disconnected clients.
+    pub fn tidy(&mut self, reactor: &Reactor, now: Duration) -> Vec<u64> {
+        let mut gone = std::mem::take(&mut self.displaced);
+        for (&id, client) in &mut self.clients {
+            let silent = now.saturating_sub(client.last_line);
+            let over =
+                client.closing && client.unsent.is_empty() && !client.unread.contains(&b'\n');
+            let idle = !client.stays() && client.unsent.is_empty() && silent >= IDLE;
+            let stuck = !client.unsent.is_empty() && silent >= STUCK;
+            if over || idle || stuck {
+                reactor.remove(&client.stream);
+                gone.push(id);
+                continue;
+            }
+            let mut wanted = EventFlags::empty();
+            // A client with enough buffered requests is not read from.
+            if !client.closing && client.unread.len() < LINE_MAX {
+                wanted |= EventFlags::IN;
+            }
+            if !client.unsent.is_empty() {
+                wanted |= EventFlags::OUT;
+            }
+            if wanted != client.armed {
+                match reactor.modify(&client.stream, Token::Client(id), wanted) {
+                    Ok(()) => client.armed = wanted,
+                    Err(error) => {
+                        warn!("a client is let go: {error}");
+                        gone.push(id);
+                    }
+                }
+            }
+        }
+        for id in &gone {
+            self.clients.remove(id);
+        }
+        gone
+    }
+
+    /// When the next client may time out.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.clients
+            .values()
+            .filter_map(|client| match (client.unsent.is_empty(), client.stays()) {
+                (false, _) => Some(client.last_line + STUCK),
+                (true, false) => Some(client.last_line + IDLE),
+                (true, true) => None,
+            })
+            .min()
+    }
+}
+
+impl Client {
+    /// Whether its connection has a purpose while it is silent.
+    fn stays(&self) -> bool {
+        self.holds_claim || self.announces || self.listens
+    }
+
+    fn receive(&mut self, now: Duration) {
+        if self.closing {
+            return;
+        }
+        let mut buffer = [0u8; 16 * 1024];
+        match self.stream.read(&mut buffer) {
+            Ok(0) => self.closing = true,
+            Ok(count) => {
+                self.unread
+                    .extend_from_slice(buffer.get(..count).unwrap_or_default());
+                self.last_line = now;
+            }
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(_) => self.hang_up(),
+        }
+    }
+
+    fn send(&mut self, now: Duration) {
+        while !self.unsent.is_empty() {
+            match self.stream.write(&self.unsent) {
+                Ok(0) => return self.hang_up(),
+                Ok(count) => {
+                    self.unsent.drain(..count);
+                    self.last_line = now;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(_) => return self.hang_up(),
+            }
+        }
+    }
+
+    /// The next line without its newline; an overlong line ends the connection.
+    fn take_line(&mut self) -> Option<Vec<u8>> {
+        let end = self.unread.iter().position(|&byte| byte == b'\n');
+        if end.unwrap_or(self.unread.len()) >= LINE_MAX {
+            self.refuse_long_line();
+            return None;
+        }
+        let mut line: Vec<u8> = self.unread.drain(..=end?).collect();
+        line.pop();
+        Some(line)
+    }
+
+    fn refuse_long_line(&mut self) {
+        self.unread.clear();
+        self.closing = true;
+        self.unsent.extend_from_slice(&encode(&Response::Error {
+            code: ErrorCode::BadRequest,
+            message: format!("a request line is longer than {LINE_MAX} bytes"),
+            cure: "send one JSON object a line".to_owned(),
+            retry_ms: None,
+        }));
+    }
+
+    fn hang_up(&mut self) {
+        self.closing = true;
+        self.unread.clear();
+        self.unsent.clear();
+    }
+}
+
+/// Encodes one line of the protocol.
+fn encode(response: &Response) -> Vec<u8> {
+    let mut line = serde_json::to_vec(response).unwrap_or_else(|error| {
+        // Only a value that JSON cannot represent could fail, and the protocol has none.
+        format!("{{\"result\":\"error\",\"code\":\"internal\",\"message\":{:?},\"cure\":\"report this\"}}", error.to_string()).into_bytes()
+    });
+    line.push(b'\n');
+    line
+}
+
+#[cfg(test)]
+#[path = "socket_tests.rs"]
+mod tests;

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+use super::*;
+use std::io::{BufRead, BufReader};
+
+const NOW: Duration = Duration::from_secs(100);
+
+struct Fixture {
+    _temp: tempfile::TempDir,
+    path: PathBuf,
+    source: ControlSource,
+    reactor: Reactor,
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        let temp = tempfile::tempdir().unwrap();
+        let source = ControlSource::bind(temp.path()).unwrap();
+        let reactor = Reactor::new().unwrap();
+        let path = temp.path().join(SOCKET_NAME);
+        Fixture {
+            _temp: temp,
+            path,
+            source,
+            reactor,
+        }
+    }
+
+    fn connect(&mut self) -> UnixStream {
+        let stream = UnixStream::connect(&self.path).unwrap();
+        self.source.accept(&self.reactor, NOW);
+        stream
+    }
+
+    /// One turn of the loop without waiting; the answer to every request is its length.
+    fn turn(&mut self) -> Vec<u64> {
+        for ready in self.reactor.wait(Some(Duration::ZERO)).unwrap() {
+            if let Token::Client(id) = ready.token {
+                self.source.transfer(id, ready, NOW);
+            }
+        }
+        for line in self.source.take_lines(NOW) {
+            let message = line.text.len().to_string();
+            self.source
+                .answer(line.client, &Response::Ok { message }, NOW);
+        }
+        self.source.tidy(&self.reactor, NOW)
+    }
+}
+
+fn line(stream: &UnixStream) -> String {
+    stream
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
+    let mut text = String::new();
+    BufReader::new(stream.try_clone().unwrap())
+        .read_line(&mut text)
+        .unwrap();
+    text
+}
+
+#[test]
+fn socket_is_open_to_all_users() {
+    let fixture = Fixture::new();
+    let mode = std::fs::metadata(&fixture.path)
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o666);
+}
+
+#[test]
+fn line_may_arrive_in_pieces_and_several_at_once() {
+    let mut fixture = Fixture::new();
+    let mut stream = fixture.connect();
+    stream.write_all(b"abc").unwrap();
+    fixture.turn();
+    stream.write_all(b"de\nx\n").unwrap();
+    fixture.turn();
+    assert_eq!(
+        fixture.source.next_line(NOW),
+        Some(NOW),
+        "others have their turn first"
+    );
+    fixture.turn();
+    let mut reader = BufReader::new(&stream);
+    let mut text = String::new();
+    reader.read_line(&mut text).unwrap();
+    reader.read_line(&mut text).unwrap();
+    assert_eq!(
+        text,
+        "{\"result\":\"ok\",\"message\":\"5\"}\n{\"result\":\"ok\",\"message\":\"1\"}\n"
+    );
+}
+
+#[test]
+fn requests_before_the_end_of_the_stream_are_answered() {
+    let mut fixture = Fixture::new();
+    let mut stream = fixture.connect();
+    stream.write_all(b"ab\n").unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut gone = Vec::new();
+    for _ in 0..4 {
+        gone.extend(fixture.turn());
+    }
+    assert!(line(&stream).contains("\"2\""));
+    assert_eq!(gone.len(), 1);
+}
+
+#[test]
+fn endless_line_is_refused() {
+    let mut fixture = Fixture::new();
+    let mut stream = fixture.connect();
+    stream.set_nonblocking(true).unwrap();
+    let chunk = [b'x'; 4096];
+    let mut gone = Vec::new();
+    for _ in 0..64 {
+        let _ = stream.write(&chunk);
+        gone.extend(fixture.turn());
+    }
+    stream.set_nonblocking(false).unwrap();
+    assert_eq!(gone.len(), 1);
+    assert!(line(&stream).contains("bad-request"));
+}
+
+#[test]
+fn client_that_never_reads_is_not_read_from_and_disconnected() {
+    let mut fixture = Fixture::new();
+    let mut deaf = fixture.connect();
+    let mut other = fixture.connect();
+    deaf.set_nonblocking(true).unwrap();
+    let requests = b"r\n".repeat(2048);
+    for _ in 0..600 {
+        let _ = deaf.write(&requests);
+        fixture.turn();
+    }
+    let waiting = fixture
+        .source
+        .clients
+        .values()
+        .map(|client| client.unsent.len())
+        .max();
+    assert!(waiting.unwrap() < WAITING_MAX + 4096, "{waiting:?}");
+    other.write_all(b"hello\n").unwrap();
+    fixture.turn();
+    assert!(line(&other).contains("\"5\""));
+    let deadline = fixture.source.next_deadline().unwrap();
+    assert_eq!(deadline, NOW + STUCK);
+    assert_eq!(fixture.source.tidy(&fixture.reactor, deadline), [0]);
+}
+
+#[test]
+fn idle_client_is_disconnected_unless_it_holds_a_claim() {
+    let mut fixture = Fixture::new();
+    let _idle = fixture.connect();
+    let _agent = fixture.connect();
+    fixture.source.set_holding(1);
+    assert!(fixture
+        .source
+        .tidy(&fixture.reactor, NOW + IDLE / 2)
+        .is_empty());
+    assert_eq!(fixture.source.tidy(&fixture.reactor, NOW + IDLE), [0]);
+}
+
+#[test]
+fn number_of_clients_is_bounded() {
+    let mut fixture = Fixture::new();
+    let limit = if rustix::process::geteuid().is_root() {
+        CLIENTS_MAX
+    } else {
+        CLIENTS_PER_USER
+    };
+    let kept: Vec<UnixStream> = (0..limit).map(|_| fixture.connect()).collect();
+    let late = fixture.connect();
+    assert!(line(&late).contains("busy"));
+    assert_eq!(fixture.source.clients.len(), kept.len());
+}
+
+#[test]
+fn notices_of_an_app_go_to_its_owner_root_and_the_group() {
+    const OWNER: u32 = 54_321;
+    const GROUP: u32 = 60_123;
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("SKIPPED: speaking as other users takes root");
+    }
+    let mut fixture = Fixture::new();
+    fixture.source.set_group(Some(GROUP));
+    let connect = |fixture: &mut Fixture, uid: u32, gid: u32| {
+        let path = fixture.source.path.clone();
+        let connected = std::thread::spawn(move || {
+            rustix::thread::set_thread_groups(&[rustix::process::Gid::from_raw(gid)]).unwrap();
+            rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(uid)).unwrap();
+            UnixStream::connect(path).unwrap()
+        });
+        let stream = connected.join().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        fixture.source.accept(&fixture.reactor, NOW);
+        stream
+    };
+    let streams = [
+        (OWNER, 1, true),
+        (OWNER + 1, 1, false),
+        (OWNER + 1, GROUP, true),
+        (0, 1, true),
+    ]
+    .map(|(uid, gid, hears)| (connect(&mut fixture, uid, gid), hears));
+    let ids: Vec<u64> = fixture.source.clients.keys().copied().collect();
+    ids.iter().for_each(|&id| fixture.source.set_listening(id));
+    let notice = Notice::Growing {
+        app: limelight_core::control::AppStatus {
+            name: "diary".to_owned(),
+            pid: None,
+            cgroup: None,
+            own_cgroup: true,
+        },
+        grown: 1,
+    };
+    fixture
+        .source
+        .tell(Some(OWNER), &notice, None, Duration::ZERO);
+    for (number, (mut stream, hears)) in streams.into_iter().enumerate() {
+        let mut text = [0; 1024];
+        let heard = stream.read(&mut text).is_ok_and(|count| count > 0);
+        assert_eq!(heard, hears, "listener {number}");
+    }
+}

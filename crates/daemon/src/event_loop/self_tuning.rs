@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Priorities and limits of the daemon's own process and threads.
+
+use limelight_sys::sched::Cpu;
+use tracing::{debug, warn};
+
+use crate::system::System;
+
+/// The daemon's own `oom_score_adj`.
+pub(crate) const OWN_SCORE: i16 = -900;
+
+/// Nice value and slice of the daemon's own threads. Their work takes milliseconds and something
+/// waits for it. Next to an app with a slice of its own, a longer one would make them wait for the
+/// next tick.
+const OWN_NICE: i32 = -20;
+const OWN_SLICE_NS: u64 = 100_000;
+
+/// Protects the daemon from the OOM killer, because nothing is restored without it, and raises its
+/// priority, so that no boosted app delays it. The settings end with the process, so they are not
+/// recorded.
+pub(crate) fn shield(system: &System) {
+    let own = i32::try_from(std::process::id()).unwrap_or_default();
+    let shielded = system
+        .process(own)
+        .and_then(|(_, process)| process.set_oom_score_adj(OWN_SCORE));
+    if let Err(error) = shielded {
+        debug!("limelightd's own oom_score_adj stays: {error}");
+    }
+    come_first();
+    wait_for_no_write();
+}
+
+/// Raises the priority of the calling thread so that it runs as soon as it has work.
+pub(crate) fn come_first() {
+    let first = Cpu::of(0).and_then(|own| own.set(0, OWN_NICE, OWN_SLICE_NS));
+    if let Err(error) = first {
+        warn!("{error}: beside a busy machine limelightd may be late");
+    }
+}
+
+/// Keeps the calling thread from waiting for writeback of others' pages when it needs memory,
+/// because its job is to end such a shortage. See PR_SET_IO_FLUSHER in `prctl(2)`; requires
+/// CAP_SYS_RESOURCE.
+pub(crate) fn wait_for_no_write() {
+    if let Err(errno) = rustix::process::configure_io_flusher_behavior(true) {
+        debug!("while memory is short limelightd may have to wait for writes: {errno}");
+    }
+}
+
+/// Resets the calling thread to default priority.
+pub(crate) fn stand_back() {
+    // Lowering the priority again always succeeds.
+    let _ = Cpu::of(0).and_then(|own| own.set(0, 0, 0));
+}
+
+/// Raises the descriptor limit to the maximum: an app may have thousands of processes, and the
+/// device needs a descriptor for each.
+pub(crate) fn raise_descriptor_limit() {
+    use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    if let Err(errno) = setrlimit(Resource::Nofile, raised) {
+        debug!("the limit of open files stays: {errno}");
+    }
+}

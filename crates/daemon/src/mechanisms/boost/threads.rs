@@ -1,0 +1,480 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Nice value, slice and I/O priority, thread by thread.
+//!
+//! A thread inherits all three from its creator, so a thread that is created while the app is
+//! topmost is boosted from the start, and the next scan only records it. A recorded thread is never
+//! changed again: a renice in the meantime takes precedence.
+//!
+//! If a process's main thread has a nice value below 0 that the record does not explain, it was
+//! given with privilege, perhaps by Limelight and inherited in a way that was missed. The nice
+//! values of that process are not lowered further.
+
+use limelight_core::control::{Change, Outcome};
+use limelight_core::model::boost::{Role, Threads};
+use limelight_core::model::{AppKey, ProcessId};
+use limelight_core::policy::boost::Tuning;
+use limelight_sys::process::Process;
+use limelight_sys::sched::IoPriority;
+use limelight_sys::tree::ProcessTree;
+
+use crate::mechanisms::changes::Reach;
+use crate::mechanisms::{Actuators, Context};
+use crate::restore::undo::thread_heirs::{Family, Inheritance};
+use crate::restore::undo::threads::{asking, give, is_same, own_slice_ns, wanted};
+use crate::restore::undo::{lineage, undo, Undone};
+use crate::restore::{Asking, Entry, Lineage, Moment, Place, Tuned};
+use crate::system::System;
+
+const UNDONE_BY: &str = "another app in front, limelight focus --none, or limelightd stopping";
+
+/// The values to give to a thread whose present ones are `found`.
+fn tuned(tuning: Tuning, role: Role, found: Asking) -> Asking {
+    let slice_ns = u64::from(tuning.slice_us(role)) * 1000;
+    let io_priority = match tuning.io_level {
+        Some(level) if role != Role::Competitor && IoPriority(found.io_priority).is_ordinary() => {
+            IoPriority::best_effort(level).0
+        }
+        _ => found.io_priority,
+    };
+    Asking {
+        nice: tuning.nice(role, found.nice),
+        // A thread that has set its own slice keeps it.
+        slice_ns: match found.slice_ns {
+            0 => slice_ns,
+            slice => slice,
+        },
+        io_priority,
+    }
+}
+
+/// The values that a thread would have if it had inherited nothing from Limelight.
+fn without_us(family: &Family, found: Asking) -> Asking {
+    let Some(giver) = family.giver(found) else {
+        return found;
+    };
+    let tuned = Tuned {
+        tid: 0,
+        starttime: 0,
+        original: giver.original,
+        ours: giver.ours,
+    };
+    wanted(&tuned, found).0
+}
+
+/// The tuning for a process's threads. `originals` holds their values without Limelight.
+fn tuning_for(
+    tuning: Tuning,
+    listed: &Threads,
+    mut originals: impl Iterator<Item = (i32, Asking)>,
+) -> Tuning {
+    let main = originals.find(|(tid, _)| *tid == listed.process.pid);
+    // A helper is identified by its name, and its configuration may set a negative nice value.
+    let unknown = listed.role == Role::App && main.is_some_and(|(_, main)| main.nice < 0);
+    Tuning {
+        nice_points: if unknown { 0 } else { tuning.nice_points },
+        ..tuning
+    }
+}
+
+fn knob(context: Context<'_>, id: ProcessId) -> String {
+    format!(
+        "{}/{}/task scheduling",
+        context.system.roots.proc.display(),
+        id.pid
+    )
+}
+
+/// A process's values as text; its main thread stands for all.
+fn words(asking: Asking) -> String {
+    let slice = match asking.slice_ns {
+        0 => "the kernel's slice".to_owned(),
+        ns => format!("slice {} us", ns / 1000),
+    };
+    let io = match asking.io_priority {
+        0 => String::new(),
+        packed => format!(", I/O {}", IoPriority(packed)),
+    };
+    format!("nice {}, {slice}{io}", asking.nice)
+}
+
+fn change(
+    context: Context<'_>,
+    id: ProcessId,
+    role: Role,
+    threads: &[Tuned],
+    outcome: Outcome,
+) -> Change {
+    let first = threads.iter().find(|tuned| tuned.tid == id.pid);
+    let shown = first.or(threads.first());
+    let word = |asking: fn(&Tuned) -> Asking| shown.map_or(String::new(), |t| words(asking(t)));
+    Change {
+        knob: knob(context, id),
+        from: word(|tuned| tuned.original),
+        to: format!("{} ({} threads)", word(|tuned| tuned.ours), threads.len()),
+        rule: match role {
+            Role::Competitor => "boost: it takes a processor from the foreground app, which no weight isolates from it",
+            _ => "boost: the topmost app's threads, and those of the programs that serve it, run first",
+        }
+        .to_owned(),
+        at_ms: context.now.as_millis() as u64,
+        outcome,
+        undone_by: UNDONE_BY.to_owned(),
+    }
+}
+
+/// Threads of a process that are to be recorded, with the present values of each.
+struct Fresh {
+    id: ProcessId,
+    role: Role,
+    process: Process,
+    /// Recorded before, and still alive.
+    known: Vec<Tuned>,
+    new: Vec<Tuned>,
+}
+
+impl Fresh {
+    /// Adds the threads of `found` that are to be changed.
+    fn add(&mut self, found: &[Found], (tuning, listed): (Tuning, &Threads), family: &Family) {
+        let originals: Vec<Asking> = found
+            .iter()
+            .map(|thread| without_us(family, thread.asking))
+            .collect();
+        let all = found.iter().zip(&originals);
+        let main = all
+            .clone()
+            .map(|(thread, original)| (thread.tid, *original));
+        let known = self.known.iter();
+        let main = main.chain(known.map(|tuned| (tuned.tid, tuned.original)));
+        let tuning = tuning_for(tuning, listed, main);
+        for (thread, original) in all {
+            let ours = tuned(tuning, listed.role, *original);
+            if ours != *original {
+                self.new.push(Tuned {
+                    tid: thread.tid,
+                    starttime: thread.starttime,
+                    original: *original,
+                    ours,
+                });
+            }
+        }
+    }
+}
+
+/// A thread that is not recorded.
+struct Found {
+    tid: i32,
+    starttime: u64,
+    asking: Asking,
+}
+
+/// The threads of a process that are not recorded.
+fn unknown_threads(process: &Process, listed: &Threads, known: &[Tuned], slice: u64) -> Vec<Found> {
+    let tids = listed.tids.iter();
+    tids.filter(|tid| !known.iter().any(|tuned| tuned.tid == **tid))
+        .filter_map(|&tid| {
+            let starttime = process.thread_start(tid).ok()?;
+            let (_, asking) = asking(tid, slice).ok()??;
+            Some(Found {
+                tid,
+                starttime,
+                asking,
+            })
+        })
+        .collect()
+}
+
+/// Determines the values that threads would have without Limelight.
+struct Origins<'a> {
+    inheritance: Inheritance<'a>,
+    /// Taken at the first new thread, because most scans find none, and before any value is
+    /// changed.
+    start: Option<(Moment, ProcessTree)>,
+}
+
+impl Origins<'_> {
+    fn of(
+        &mut self,
+        system: &System,
+        (id, process): (ProcessId, &Process),
+    ) -> limelight_sys::Result<(Lineage, Family)> {
+        let start = match self.start.take() {
+            Some(start) => start,
+            None => (lineage::moment(system), self.inheritance.tree(system)?),
+        };
+        let (since, tree) = self.start.insert(start);
+        let family = self.inheritance.family(tree, (id, process))?;
+        Ok((lineage::of(process, *since)?, family))
+    }
+}
+
+impl Actuators {
+    pub(crate) fn tune(
+        &mut self,
+        app: AppKey,
+        tuning: Tuning,
+        threads: &[Threads],
+        context: Context<'_>,
+    ) {
+        let system = context.system;
+        let slice = own_slice_ns();
+        let home = context.front.and_then(|app| app.own_home());
+        let home = home.map(|home| Place {
+            path: home.path.clone(),
+            inode: home.inode,
+        });
+        let recorded: Vec<Entry> = self.recorded_threads();
+        let mut origins = Origins {
+            inheritance: Inheritance::new(&recorded, &[]),
+            start: None,
+        };
+        let mut given = Vec::new();
+        let mut all = Vec::new();
+        for listed in threads {
+            let entry = recorded
+                .iter()
+                .find(|entry| entry.process() == Some(listed.process));
+            let known = match entry {
+                Some(entry @ Entry::Threads { threads, .. }) => {
+                    self.ledger.keep(entry);
+                    threads.as_slice()
+                }
+                _ => &[],
+            };
+            let seen = |tid: &i32| known.iter().any(|tuned| tuned.tid == *tid);
+            if known.len() == listed.tids.len() && listed.tids.iter().all(seen) {
+                continue;
+            }
+            let Some(process) = system.same_process(listed.process) else {
+                continue;
+            };
+            let known: Vec<Tuned> = known
+                .iter()
+                .filter(|tuned| is_same(&process, tuned))
+                .copied()
+                .collect();
+            let found = unknown_threads(&process, listed, &known, slice);
+            if found.is_empty() {
+                continue;
+            }
+            let (lineage, family) = match origins.of(system, (listed.process, &process)) {
+                Ok(origin) => origin,
+                // Inherited and chosen values cannot be distinguished now; the next scan may
+                // succeed.
+                Err(error) => {
+                    tracing::debug!("threads are not boosted: {error}");
+                    continue;
+                }
+            };
+            let mut fresh = Fresh {
+                id: listed.process,
+                role: listed.role,
+                process,
+                known,
+                new: Vec::new(),
+            };
+            fresh.add(&found, (tuning, listed), &family);
+            // The kernel's own threads have no children.
+            if listed.role != Role::Reclaim {
+                given.extend(fresh.new.iter().map(|thread| Entry::AskingGiven {
+                    lineage,
+                    original: thread.original,
+                    ours: thread.ours,
+                }));
+            }
+            all.push(fresh);
+        }
+        self.write_threads(all, given, home, context);
+        self.forget_ended(threads, context);
+        self.in_force.tuned = Some((app, tuning, threads.to_vec()));
+    }
+
+    fn recorded_threads(&self) -> Vec<Entry> {
+        let entries = self.ledger.entries().iter();
+        entries.filter(|entry| entry.is_asking()).cloned().collect()
+    }
+
+    /// Records all threads, then gives each thread its recorded values.
+    fn write_threads(
+        &mut self,
+        all: Vec<Fresh>,
+        given: Vec<Entry>,
+        home: Option<Place>,
+        context: Context<'_>,
+    ) {
+        let entry = |fresh: &Fresh, new: &[Tuned]| {
+            let mut threads = fresh.known.clone();
+            threads.extend(new);
+            threads.sort_unstable_by_key(|tuned| tuned.tid);
+            Entry::Threads {
+                pid: fresh.id.pid,
+                starttime: fresh.id.starttime,
+                home: home.clone(),
+                threads,
+            }
+        };
+        let entries: Vec<Entry> = all
+            .iter()
+            .filter(|fresh| !fresh.new.is_empty())
+            .map(|fresh| entry(fresh, &fresh.new))
+            .collect();
+        let entries = self.with_lineages(entries, given);
+        let recorded = self
+            .ledger
+            .intend(entries)
+            .map_err(|error| error.to_string());
+        let slice = own_slice_ns();
+        for fresh in all.iter().filter(|fresh| !fresh.new.is_empty()) {
+            let mut outcome = match &recorded {
+                Ok(()) => Outcome::Applied,
+                Err(why) => Outcome::Failed { why: why.clone() },
+            };
+            let mut given = Vec::new();
+            for thread in &fresh.new {
+                if recorded.is_err() {
+                    break;
+                }
+                // Check again: the TID may have been reused since the scan.
+                if !is_same(&fresh.process, thread) {
+                    continue;
+                }
+                let done = match asking(thread.tid, slice) {
+                    Ok(Some((cpu, found))) => give(thread.tid, &cpu, found, thread.ours),
+                    Ok(None) => continue,
+                    Err(error) => Err(error),
+                };
+                match done {
+                    Ok(()) => given.push(*thread),
+                    Err(error) if error.is_gone() => {}
+                    Err(error) => {
+                        outcome = Outcome::Failed {
+                            why: error.to_string(),
+                        };
+                        given.push(*thread);
+                    }
+                }
+            }
+            let shown: Vec<Tuned> = match entry(fresh, &given) {
+                Entry::Threads { threads, .. } => threads,
+                _ => Vec::new(),
+            };
+            if !shown.is_empty() {
+                let change = change(context, fresh.id, fresh.role, &shown, outcome);
+                self.changes.note(Reach::Process(fresh.id), change);
+            }
+        }
+    }
+
+    /// Drops processes that have ended or no longer belong to the app.
+    fn forget_ended(&mut self, threads: &[Threads], context: Context<'_>) {
+        let listed = |id: ProcessId| threads.iter().any(|threads| threads.process == id);
+        let gone: Vec<Entry> = self
+            .recorded_threads()
+            .into_iter()
+            .filter(|entry| {
+                entry
+                    .process()
+                    .is_some_and(|id| !listed(id) && context.system.has_ended(id))
+            })
+            .collect();
+        self.ledger.forget_all(&gone);
+        self.changes.drop_where(|reach, change| {
+            change.knob.ends_with("/task scheduling")
+                && matches!(reach, Reach::Process(id) if !listed(id))
+        });
+    }
+
+    pub(crate) fn untune(&mut self, _app: AppKey, context: Context<'_>) {
+        for (entry, undone) in undo(&mut self.ledger, context.system, Entry::is_asking) {
+            match undone {
+                Undone::Failed { why } if entry.lineage().is_some() => {
+                    tracing::info!("not put back yet, {entry}: {why}");
+                }
+                Undone::Failed { why } => tracing::error!("cannot put back {entry}: {why}"),
+                Undone::Theirs { found } => {
+                    tracing::info!("changed since and left alone, {entry}: {found}");
+                }
+                Undone::Restored | Undone::Gone => {}
+            }
+        }
+        self.in_force.tuned = None;
+        self.changes
+            .drop_where(|_, change| change.knob.ends_with("/task scheduling"));
+    }
+
+    pub(crate) fn plan_tune(&mut self, tuning: Tuning, threads: &[Threads], context: Context<'_>) {
+        let slice = own_slice_ns();
+        for listed in threads {
+            let Some(process) = context.system.same_process(listed.process) else {
+                continue;
+            };
+            let main = asking(listed.process.pid, slice).ok().flatten();
+            let main = main.map(|(_, found)| (listed.process.pid, found));
+            let tuning = tuning_for(tuning, listed, main.into_iter());
+            let planned: Vec<Tuned> = listed
+                .tids
+                .iter()
+                .filter_map(|&tid| {
+                    let starttime = process.thread_start(tid).ok()?;
+                    let (_, original) = asking(tid, slice).ok()??;
+                    let ours = tuned(tuning, listed.role, original);
+                    (ours != original).then_some(Tuned {
+                        tid,
+                        starttime,
+                        original,
+                        ours,
+                    })
+                })
+                .collect();
+            if !planned.is_empty() {
+                let change = change(
+                    context,
+                    listed.process,
+                    listed.role,
+                    &planned,
+                    Outcome::Planned,
+                );
+                self.changes.note(Reach::Process(listed.process), change);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Tuning = Tuning {
+        competitor_points: 7,
+        nice_points: 20,
+        among_points: 20,
+        reclaim_points: 5,
+        slice_us: 300,
+        io_level: Some(0),
+    };
+
+    #[test]
+    fn thread_keeps_what_it_chose_for_itself() {
+        let plain = Asking {
+            nice: 0,
+            slice_ns: 0,
+            io_priority: 0,
+        };
+        let given = tuned(ALL, Role::App, plain);
+        assert_eq!((given.nice, given.slice_ns), (-20, 300_000));
+        assert_eq!(IoPriority(given.io_priority), IoPriority::best_effort(0));
+        let kernel = tuned(ALL, Role::Reclaim, plain);
+        assert_eq!((kernel.nice, kernel.slice_ns), (-5, 100_000));
+        let idle = 3 << 13;
+        let chosen = Asking {
+            nice: 10,
+            slice_ns: 5_000_000,
+            io_priority: idle,
+        };
+        let given = tuned(ALL, Role::App, chosen);
+        assert_eq!(
+            (given.nice, given.slice_ns, given.io_priority),
+            (-10, 5_000_000, idle)
+        );
+        assert_eq!(tuned(Tuning::default(), Role::App, chosen), chosen);
+    }
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The changes in force, as shown to the user: `status`, `explain` and the log all report from
+//! here.
+
+use std::collections::BTreeMap;
+
+use limelight_core::control::{Change, Outcome};
+use limelight_core::model::{AppKey, ProcessId};
+use tracing::{debug, info, warn};
+
+/// The scope of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Everything in an app.
+    App(AppKey),
+    /// One process.
+    Process(ProcessId),
+    /// The machine; reported with the topmost app.
+    Machine,
+}
+
+/// Changes in force, by knob.
+#[derive(Debug, Default)]
+pub struct Changes(BTreeMap<String, (Reach, Change)>);
+
+impl Changes {
+    /// Notes a change, or replaces the known one of the same knob; the value from before Limelight
+    /// stays. Logs what is new.
+    pub fn note(&mut self, reach: Reach, mut change: Change) {
+        let known = self.0.get(&change.knob).map(|(_, known)| known);
+        if let Some(known) = known {
+            if known.outcome == Outcome::Applied && change.outcome == Outcome::Applied {
+                change.from.clone_from(&known.from);
+            }
+        }
+        let told_before = known.is_some_and(|known| known.outcome == change.outcome);
+        let Change {
+            knob,
+            from,
+            to,
+            rule,
+            outcome,
+            ..
+        } = &change;
+        match outcome {
+            _ if told_before => debug!("{knob}: {from} -> {to} ({rule})"),
+            Outcome::Applied => info!("{knob}: {from} -> {to} ({rule})"),
+            Outcome::Planned => info!("would change {knob}: {from} -> {to} ({rule})"),
+            Outcome::Inert { why } => warn!("{knob}: {to} has no effect: {why} ({rule})"),
+            Outcome::Failed { why } => warn!("{knob}: {to} refused: {why} ({rule})"),
+        }
+        self.0.insert(change.knob.clone(), (reach, change));
+    }
+
+    /// Drops a change that was undone.
+    pub fn drop_knob(&mut self, knob: &str) {
+        self.0.remove(knob);
+    }
+
+    /// Drops everything for which `which` holds.
+    pub fn drop_where(&mut self, which: impl Fn(Reach, &Change) -> bool) {
+        self.0.retain(|_, (reach, change)| !which(*reach, change));
+    }
+
+    /// Whether this knob is changed, with effect.
+    pub fn is_applied(&self, knob: &str) -> bool {
+        let known = self.0.get(knob);
+        known.is_some_and(|(_, change)| change.outcome == Outcome::Applied)
+    }
+
+    /// Changes by knob; only those with a scope that `sees` accepts.
+    pub fn all_where(&self, sees: impl Fn(Reach) -> bool) -> Vec<Change> {
+        let values = self.0.values().filter(|(reach, _)| sees(*reach));
+        values.map(|(_, change)| change.clone()).collect()
+    }
+
+    /// Changes that reach this process of this app.
+    pub fn reaching(&self, app: AppKey, process: ProcessId, topmost: bool) -> Vec<Change> {
+        let reaches = |reach: Reach| match reach {
+            Reach::App(key) => key == app,
+            Reach::Process(id) => id == process,
+            Reach::Machine => topmost,
+        };
+        let values = self.0.values();
+        values
+            .filter(|(reach, _)| reaches(*reach))
+            .map(|(_, change)| change.clone())
+            .collect()
+    }
+}

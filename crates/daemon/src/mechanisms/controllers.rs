@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `cgroup.subtree_control`: enables controllers from the root down to an app's cgroup.
+//!
+//! `memory`, for a limit, is enabled wherever it is missing. The controllers for weights are
+//! enabled only in a tree of ours ([`limelight_core::policy::boost`]): elsewhere a service manager
+//! decides on them.
+
+use limelight_core::control::{Change, Outcome};
+use limelight_sys::cgroup::{Cgroup, CgroupPath};
+use limelight_sys::controllers::Lack;
+
+use crate::mechanisms::changes::Reach;
+use crate::mechanisms::protect::cgroup_memory::place;
+use crate::mechanisms::{Actuators, Context, Effect};
+use crate::restore::{Entry, Ledger};
+use crate::system::System;
+
+/// The controller that limits need.
+pub const MEMORY: &str = "memory";
+
+/// The cgroups from the root to the leaf's parent that do not enable the controller.
+fn without_controller(
+    system: &System,
+    path: &CgroupPath,
+    controller: &str,
+) -> limelight_sys::Result<Vec<Cgroup>> {
+    let mut missing = Vec::new();
+    let mut ancestors = vec![CgroupPath::root()];
+    ancestors.extend(path.chain());
+    ancestors.pop();
+    for path in ancestors {
+        let cgroup = system.cgroups.open(&path)?;
+        if !cgroup
+            .subtree_control()?
+            .iter()
+            .any(|name| name == controller)
+        {
+            missing.push(cgroup);
+        }
+    }
+    Ok(missing)
+}
+
+/// Whether cgroup v2 has the controller at all; fails with the reason.
+fn check_there(system: &System, controller: &str) -> Result<(), String> {
+    let root = system.cgroups.open(&CgroupPath::root());
+    let all = root.and_then(|root| root.controllers());
+    if all
+        .map_err(|error| error.to_string())?
+        .iter()
+        .any(|name| name == controller)
+    {
+        return Ok(());
+    }
+    let lack = system.proc.lack_of(controller).unwrap_or(Lack::Hidden);
+    Err(format!(
+        "the {controller} controller is not among those of cgroup v2: {lack}"
+    ))
+}
+
+/// All controllers that Limelight has enabled in this cgroup.
+fn handed_down(ledger: &Ledger, inode: u64) -> Vec<&str> {
+    let entries = ledger.entries().iter();
+    entries
+        .filter_map(|entry| match entry {
+            Entry::Controller { cgroup, controller } if cgroup.inode == inode => {
+                Some(controller.as_str())
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+fn change(context: Context<'_>, cgroup: &Cgroup, controllers: &[&str]) -> Change {
+    let rule = |controller: &&str| {
+        match *controller {
+        MEMORY => "protect: the app's cgroup needs the memory controller; what was charged before stays with the ancestor".to_owned(),
+        other => format!("boost: the weight of the app's cgroup needs the {other} controller"),
+    }
+    };
+    let rules: Vec<String> = controllers.iter().map(rule).collect();
+    Change {
+        knob: context
+            .system
+            .cgroup_file(cgroup.path().as_str(), "cgroup.subtree_control"),
+        from: format!("without {}", controllers.join(" ")),
+        to: format!("+{}", controllers.join(" +")),
+        rule: rules.join("; "),
+        at_ms: context.now.as_millis() as u64,
+        outcome: Outcome::Applied,
+        undone_by: "limelightd stopping".to_owned(),
+    }
+}
+
+impl Actuators {
+    /// Enables a controller for this cgroup. `Ok`: whether it was missing before; `Err`: why it
+    /// cannot be enabled.
+    pub(crate) fn hand_down(
+        &mut self,
+        path: &CgroupPath,
+        controller: &str,
+        context: Context<'_>,
+    ) -> Result<bool, String> {
+        let missing = without_controller(context.system, path, controller)
+            .map_err(|error| error.to_string())?;
+        let fresh = !missing.is_empty();
+        for cgroup in missing {
+            let entry = Entry::Controller {
+                cgroup: place(&cgroup),
+                controller: controller.to_owned(),
+            };
+            self.ledger
+                .intend([entry.clone()])
+                .map_err(|error| error.to_string())?;
+            if let Err(error) = cgroup.set_subtree_controller(controller, true) {
+                self.ledger.forget(&entry);
+                return Err(format!(
+                    "the {controller} controller cannot be handed to the children of {}: {error}",
+                    cgroup.path()
+                ));
+            }
+            let all = handed_down(&self.ledger, cgroup.id().0);
+            let change = change(context, &cgroup, &all);
+            // One entry for the file, with everything that was written to it.
+            self.changes.drop_knob(&change.knob);
+            self.changes.note(Reach::Machine, change);
+        }
+        Ok(fresh)
+    }
+
+    /// Enables the controllers that the weights of the topmost app need.
+    pub(crate) fn hand_weights_down(
+        &mut self,
+        controllers: &[&str],
+        context: Context<'_>,
+    ) -> Effect {
+        let home = context.front.and_then(|app| app.own_home());
+        let Some(path) = home.and_then(|home| CgroupPath::parse(&home.path)) else {
+            return Effect::None;
+        };
+        let mut effect = Effect::Weighable;
+        for controller in controllers {
+            let done = check_there(context.system, controller)
+                .and_then(|()| self.hand_down(&path, controller, context));
+            if let Err(why) = done {
+                tracing::warn!("{path} gets no {controller}.weight: {why}");
+                effect = Effect::NotWeighable;
+            }
+        }
+        effect
+    }
+}

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `/dev/limelight`: the Limelight kernel recognises the topmost app's pages by itself.
+
+use std::path::Path;
+use std::time::Duration;
+
+use limelight_core::control::{Change, DeviceStatus, Outcome};
+use limelight_core::model::{AppKey, ProcessId};
+use limelight_sys::device::{
+    Device, DeviceError, Info, Mechanism, Setting, ABI_VERSION, TOPMOST_MAX,
+};
+use limelight_sys::pidfd::Pidfd;
+use tracing::{info, warn};
+
+use crate::config::UseDevice;
+use crate::exit::Failure;
+use crate::mechanisms::changes::Reach;
+use crate::mechanisms::{outcome, Actuators, Context};
+
+pub(crate) const UNDONE_BY: &str = "the kernel, when limelightd ends in any way";
+
+/// The device, or why it is not used.
+#[derive(Debug)]
+pub enum DeviceDoor {
+    /// Open.
+    Open(Device),
+    /// Not used, and why.
+    Unused(String),
+}
+
+impl DeviceDoor {
+    /// Opens the device as the configuration asks.
+    pub fn open(path: &Path, wanted: UseDevice) -> Result<DeviceDoor, Failure> {
+        let require = wanted == UseDevice::Require;
+        if wanted == UseDevice::Off {
+            let why = "switched off by the configuration ([kernel] device = \"off\")";
+            return Ok(DeviceDoor::Unused(why.to_owned()));
+        }
+        let device = match Device::open(path) {
+            Ok(device) => device,
+            Err(error) if !require => {
+                match error {
+                    DeviceError::Absent { .. } => info!("{error}; stock knobs are used alone"),
+                    _ => warn!("{error}; stock knobs are used alone"),
+                }
+                return Ok(DeviceDoor::Unused(error.to_string()));
+            }
+            Err(error @ DeviceError::Forbidden { .. }) => {
+                return Err(Failure::Permission {
+                    what: error.to_string(),
+                    cure: "run limelightd as root or give it CAP_SYS_NICE",
+                })
+            }
+            Err(error) => {
+                return Err(Failure::Powerless(format!(
+                    "{error} ([kernel] device = \"require\")"
+                )))
+            }
+        };
+        let fault = match device.info() {
+            Ok(info) if !info.is_supported() => Some(format!(
+                "{} speaks ABI version {}, this limelightd {ABI_VERSION}: install the pair that belongs together",
+                path.display(),
+                info.abi_version
+            )),
+            Ok(info) if !info.has(Mechanism::Protect) => {
+                Some(format!("{} offers no protect", path.display()))
+            }
+            Ok(info) => {
+                if info.lease().is_none() {
+                    warn!(
+                        "{} speaks ABI version {}, which has no lease: the topmost app stays \
+                         protected while limelightd hangs or is stopped; update the kernel",
+                        path.display(),
+                        info.abi_version
+                    );
+                }
+                None
+            }
+            Err(error) => Some(error.to_string()),
+        };
+        match fault {
+            None => Ok(DeviceDoor::Open(device)),
+            Some(why) if require => Err(Failure::Powerless(format!(
+                "{why} ([kernel] device = \"require\")"
+            ))),
+            Some(why) => {
+                warn!("{why}; stock knobs are used alone");
+                Ok(DeviceDoor::Unused(why))
+            }
+        }
+    }
+
+    /// The device, if it is open.
+    pub fn device(&self) -> Option<&Device> {
+        match self {
+            DeviceDoor::Open(device) => Some(device),
+            DeviceDoor::Unused(_) => None,
+        }
+    }
+
+    /// What the kernel offers through the device now, and how many processes it knows.
+    pub fn info(&self) -> Option<Info> {
+        self.device().and_then(|device| device.info().ok())
+    }
+
+    /// The state of the device, for `status`.
+    pub fn status(&self) -> DeviceStatus {
+        let device = match self {
+            DeviceDoor::Open(device) => device,
+            DeviceDoor::Unused(why) => return DeviceStatus::Unused { why: why.clone() },
+        };
+        let names = |has: &dyn Fn(Mechanism) -> bool| {
+            let all = Mechanism::ALL.into_iter().filter(|&each| has(each));
+            all.map(|each| each.name().to_owned()).collect()
+        };
+        match device.info() {
+            Ok(info) => DeviceStatus::Open {
+                abi_version: info.abi_version,
+                built_in: names(&|each| info.has(each)),
+                enabled: names(&|each| info.is_enabled(each)),
+                generation: info.generation,
+                members: info.members,
+            },
+            Err(error) => DeviceStatus::Unused {
+                why: error.to_string(),
+            },
+        }
+    }
+}
+
+/// The lease of the topmost set. Every call on the device renews it.
+#[derive(Debug, Default)]
+pub struct Lease {
+    length: Option<Duration>,
+    called: Option<Duration>,
+}
+
+impl Lease {
+    /// Notes a call that has just returned `info`. If the kernel may have dropped the set since the
+    /// call before, and has none now, returns how long ago that call was.
+    pub fn renewed(&mut self, info: &Info, now: Duration) -> Option<Duration> {
+        self.length = info.lease();
+        let since = now.saturating_sub(self.called.replace(now)?);
+        let over = self.length.is_some_and(|length| since >= length);
+        (over && info.generation == 0).then_some(since)
+    }
+
+    /// Longest time between two calls such that one of them may fail; `None`: any.
+    pub fn call_within(&self) -> Option<Duration> {
+        self.length.map(|length| length / 2)
+    }
+}
+
+impl Actuators {
+    /// Queries the kernel, as [`DeviceDoor::info`]. Renews the lease of the topmost set, and
+    /// forgets a set that the kernel has dropped, so that the next plan sets it again.
+    pub fn device_info(&mut self, now: Duration) -> Option<Info> {
+        let info = self.device.info()?;
+        let late = self.lease.renewed(&info, now);
+        if let Some(late) = late.filter(|_| self.in_force.marked.is_some()) {
+            warn!(
+                "limelightd did not run for {} s, and the kernel has dropped the topmost app; it \
+                 is set again",
+                late.as_secs()
+            );
+            self.in_force.marked = None;
+        }
+        Some(info)
+    }
+
+    pub(crate) fn mark(&mut self, app: Option<&(AppKey, Vec<ProcessId>)>, context: Context<'_>) {
+        let Some(device) = self.device.device() else {
+            return;
+        };
+        let members = app.map_or(&[][..], |(_, members)| members);
+        let outcome = outcome(set_topmost(device, members, context));
+        if self.note_switch(app.is_some(), mark_change(members, context, outcome)) {
+            self.in_force.marked = app.cloned();
+        }
+    }
+
+    /// Notes a change of a device setting; one that is switched off again is dropped. Returns
+    /// whether it worked.
+    pub(crate) fn note_switch(&mut self, on: bool, change: Change) -> bool {
+        let worked = !matches!(change.outcome, Outcome::Failed { .. });
+        match worked && !on {
+            true => self.changes.drop_knob(&change.knob),
+            false => self.changes.note(Reach::Machine, change),
+        }
+        worked
+    }
+
+    pub(crate) fn plan_mark(
+        &mut self,
+        app: Option<&(AppKey, Vec<ProcessId>)>,
+        context: Context<'_>,
+    ) {
+        let members = app.map_or(&[][..], |(_, members)| members);
+        let change = mark_change(members, context, Outcome::Planned);
+        self.changes.note(Reach::Machine, change);
+    }
+
+    pub(crate) fn switch_protect(&mut self, budget: Option<u8>, context: Context<'_>) {
+        let Some(device) = self.device.device() else {
+            return;
+        };
+        let outcome = outcome(match budget {
+            Some(percent) => device.switch_on(Setting::Protect {
+                budget_percent: u32::from(percent),
+            }),
+            None => device.switch_off(Mechanism::Protect),
+        });
+        if self.note_switch(budget.is_some(), switch_change(budget, context, outcome)) {
+            self.in_force.device_protect = budget;
+        }
+    }
+
+    pub(crate) fn plan_switch(&mut self, budget: Option<u8>, context: Context<'_>) {
+        let change = switch_change(budget, context, Outcome::Planned);
+        self.changes.note(Reach::Machine, change);
+    }
+}
+
+fn set_topmost(
+    device: &Device,
+    members: &[ProcessId],
+    context: Context<'_>,
+) -> Result<(), DeviceError> {
+    // Parents come first: if the set is cut, later members are children of earlier ones, and
+    // children that they create from now on are members anyway.
+    let pidfds: Vec<Pidfd> = members
+        .iter()
+        .filter_map(|&member| {
+            let pidfd = Pidfd::open(member.pid).ok()?;
+            // Open first, check then: a PID that was reused since names another process.
+            context.system.same_process(member).map(|_| pidfd)
+        })
+        .take(TOPMOST_MAX)
+        .collect();
+    device.set_topmost(&pidfds)
+}
+
+fn topmost_knob(context: Context<'_>) -> String {
+    format!("{} topmost", context.system.roots.device.display())
+}
+
+fn protect_knob(context: Context<'_>) -> String {
+    format!("{} protect", context.system.roots.device.display())
+}
+
+fn mark_change(members: &[ProcessId], context: Context<'_>, outcome: Outcome) -> Change {
+    let name = context.front.map_or("no app", |app| app.name.as_str());
+    Change {
+        knob: topmost_knob(context),
+        from: "no processes".to_owned(),
+        to: match members.len() {
+            1 => format!("1 process of {name}"),
+            count => format!("{count} processes of {name}"),
+        },
+        rule: "the kernel knows the topmost app's processes; their children are members".to_owned(),
+        at_ms: context.now.as_millis() as u64,
+        outcome,
+        undone_by: UNDONE_BY.to_owned(),
+    }
+}
+
+fn switch_change(budget: Option<u8>, context: Context<'_>, outcome: Outcome) -> Change {
+    Change {
+        knob: protect_knob(context),
+        from: "off".to_owned(),
+        to: budget.map_or("off".to_owned(), |percent| {
+            format!("on, budget {percent} % of memory")
+        }),
+        rule: "protect: reclaim takes the topmost app's pages last".to_owned(),
+        at_ms: context.now.as_millis() as u64,
+        outcome,
+        undone_by: UNDONE_BY.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(lease_ms: u32, generation: u64) -> Info {
+        Info::for_tests(lease_ms, generation)
+    }
+
+    const fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn set_is_lost_only_after_a_lease_without_calls() {
+        let mut lease = Lease::default();
+        assert_eq!(lease.call_within(), None);
+        assert_eq!(lease.renewed(&info(300_000, 0), s(1000)), None);
+        assert_eq!(lease.call_within(), Some(s(150)));
+        // Its processes have exited.
+        assert_eq!(lease.renewed(&info(300_000, 0), s(1299)), None);
+        assert_eq!(lease.renewed(&info(300_000, 0), s(1600)), Some(s(301)));
+        // Late, but another call came in time.
+        assert_eq!(lease.renewed(&info(300_000, 7), s(2000)), None);
+    }
+
+    #[test]
+    fn kernel_without_lease_never_drops_the_set() {
+        let mut lease = Lease::default();
+        assert_eq!(lease.renewed(&info(0, 0), s(1)), None);
+        assert_eq!(lease.renewed(&info(0, 0), s(100_000)), None);
+        assert_eq!(lease.call_within(), None);
+    }
+}

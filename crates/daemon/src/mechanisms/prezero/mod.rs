@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Inputs of `prezero`: how much fresh memory apps take in a window, and which engines can zero
+//! pages.
+
+mod pool;
+pub(crate) use pool::Open;
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use limelight_core::model::prezero::{Demand, Engine};
+use limelight_core::model::{App, AppKey};
+use tracing::{debug, warn};
+
+use crate::system::System;
+
+/// The mechanism's directory below sysfs.
+pub const FOLDER: &str = "kernel/mm/limelight/prezero";
+
+/// Counters of zeroed pages that the topmost app was given: from the pool, and not.
+const TAKEN: [&str; 2] = ["limelight_prezero_served", "limelight_prezero_missed"];
+
+/// Shortest time between two writes of the demand.
+const WRITE_EVERY: Duration = Duration::from_secs(60);
+
+/// The file's name inside the daemon's state directory.
+pub const FILE_NAME: &str = "prezero.json";
+
+/// A larger file is not ours.
+const FILE_MAX_BYTES: u64 = 64 << 10;
+
+/// The demand of the apps that were topmost, kept across starts of the daemon.
+#[derive(Debug, Default)]
+pub struct Zeroing {
+    demand: Demand,
+    front: Option<AppKey>,
+    /// `None`: nothing is kept, as in a dry run.
+    file: Option<PathBuf>,
+    written: Vec<(String, u64)>,
+    written_at: Option<Duration>,
+}
+
+impl Zeroing {
+    /// Continues with what a predecessor kept in `directory`; `None` keeps nothing.
+    pub fn open(directory: Option<&Path>) -> Zeroing {
+        let file = directory.map(|directory| directory.join(FILE_NAME));
+        let written = file.as_deref().map(read).unwrap_or_default();
+        Zeroing {
+            demand: Demand::from_known(written.clone()),
+            file,
+            written,
+            ..Zeroing::default()
+        }
+    }
+
+    /// Reads the counters, unless a window is open. Returns the most pages that a known app takes
+    /// in a window.
+    pub fn observe(
+        &mut self,
+        system: &System,
+        front: Option<&App>,
+        window: bool,
+        now: Duration,
+    ) -> Option<u64> {
+        let key = front.map(|app| app.key);
+        if self.front != key {
+            self.front = key;
+            self.demand.restart();
+        }
+        if let Some(front) = front.filter(|_| !window) {
+            match system.proc.vmstat() {
+                Ok(vmstat) => {
+                    let taken = TAKEN.iter().filter_map(|name| vmstat.get(name)).sum();
+                    self.demand.observe(&front.name, taken);
+                }
+                Err(error) => debug!("{error}"),
+            }
+        }
+        let recent = |at: Duration| now.saturating_sub(at) < WRITE_EVERY;
+        if !self.written_at.is_some_and(recent) {
+            self.write(now);
+        }
+        self.demand.largest()
+    }
+
+    /// Writes the demand to disk, if it has changed.
+    pub fn write(&mut self, now: Duration) {
+        let Some(file) = self.file.as_deref() else {
+            return;
+        };
+        if self.demand.known() == self.written {
+            return;
+        }
+        self.written_at = Some(now);
+        self.written = self.demand.known().to_vec();
+        if let Err(error) = write(file, &self.written) {
+            warn!(
+                "{} cannot be written: {error}; what apps take in a window is learnt anew at the next start",
+                file.display()
+            );
+        }
+    }
+}
+
+/// The contents of the file; empty if it is missing or damaged.
+fn read(file: &Path) -> Vec<(String, u64)> {
+    let mut text = Vec::new();
+    let read = File::open(file).and_then(|open| open.take(FILE_MAX_BYTES).read_to_end(&mut text));
+    match read {
+        Ok(_) => serde_json::from_slice(&text).unwrap_or_else(|error| {
+            warn!("{} is damaged and not used: {error}", file.display());
+            Vec::new()
+        }),
+        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+        Err(error) => {
+            warn!("{} cannot be read: {error}", file.display());
+            Vec::new()
+        }
+    }
+}
+
+/// Writes beside the file and renames, so that the file is never incomplete.
+fn write(file: &Path, known: &[(String, u64)]) -> std::io::Result<()> {
+    if let Some(directory) = file.parent() {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)?;
+    }
+    let beside = file.with_extension("new");
+    let mut open = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&beside)?;
+    open.write_all(&serde_json::to_vec(known)?)?;
+    std::fs::rename(beside, file)
+}
+
+/// Engines that can zero pages now, as the kernel reports them.
+pub fn engines(system: &System) -> Vec<Engine> {
+    let text = system.sys.read_text(format!("{FOLDER}/engines"));
+    ready(&text.unwrap_or_default())
+}
+
+/// Parses one line per engine; an unavailable engine is followed by a colon and what it lacks.
+fn ready(text: &str) -> Vec<Engine> {
+    let is_ready = |engine: &Engine| text.lines().any(|line| line == engine.name());
+    Engine::ALL.into_iter().filter(is_ready).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn demand_survives_the_daemon_and_a_damaged_file_is_not_used() {
+        let temp = tempfile::tempdir().unwrap();
+        let state = temp.path().join("state");
+        let mut zeroing = Zeroing::open(Some(&state));
+        zeroing.demand = Demand::from_known(vec![("viewer".to_owned(), 800)]);
+        zeroing.write(Duration::ZERO);
+        assert_eq!(Zeroing::open(Some(&state)).demand.of("viewer"), Some(800));
+        std::fs::write(state.join(FILE_NAME), "[[\"viewer\"").unwrap();
+        assert_eq!(Zeroing::open(Some(&state)).demand.largest(), None);
+        assert_eq!(Zeroing::open(None).demand.largest(), None);
+    }
+
+    #[test]
+    fn only_engines_that_are_ready_count() {
+        let text = "cpu\nblock\ndma: no channel\n";
+        assert_eq!(ready(text), [Engine::Cpu, Engine::Block]);
+        assert_eq!(ready("dma\nnew\n"), [Engine::Dma]);
+        assert_eq!(ready(""), []);
+    }
+}

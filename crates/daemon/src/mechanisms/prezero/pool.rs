@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `prezero` through `/dev/limelight`: the kernel zeroes pages between response windows.
+
+use limelight_core::control::{Change, Outcome};
+use limelight_core::model::prezero::{Engine, Extent};
+use limelight_core::policy::prezero::Pool;
+use limelight_sys::capability;
+use limelight_sys::device::{Device, Mechanism, Setting, Zeroing};
+use limelight_sys::zero_extent::ZeroExtent;
+use tracing::warn;
+
+use crate::mechanisms::changes::Reach;
+use crate::mechanisms::device::UNDONE_BY;
+use crate::mechanisms::{outcome, Actuators, Context};
+
+/// Zeroes on a disk, kept open for as long as the kernel reads there.
+#[derive(Debug)]
+pub(crate) struct Open {
+    extent: Extent,
+    disk: ZeroExtent,
+}
+
+impl Actuators {
+    pub(crate) fn switch_prezero(&mut self, pool: Option<&Pool>, context: Context<'_>) {
+        let result = match self.device.device() {
+            None => return,
+            Some(device) => switch(device, pool, &mut self.zeroes),
+        };
+        let outcome = outcome(result);
+        if self.note_switch(pool.is_some(), change(pool, context, outcome)) {
+            self.in_force.device_prezero = pool.cloned();
+        }
+    }
+
+    pub(crate) fn plan_switch_prezero(&mut self, pool: Option<&Pool>, context: Context<'_>) {
+        let change = change(pool, context, Outcome::Planned);
+        self.changes.note(Reach::Machine, change);
+    }
+}
+
+/// Switches the pool. The disk is closed only after the kernel has stopped reading it.
+fn switch(device: &Device, pool: Option<&Pool>, open: &mut Option<Open>) -> Result<(), String> {
+    let text = |error: limelight_sys::device::DeviceError| error.to_string();
+    let Some(pool) = pool else {
+        device.switch_off(Mechanism::Prezero).map_err(text)?;
+        *open = None;
+        return Ok(());
+    };
+    let fresh = match (&pool.engine, &pool.extent, &open) {
+        (Engine::Block, Some(extent), Some(known)) if known.extent == *extent => None,
+        (Engine::Block, Some(extent), _) => {
+            let trusted = extent.trusted && capability::has_raw_io();
+            if trusted != extent.trusted {
+                warn!(
+                    "[prezero] block_trusted needs CAP_SYS_RAWIO, which limelightd does not have; \
+                     each page is verified instead (systemd: CapabilityBoundingSet=)"
+                );
+            }
+            let disk = ZeroExtent::open(&extent.device, extent.offset, extent.len, trusted);
+            Some(Open {
+                extent: extent.clone(),
+                disk: disk.map_err(|error| error.to_string())?,
+            })
+        }
+        _ => None,
+    };
+    let disk = fresh.as_ref().or(open.as_ref()).map(|open| &open.disk);
+    let engine = match (pool.engine, disk) {
+        (Engine::Block, Some(disk)) => Zeroing::Block(disk),
+        (Engine::Dma, _) => Zeroing::Dma,
+        _ => Zeroing::Cpu,
+    };
+    let setting = Setting::Prezero {
+        target_pages: u32::try_from(pool.target).unwrap_or(u32::MAX),
+        engine,
+    };
+    device.switch_on(setting).map_err(text)?;
+    match pool.engine {
+        Engine::Block => *open = fresh.or_else(|| open.take()),
+        Engine::Cpu | Engine::Dma => *open = None,
+    }
+    Ok(())
+}
+
+fn knob(context: Context<'_>) -> String {
+    format!("{} prezero", context.system.roots.device.display())
+}
+
+fn change(pool: Option<&Pool>, context: Context<'_>, outcome: Outcome) -> Change {
+    Change {
+        knob: knob(context),
+        from: "off".to_owned(),
+        to: pool.map_or("off".to_owned(), |pool| {
+            format!("on, {} pages by {}", pool.target, pool.engine.name())
+        }),
+        rule: "prezero: as many pages as the topmost app takes in one response window, and a \
+               quarter more, are zeroed before it"
+            .to_owned(),
+        at_ms: context.now.as_millis() as u64,
+        outcome,
+        undone_by: UNDONE_BY.to_owned(),
+    }
+}

@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `memory.min` and `memory.low`: a reservation for the app's cgroup.
+//!
+//! A cgroup's protection is capped by that of every ancestor, and an ancestor's is shared among its
+//! children in proportion to what they use of theirs. So each ancestor is raised to what it has to
+//! carry for the app plus what its siblings use of their own reservations. The memory controller is
+//! enabled where it is missing.
+
+use limelight_core::control::{Change, Outcome};
+use limelight_core::model::snapshot::{Knob, Reserved};
+use limelight_core::model::{AppKey, Home};
+use limelight_core::policy::protect::GRAIN;
+use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob};
+
+use crate::mechanisms::changes::Reach;
+use crate::mechanisms::controllers::MEMORY;
+use crate::mechanisms::{Actuators, Context, Effect};
+use crate::restore::undo::{open_place, undo, Undone};
+use crate::restore::{Entry, Ledger, Place};
+use crate::system::System;
+
+/// How often a reservation is made again after another program took it away.
+const DISTURBANCES_MAX: u8 = 3;
+
+const UNDONE_BY: &str = "another app in front, limelight focus --none, or limelightd stopping";
+
+fn memory_knob(knob: Knob) -> MemoryKnob {
+    match knob {
+        Knob::Min => MemoryKnob::Min,
+        Knob::Low => MemoryKnob::Low,
+    }
+}
+
+/// The record's name for an open cgroup.
+pub fn place(cgroup: &Cgroup) -> Place {
+    Place {
+        path: cgroup.path().as_str().to_owned(),
+        inode: cgroup.id().0,
+    }
+}
+
+/// One cgroup of the chain, and the value that it should have.
+struct Target {
+    cgroup: Cgroup,
+    found: Limit,
+    /// The value before Limelight.
+    original: Limit,
+    /// Values that Limelight wrote earlier.
+    ours: Vec<String>,
+    wanted: Limit,
+}
+
+impl Target {
+    /// Whether another program has changed it since we wrote it.
+    fn is_theirs(&self) -> bool {
+        !self.ours.is_empty()
+            && self.found != self.original
+            && !self.ours.contains(&self.found.to_string())
+    }
+}
+
+/// The values that the chain should have, from below the root down to the app's cgroup.
+fn targets(
+    context: Context<'_>,
+    ledger: &Ledger,
+    home: &Home,
+    reserve: Reserved,
+) -> Result<Vec<Target>, String> {
+    let knob = memory_knob(reserve.knob);
+    let text = |error: limelight_sys::Error| error.to_string();
+    let path = CgroupPath::parse(&home.path).ok_or("not a cgroup path")?;
+    let chain = context.system.cgroups.open_chain(&path).map_err(text)?;
+    if chain.last().map(|leaf| leaf.id().0) != Some(home.inode) {
+        return Err(format!("{} is not the app's cgroup any more", home.path));
+    }
+    let mut need = Limit::Bytes(reserve.carried);
+    let mut below: Option<u64> = None;
+    let mut targets = Vec::new();
+    for cgroup in chain.into_iter().rev() {
+        let found = cgroup.limit(knob).map_err(text)?;
+        let (original, ours) = match recorded(ledger, cgroup.id().0, knob) {
+            Some((original, ours)) => (original, ours),
+            None => (found, Vec::new()),
+        };
+        let own = match below {
+            None => Limit::Bytes(reserve.bytes),
+            Some(child) => plus(need, siblings_use(&cgroup, child, knob).map_err(text)?),
+        };
+        need = match below {
+            None => need.max(original),
+            Some(_) => own.max(original),
+        };
+        below = Some(cgroup.id().0);
+        targets.push(Target {
+            cgroup,
+            found,
+            original,
+            ours,
+            wanted: own.max(original),
+        });
+    }
+    targets.reverse();
+    Ok(targets)
+}
+
+fn plus(limit: Limit, bytes: u64) -> Limit {
+    match limit {
+        // Whole grains, so that the kernel reads back what was written.
+        Limit::Bytes(own) if bytes > 0 => Limit::Bytes(
+            own.saturating_add(bytes)
+                .div_ceil(GRAIN)
+                .saturating_mul(GRAIN),
+        ),
+        limit => limit,
+    }
+}
+
+/// What the other children of `parent` use of their own reservations.
+fn siblings_use(parent: &Cgroup, child: u64, knob: MemoryKnob) -> limelight_sys::Result<u64> {
+    let mut sum = 0;
+    for sibling in parent.children()? {
+        let sibling = sibling?;
+        if sibling.id().0 != child {
+            sum += in_use(&sibling, sibling.limit(knob).unwrap_or(Limit::ZERO));
+        }
+    }
+    Ok(sum)
+}
+
+/// How much of a reservation is in use.
+fn in_use(cgroup: &Cgroup, limit: Limit) -> u64 {
+    match limit {
+        Limit::Bytes(0) => 0,
+        Limit::Bytes(bytes) => bytes.min(cgroup.memory_current().unwrap_or(0)),
+        Limit::Max => cgroup.memory_current().unwrap_or(0),
+    }
+}
+
+fn recorded(ledger: &Ledger, inode: u64, knob: MemoryKnob) -> Option<(Limit, Vec<String>)> {
+    ledger.entries().iter().find_map(|entry| match entry {
+        Entry::Limit {
+            cgroup,
+            knob: file,
+            original,
+            ours,
+        } if cgroup.inode == inode && file == knob.file() => {
+            Some((original.parse().ok()?, ours.clone()))
+        }
+        _ => None,
+    })
+}
+
+/// What other cgroups have reserved with the knob that is effective under this LRU, and use.
+pub fn protected_by_others(system: &System, ledger: &Ledger, knob: Knob) -> u64 {
+    let Ok(root) = system.cgroups.open(&CgroupPath::root()) else {
+        return 0;
+    };
+    let original = |cgroup: &Cgroup, knob| match recorded(ledger, cgroup.id().0, knob) {
+        Some((original, _)) => original,
+        None => cgroup.limit(knob).unwrap_or(Limit::ZERO),
+    };
+    let top = root.children().into_iter().flatten();
+    top.filter_map(Result::ok)
+        .map(|cgroup| {
+            let min = original(&cgroup, MemoryKnob::Min);
+            let limit = match knob {
+                Knob::Min => min,
+                Knob::Low => min.max(original(&cgroup, MemoryKnob::Low)),
+            };
+            in_use(&cgroup, limit)
+        })
+        .sum()
+}
+
+impl Actuators {
+    pub(crate) fn reserve(
+        &mut self,
+        reserve: Reserved,
+        rule: &str,
+        context: Context<'_>,
+    ) -> Effect {
+        let Some(home) = context.front.and_then(|app| app.own_home()).cloned() else {
+            return Effect::None;
+        };
+        let reach = Reach::App(reserve.app);
+        let leaf_knob = context.system.cgroup_file(&home.path, reserve.knob.file());
+        let fail = |to: Limit, outcome| Change {
+            knob: leaf_knob.clone(),
+            from: "0".to_owned(),
+            to: to.to_string(),
+            rule: rule.to_owned(),
+            at_ms: context.now.as_millis() as u64,
+            outcome,
+            undone_by: UNDONE_BY.to_owned(),
+        };
+        let bytes = Limit::Bytes(reserve.bytes);
+        let handed_down = match CgroupPath::parse(&home.path) {
+            Some(path) => self.hand_down(&path, MEMORY, context),
+            None => Err(format!("{} is no cgroup path", home.path)),
+        };
+        let effect = match handed_down {
+            Ok(true) => Effect::Measurable,
+            Ok(false) => Effect::None,
+            Err(why) => {
+                self.changes
+                    .note(reach, fail(bytes, Outcome::Inert { why }));
+                // Tried again when the app's size changes, not at every tick.
+                self.in_force.reserved = Some(reserve);
+                return Effect::None;
+            }
+        };
+        let targets = match targets(context, &self.ledger, &home, reserve) {
+            Ok(targets) => targets,
+            Err(why) => {
+                self.changes
+                    .note(reach, fail(bytes, Outcome::Failed { why }));
+                return effect;
+            }
+        };
+        // An ancestor that could not be raised caps the app's own cgroup.
+        let mut capped: Option<String> = None;
+        let last = targets.len().saturating_sub(1);
+        let mut reserved = false;
+        for (at, target) in targets.iter().enumerate() {
+            let mut outcome = self.write(target, reserve.knob);
+            let path = target.cgroup.path();
+            if at == last {
+                reserved = !matches!(outcome, Outcome::Failed { .. });
+                if let (Outcome::Applied, Some(why)) = (&outcome, capped.take()) {
+                    outcome = Outcome::Inert { why };
+                }
+            } else if let Outcome::Failed { why } | Outcome::Inert { why } = &outcome {
+                if target.found < target.wanted {
+                    capped.get_or_insert_with(|| {
+                        format!("{path} holds only {}: {why}", target.found)
+                    });
+                }
+            }
+            let untouched = target.wanted == target.original && target.ours.is_empty();
+            if untouched && at != last {
+                continue;
+            }
+            self.changes.note(
+                reach,
+                Change {
+                    knob: context
+                        .system
+                        .cgroup_file(path.as_str(), reserve.knob.file()),
+                    from: target.original.to_string(),
+                    to: target.wanted.to_string(),
+                    rule: rule.to_owned(),
+                    at_ms: context.now.as_millis() as u64,
+                    outcome,
+                    undone_by: UNDONE_BY.to_owned(),
+                },
+            );
+        }
+        if !reserved {
+            // With no reservation in force nothing else would restore these, such as what a dead
+            // predecessor left.
+            for target in &targets {
+                let entry = self.limit_entry(&target.cgroup, reserve.knob);
+                self.ledger.owe(entry);
+            }
+        }
+        self.in_force.reserved = reserved.then_some(reserve);
+        effect
+    }
+
+    /// Checks that the reservation is still in place. A service manager that reloads its units sets
+    /// its own values; then the reservation is made again, up to `DISTURBANCES_MAX` times.
+    pub fn check_reservation(&mut self, system: &System) {
+        if self.in_force.reserved.is_none() {
+            return;
+        }
+        let disturbed = self.ledger.entries().iter().any(|entry| match entry {
+            Entry::Limit {
+                cgroup, knob, ours, ..
+            } => {
+                let knob = match knob.as_str() {
+                    "memory.low" => MemoryKnob::Low,
+                    _ => MemoryKnob::Min,
+                };
+                let found = open_place(system, cgroup).and_then(|cgroup| cgroup.limit(knob).ok());
+                found.is_some_and(|found| !ours.contains(&found.to_string()))
+            }
+            _ => false,
+        });
+        if disturbed {
+            self.disturbances = self.disturbances.saturating_add(1);
+            self.in_force.reserved = None;
+        }
+    }
+
+    fn write(&mut self, target: &Target, knob: Knob) -> Outcome {
+        let conflict = (target.cgroup.id().0, knob.file());
+        let reset = !target.ours.is_empty() && !target.ours.contains(&target.found.to_string());
+        if target.is_theirs() || (reset && self.disturbances > DISTURBANCES_MAX) {
+            // The value belongs to the other program from now on: neither contested nor restored.
+            if let Some(entry) = self.limit_entry(&target.cgroup, knob) {
+                self.ledger.forget(&entry);
+            }
+            self.conflicts.push(conflict);
+        }
+        if self.conflicts.contains(&conflict) {
+            return Outcome::Inert {
+                why: format!(
+                    "another program set it to {}; it is left alone until another app is in the foreground",
+                    target.found
+                ),
+            };
+        }
+        if let Some(entry) = self.limit_entry(&target.cgroup, knob) {
+            self.ledger.keep(&entry);
+        }
+        if target.found == target.wanted {
+            return Outcome::Applied;
+        }
+        let entry = |ours: Vec<String>| Entry::Limit {
+            cgroup: place(&target.cgroup),
+            knob: knob.file().to_owned(),
+            original: target.original.to_string(),
+            ours,
+        };
+        // Until the write is done either value may be found: the one in force, or the new one.
+        let in_force = target
+            .ours
+            .iter()
+            .filter(|ours| **ours == target.found.to_string());
+        let mut ours: Vec<String> = in_force.cloned().collect();
+        let before = ours.clone();
+        ours.push(target.wanted.to_string());
+        if let Err(error) = self.ledger.intend([entry(ours)]) {
+            return Outcome::Failed {
+                why: error.to_string(),
+            };
+        }
+        match target.cgroup.set_limit(memory_knob(knob), target.wanted) {
+            Ok(()) => Outcome::Applied,
+            Err(error) => {
+                if before.is_empty() {
+                    self.ledger.forget(&entry(before));
+                } else if let Err(unrecorded) = self.ledger.intend([entry(before)]) {
+                    tracing::warn!("{unrecorded}");
+                }
+                Outcome::Failed {
+                    why: error.to_string(),
+                }
+            }
+        }
+    }
+
+    fn limit_entry(&self, cgroup: &Cgroup, knob: Knob) -> Option<Entry> {
+        let mut entries = self.ledger.entries().iter();
+        let same = |entry: &&Entry| {
+            matches!(entry, Entry::Limit { cgroup: known, knob: file, .. }
+            if known.inode == cgroup.id().0 && file == knob.file())
+        };
+        entries.find(same).cloned()
+    }
+
+    pub(crate) fn unreserve(&mut self, app: AppKey, context: Context<'_>) {
+        let results = undo(&mut self.ledger, context.system, |entry| {
+            matches!(entry, Entry::Limit { .. })
+        });
+        for (entry, undone) in results {
+            if let (Entry::Limit { cgroup, knob, .. }, Undone::Failed { why }) = (&entry, &undone) {
+                tracing::error!("{}/{knob} cannot be put back: {why}", cgroup.path);
+            }
+        }
+        self.conflicts.clear();
+        self.disturbances = 0;
+        self.in_force.reserved = None;
+        self.changes.drop_where(|reach, change| {
+            reach == Reach::App(app)
+                && (change.knob.ends_with("/memory.min") || change.knob.ends_with("/memory.low"))
+        });
+    }
+
+    pub(crate) fn plan_reserve(&mut self, reserve: Reserved, rule: &str, context: Context<'_>) {
+        let Some(home) = context.front.and_then(|app| app.own_home()) else {
+            return;
+        };
+        let change = |path: &str, from: Limit, to: Limit, outcome| Change {
+            knob: context.system.cgroup_file(path, reserve.knob.file()),
+            from: from.to_string(),
+            to: to.to_string(),
+            rule: rule.to_owned(),
+            at_ms: context.now.as_millis() as u64,
+            outcome,
+            undone_by: UNDONE_BY.to_owned(),
+        };
+        let reach = Reach::App(reserve.app);
+        match targets(context, &self.ledger, home, reserve) {
+            Ok(targets) => {
+                for target in targets
+                    .iter()
+                    .filter(|target| target.found != target.wanted)
+                {
+                    let path = target.cgroup.path().as_str();
+                    let planned = change(path, target.found, target.wanted, Outcome::Planned);
+                    self.changes.note(reach, planned);
+                }
+            }
+            Err(why) => {
+                let wanted = Limit::Bytes(reserve.bytes);
+                let inert = change(&home.path, Limit::ZERO, wanted, Outcome::Inert { why });
+                self.changes.note(reach, inert);
+            }
+        }
+    }
+}

@@ -1,0 +1,530 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The thread that keeps shared file pages in memory: pages that an app maps and that are charged
+//! to others.
+//!
+//! The thread rescans the app by itself, because an app maps more while it runs. It waits for the
+//! disk when a page was evicted between the scan and the lock. So the loop only sends the app and
+//! the limit, and reads the result. All locks are mappings of this process, so none outlives the
+//! daemon.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use limelight_core::model::{AppKey, ProcessId};
+use limelight_sys::clock::thread_time;
+use limelight_sys::locked_file::LockedFile;
+use limelight_sys::maps::{FilePage, PageCgroups, PageTable, ReadMapping};
+use limelight_sys::meminfo::page_bytes;
+use limelight_sys::pagecache::{ranges, Range};
+use limelight_sys::proc::Proc;
+use limelight_sys::process::Process;
+use tracing::debug;
+
+use crate::system::same_process;
+
+/// Shortest and longest time between two scans of an app: short at first and as long as scans find
+/// something new, while the app starts to work. Pages evicted before it became topmost are read
+/// back on demand, and are evicted again unless they are locked.
+const SOON: Duration = Duration::from_millis(125);
+const LATE: Duration = Duration::from_secs(16);
+
+/// After this many scans at the longest interval that found nothing, the thread scans when the loop
+/// does: see [`PagePinner::look`].
+const LATE_LOOKS: u32 = 4;
+
+/// The pause after a scan is at least this many times the CPU time of the scan: the app needs the
+/// CPU itself.
+const LOOK_PART: u32 = 16;
+
+/// Pages of a file within this distance came into memory together: the kernel reads 128 KiB at once
+/// (`VM_READAHEAD_PAGES`).
+const NEAR: u64 = 32;
+
+/// Stack of the thread, in bytes: its call depth is small.
+const STACK: usize = 256 << 10;
+
+/// The app to lock for, and how much.
+#[derive(Debug, Clone)]
+pub struct Order {
+    /// The app.
+    pub app: AppKey,
+    /// Processes whose mappings are scanned.
+    pub members: Vec<ProcessId>,
+    /// Cgroups that a reservation protects, by inode number.
+    pub reserved: BTreeSet<u64>,
+    /// Most that may be locked, in bytes.
+    pub limit: u64,
+}
+
+/// What is locked.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Locked {
+    /// Bytes.
+    pub bytes: u64,
+    /// Files with locked pages.
+    pub files: usize,
+    /// Whether the limit keeps more pages from being locked.
+    pub full: bool,
+    /// Why nothing at all can be locked on this machine.
+    pub unable: Option<String>,
+}
+
+/// The loop's handle of the thread. Dropping it unlocks everything.
+#[derive(Debug)]
+pub struct PagePinner {
+    words: Sender<Command>,
+    locked: Arc<Mutex<Locked>>,
+}
+
+/// A command of the loop.
+#[derive(Debug)]
+enum Command {
+    /// Lock for this app from now on; `None`: for no app.
+    Order(Option<Order>),
+    /// The loop has scanned the app.
+    Look,
+}
+
+impl PagePinner {
+    /// Starts the thread. `proc` is the procfs to scan.
+    pub fn start(proc: &Path) -> std::io::Result<PagePinner> {
+        let (words, queue) = channel();
+        let locked = Arc::new(Mutex::new(Locked::default()));
+        let shelf = Arc::clone(&locked);
+        let proc = proc.to_string_lossy().into_owned();
+        std::thread::Builder::new()
+            .name("limelight-lock".to_owned())
+            .stack_size(STACK)
+            .spawn(move || run(&proc, &queue, &shelf))?;
+        Ok(PagePinner { words, locked })
+    }
+
+    /// Locks for this app from now on; `None`: for no app.
+    pub fn ask(&self, order: Option<Order>) {
+        self.say(Command::Order(order));
+    }
+
+    /// Reports that the loop has scanned the app. The thread scans too, unless its own timer runs.
+    pub fn look(&self) {
+        self.say(Command::Look);
+    }
+
+    fn say(&self, word: Command) {
+        // The thread ends only when this value is dropped, or by a panic, after which nothing is
+        // locked.
+        if self.words.send(word).is_err() {
+            debug!("the thread that locks pages has ended");
+        }
+    }
+
+    /// What is locked now.
+    pub fn locked(&self) -> Locked {
+        let locked = self.locked.lock();
+        locked.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn run(proc: &str, words: &Receiver<Command>, shelf: &Mutex<Locked>) {
+    let mut order: Option<Order> = None;
+    let mut holdings = Holdings::default();
+    let mut pace = Pace::default();
+    let mut cost = Duration::ZERO;
+    let mut looked = Instant::now();
+    loop {
+        let word = match pace.pause().filter(|_| order.is_some()) {
+            Some(pause) => {
+                let left = pause.max(cost * LOOK_PART).saturating_sub(looked.elapsed());
+                words.recv_timeout(left)
+            }
+            None => words.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match word {
+            Ok(Command::Order(fresh)) => {
+                // Only the latest order counts.
+                let later = words.try_iter().filter_map(|word| match word {
+                    Command::Order(order) => Some(order),
+                    Command::Look => None,
+                });
+                let fresh = later.last().unwrap_or(fresh);
+                let stays = matches!((&order, &fresh), (Some(old), Some(new))
+                    if old.app == new.app && old.reserved == new.reserved && holdings.bytes <= new.limit);
+                if !stays {
+                    let limit = fresh.as_ref().map_or(0, |order| order.limit);
+                    holdings.hand_over(limit);
+                    pace = Pace::default();
+                }
+                order = fresh;
+            }
+            Ok(Command::Look) if pace.pause().is_some() || order.is_none() => continue,
+            Ok(Command::Look) | Err(RecvTimeoutError::Timeout) => pace.looked(holdings.fresh),
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        looked = Instant::now();
+        let begun = thread_time();
+        let unable = order
+            .as_ref()
+            .and_then(|order| holdings.look(proc, order).err());
+        cost = thread_time().saturating_sub(begun);
+        let now = Locked {
+            bytes: holdings.bytes,
+            files: holdings
+                .files
+                .values()
+                .filter(|file| !file.locked.is_empty())
+                .count(),
+            full: holdings.full,
+            unable: unable.map(|error| error.to_string()),
+        };
+        *shelf.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        if pace.pause().is_none() && holdings.fresh {
+            pace.looked(true);
+        }
+    }
+}
+
+/// Time until the next scan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pace {
+    pause: Duration,
+    /// Scans at the longest interval that found nothing.
+    late: u32,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace {
+            pause: SOON,
+            late: 0,
+        }
+    }
+}
+
+impl Pace {
+    /// `None`: until the loop scans.
+    fn pause(self) -> Option<Duration> {
+        (self.late < LATE_LOOKS).then_some(self.pause)
+    }
+
+    /// Another scan is due. `fresh`: the last one found something.
+    fn looked(&mut self, fresh: bool) {
+        *self = match fresh {
+            true => Pace {
+                pause: (self.pause / 2).max(SOON),
+                late: 0,
+            },
+            false => Pace {
+                pause: (self.pause * 2).min(LATE),
+                late: self.late + u32::from(self.pause == LATE),
+            },
+        };
+    }
+}
+
+/// A mapped file and the state of its pages.
+#[derive(Debug, Default)]
+struct Holding {
+    /// `None` if the file cannot be locked.
+    file: Option<LockedFile>,
+    /// Locked pages.
+    locked: BTreeSet<u64>,
+    /// Pages that are charged to a reserved cgroup.
+    reserved: BTreeSet<u64>,
+}
+
+impl Holding {
+    fn bytes(&self) -> u64 {
+        self.locked.len() as u64 * page_bytes()
+    }
+
+    fn is_settled(&self, page: u64) -> bool {
+        self.locked.contains(&page) || self.reserved.contains(&page)
+    }
+}
+
+/// Everything that is locked for one app.
+#[derive(Debug, Default)]
+struct Holdings {
+    files: BTreeMap<(u64, u64), Holding>,
+    /// Files of the previous app, until the first scan of this one.
+    former: BTreeMap<(u64, u64), Holding>,
+    bytes: u64,
+    full: bool,
+    /// The last scan locked something.
+    fresh: bool,
+}
+
+impl Holdings {
+    /// Switches to another app. What both map stays locked, up to `limit` bytes, because unlocking
+    /// and relocking the files that all apps map takes longer than the rest of a scan.
+    fn hand_over(&mut self, limit: u64) {
+        let mut former = std::mem::take(self).files;
+        let mut bytes = 0;
+        former.retain(|_, holding| {
+            holding.reserved.clear();
+            bytes += holding.bytes();
+            bytes <= limit
+        });
+        self.former = former;
+    }
+
+    /// Scans all processes of the app and locks what is not locked yet. Fails where the kernel does
+    /// not report to which cgroup a page is charged.
+    fn look(&mut self, proc: &str, order: &Order) -> limelight_sys::Result<()> {
+        let proc = Proc::open(proc)?;
+        let mut cgroups = PageCgroups::open(&proc)?;
+        self.full = false;
+        self.fresh = false;
+        for &member in &order.members {
+            let Some(process) = same_process(&proc, member) else {
+                continue;
+            };
+            let Ok(mut table) = process.page_table() else {
+                continue;
+            };
+            // A process that ends meanwhile has no mappings.
+            for mapping in process.read_mappings().unwrap_or_default() {
+                if let Err(error) = self.settle(&process, &mut table, &mapping, &mut cgroups, order)
+                {
+                    debug!("{error}");
+                }
+            }
+        }
+        self.former.clear();
+        Ok(())
+    }
+
+    fn settle(
+        &mut self,
+        process: &Process,
+        table: &mut PageTable,
+        mapping: &ReadMapping,
+        cgroups: &mut PageCgroups,
+        order: &Order,
+    ) -> limelight_sys::Result<()> {
+        let holding = self.files.entry(mapping.file).or_insert_with(|| {
+            if let Some(former) = self.former.remove(&mapping.file) {
+                self.bytes += former.bytes();
+                return former;
+            }
+            let file = process.open_mapped(mapping);
+            let file = file.and_then(|file| LockedFile::new(&file));
+            if let Err(error) = &file {
+                debug!("{error}");
+            }
+            Holding {
+                file: file.ok(),
+                ..Holding::default()
+            }
+        });
+        let Some(file) = &holding.file else {
+            return Ok(());
+        };
+        let mut pages = table.resident(mapping)?;
+        pages.retain(|page| !holding.is_settled(page.index));
+        let (reserved, others) = sorted(&pages, |page| {
+            let inode = cgroups.of(page.frame);
+            inode.is_some_and(|inode| order.reserved.contains(&inode))
+        });
+        let reserved = reserved.iter().map(|page| page.index);
+        holding.reserved.extend(reserved);
+        let wanted = with_gaps(others.iter().map(|page| page.index), |page| {
+            holding.is_settled(page)
+        });
+        for range in ranges(wanted) {
+            let left = order.limit.saturating_sub(self.bytes);
+            let range = Range {
+                len: range.len.min(left / page_bytes() * page_bytes()),
+                ..range
+            };
+            if range.len == 0 {
+                self.full = true;
+                break;
+            }
+            file.hold(range)?;
+            self.fresh = true;
+            let first = range.offset / page_bytes();
+            holding
+                .locked
+                .extend(first..first + range.len / page_bytes());
+            self.bytes += range.len;
+        }
+        Ok(())
+    }
+}
+
+/// Splits pages into those charged to a reserved cgroup and the others. What the kernel read at
+/// once is charged to one cgroup, and querying each page would take longer than locking them. So if
+/// both ends of a run agree, the pages between them are not queried.
+fn sorted(
+    pages: &[FilePage],
+    mut is_reserved: impl FnMut(&FilePage) -> bool,
+) -> (Vec<FilePage>, Vec<FilePage>) {
+    let (mut reserved, mut others) = (Vec::new(), Vec::new());
+    let side_by_side =
+        |a: &FilePage, b: &FilePage| a.index + 1 == b.index && a.index / NEAR == b.index / NEAR;
+    for run in pages.chunk_by(side_by_side) {
+        let ends = run.first().zip(run.last());
+        let ends = ends.map(|(first, last)| (is_reserved(first), is_reserved(last)));
+        for page in run {
+            let own = match ends {
+                Some((first, last)) if first == last => first,
+                _ => is_reserved(page),
+            };
+            match own {
+                true => reserved.push(*page),
+                false => others.push(*page),
+            }
+        }
+    }
+    (reserved, others)
+}
+
+/// The given ascending pages, and the gaps between pages that are near each other: the gap was in
+/// memory a moment ago and is needed as much. Settled pages are left out.
+fn with_gaps(pages: impl Iterator<Item = u64>, is_settled: impl Fn(u64) -> bool) -> Vec<u64> {
+    let mut all: Vec<u64> = Vec::new();
+    for page in pages {
+        let first = match all.last() {
+            Some(&last) if page - last <= NEAR => last + 1,
+            _ => page,
+        };
+        all.extend((first..=page).filter(|page| !is_settled(*page)));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inner_pages_of_a_run_are_not_queried_if_its_ends_agree() {
+        let page = |index| FilePage {
+            index,
+            frame: index,
+        };
+        let pages: Vec<FilePage> = (0..NEAR).chain(40..44).map(page).collect();
+        let mut asked = 0;
+        let (reserved, others) = sorted(&pages, |page| {
+            asked += 1;
+            page.index < 42
+        });
+        assert_eq!((reserved.len(), others.len()), (NEAR as usize + 2, 2));
+        // The ends of both runs, and all of the second.
+        assert_eq!(asked, 2 + 2 + 4);
+    }
+
+    #[test]
+    fn gap_between_two_near_pages_is_wanted_too() {
+        let settled = BTreeSet::from([4, 200]);
+        let pages = [2, 3, 6, 6 + NEAR, 7 + 2 * NEAR].into_iter();
+        let wanted = with_gaps(pages, |page| settled.contains(&page));
+        let mut expected = vec![2, 3, 5];
+        expected.extend(6..=6 + NEAR);
+        expected.push(7 + 2 * NEAR);
+        assert_eq!(wanted, expected);
+        assert_eq!(with_gaps(std::iter::empty(), |_| false), [0; 0]);
+    }
+
+    #[test]
+    fn pages_that_the_next_app_maps_stay_locked() {
+        let own = Proc::open("/proc").unwrap();
+        let own = own.process(std::process::id() as i32).unwrap();
+        let member = ProcessId {
+            pid: own.pid(),
+            starttime: own.stat().unwrap().start_ticks,
+        };
+        let limit = 20 * page_bytes();
+        let order = Order {
+            app: AppKey::Tree(member),
+            members: vec![member],
+            reserved: BTreeSet::new(),
+            limit,
+        };
+        let mut holdings = Holdings::default();
+        if holdings.look("/proc", &order).is_err() || holdings.bytes == 0 {
+            // Not root, or a kernel that does not report the cgroup of a page.
+            return;
+        }
+        assert_eq!(holdings.bytes, limit);
+        holdings.hand_over(limit);
+        assert_eq!((holdings.bytes, holdings.files.len()), (0, 0));
+        holdings.look("/proc", &order).unwrap();
+        assert_eq!((holdings.bytes, holdings.former.len()), (limit, 0));
+        assert!(!holdings.fresh, "nothing was locked again");
+        holdings.hand_over(0);
+        assert!(holdings.former.values().all(|file| file.locked.is_empty()));
+        let nobody = Order {
+            members: Vec::new(),
+            ..order
+        };
+        holdings.look("/proc", &nobody).unwrap();
+        assert_eq!((holdings.bytes, holdings.former.len()), (0, 0));
+    }
+
+    #[test]
+    fn scans_that_find_nothing_slow_down_and_then_follow_the_loop() {
+        let mut pace = Pace::default();
+        let mut pauses = Vec::new();
+        while let Some(pause) = pace.pause() {
+            pauses.push(pause);
+            pace.looked(false);
+        }
+        assert_eq!(pauses.first(), Some(&SOON));
+        assert!(pauses.is_sorted());
+        let late = pauses.iter().filter(|pause| **pause == LATE).count();
+        assert_eq!(late, LATE_LOOKS as usize);
+        pace.looked(true);
+        assert_eq!(pace.pause(), Some(LATE / 2));
+    }
+
+    /// Waits until the thread reports a state that `holds`.
+    fn wait(pinner: &PagePinner, holds: impl Fn(&Locked) -> bool) -> Locked {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let locked = pinner.locked();
+            if holds(&locked) {
+                return locked;
+            }
+            assert!(Instant::now() < deadline, "{locked:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn program_is_locked_within_the_limit_and_unlocked() {
+        let own = Proc::open("/proc").unwrap();
+        let own = own.process(std::process::id() as i32).unwrap();
+        let member = ProcessId {
+            pid: own.pid(),
+            starttime: own.stat().unwrap().start_ticks,
+        };
+        let order = |limit| Order {
+            app: AppKey::Tree(member),
+            members: vec![member],
+            reserved: BTreeSet::new(),
+            limit,
+        };
+        let pinner = PagePinner::start(Path::new("/proc")).unwrap();
+        let page = page_bytes();
+        pinner.ask(Some(order(3 * page)));
+        let locked = wait(&pinner, |locked| {
+            locked.bytes > 0 || locked.unable.is_some()
+        });
+        if locked.unable.is_some() {
+            // Not root, or a kernel that does not report the cgroup of a page.
+            return;
+        }
+        assert_eq!(locked.bytes, 3 * page);
+        assert!(locked.full && locked.files == 1, "{locked:?}");
+        pinner.ask(Some(order(20 * page)));
+        wait(&pinner, |locked| locked.bytes == 20 * page);
+        pinner.ask(Some(order(page)));
+        wait(&pinner, |locked| locked.bytes == page);
+        pinner.ask(None);
+        wait(&pinner, |locked| locked.bytes == 0);
+    }
+}

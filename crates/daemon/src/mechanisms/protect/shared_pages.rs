@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Locks on mapped pages that are charged to others. They are not in the restore record: the locks
+//! belong to this process, and end with it.
+
+use std::collections::BTreeSet;
+
+use limelight_core::control::{Change, Outcome};
+use limelight_core::model::snapshot::Locking;
+use limelight_core::model::App;
+use limelight_sys::cgroup::Cgroup;
+
+use crate::mechanisms::changes::Reach;
+use crate::mechanisms::protect::page_pinner::{Locked, Order, PagePinner};
+use crate::mechanisms::{Actuators, Context};
+use crate::system::identify::open_home;
+
+/// Shown to the user in place of a file's name.
+const KNOB: &str = "mlock of mapped files";
+
+const RULE: &str =
+    "protect: what the app maps of files and is charged to others is beyond its reservation";
+
+const UNDONE_BY: &str = "another app in front, limelight focus --none, or limelightd stopping";
+
+/// Inode numbers of a cgroup and of all below it.
+fn inodes(cgroup: &Cgroup, found: &mut BTreeSet<u64>) {
+    found.insert(cgroup.id().0);
+    let children = cgroup.children().into_iter().flatten();
+    for child in children.filter_map(Result::ok) {
+        inodes(&child, found);
+    }
+}
+
+fn change(limit: u64, locked: &Locked, context: Context<'_>) -> Change {
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    let full = match locked.full {
+        true => ", which is not all",
+        false => "",
+    };
+    Change {
+        knob: KNOB.to_owned(),
+        from: "0 MiB".to_owned(),
+        to: format!(
+            "{} MiB of {} files, at most {} MiB{full}",
+            mib(locked.bytes),
+            locked.files,
+            mib(limit)
+        ),
+        rule: RULE.to_owned(),
+        at_ms: context.now.as_millis() as u64,
+        outcome: match &locked.unable {
+            Some(why) => Outcome::Inert { why: why.clone() },
+            None => Outcome::Applied,
+        },
+        undone_by: UNDONE_BY.to_owned(),
+    }
+}
+
+impl Actuators {
+    pub(crate) fn lock(&mut self, locking: &Locking, context: Context<'_>) {
+        let mut reserved = BTreeSet::new();
+        let home = context.front.filter(|app| app.own_home().is_some());
+        if let Some(cgroup) = home.and_then(|app: &App| open_home(context.system, app)) {
+            inodes(&cgroup, &mut reserved);
+        }
+        if self.page_pinner.is_none() {
+            match PagePinner::start(&context.system.roots.proc) {
+                Ok(locker) => self.page_pinner = Some(locker),
+                Err(error) => {
+                    let unable = Locked {
+                        unable: Some(format!("no thread for it: {error}")),
+                        ..Locked::default()
+                    };
+                    let change = change(locking.limit, &unable, context);
+                    self.changes.note(Reach::App(locking.app), change);
+                }
+            }
+        }
+        if let Some(locker) = &self.page_pinner {
+            locker.ask(Some(Order {
+                app: locking.app,
+                members: locking.members.clone(),
+                reserved,
+                limit: locking.limit,
+            }));
+        }
+        self.in_force.locked = Some(locking.clone());
+    }
+
+    /// Makes the page pinner rescan the topmost app after the loop did: the app may map more by
+    /// now.
+    pub fn look_for_locks(&self) {
+        if let (Some(locker), Some(_)) = (&self.page_pinner, &self.in_force.locked) {
+            locker.look();
+        }
+    }
+
+    pub(crate) fn unlock(&mut self) {
+        if let Some(locker) = &self.page_pinner {
+            locker.ask(None);
+        }
+        self.in_force.locked = None;
+        self.changes.drop_knob(KNOB);
+    }
+
+    pub(crate) fn plan_lock(&mut self, locking: &Locking, context: Context<'_>) {
+        let mut change = change(locking.limit, &Locked::default(), context);
+        change.outcome = Outcome::Planned;
+        self.changes.note(Reach::App(locking.app), change);
+    }
+
+    /// Bytes that are locked for the topmost app, as far as known.
+    pub fn locked_bytes(&self) -> u64 {
+        let locker = self
+            .page_pinner
+            .as_ref()
+            .filter(|_| self.in_force.locked.is_some());
+        locker.map_or(0, |locker| locker.locked().bytes)
+    }
+
+    /// Reports what the thread has locked since the request.
+    pub fn report_locks(&mut self, context: Context<'_>) {
+        let (Some(locker), Some(locking)) = (&self.page_pinner, &self.in_force.locked) else {
+            return;
+        };
+        let locked = locker.locked();
+        if locked != Locked::default() {
+            let change = change(locking.limit, &locked, context);
+            self.changes.note(Reach::App(locking.app), change);
+        }
+    }
+}

@@ -1,0 +1,479 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Cold start: records which files an app opens in its first seconds, and reads them ahead when the
+//! same program is executed again.
+//!
+//! When a program starts, it is unknown whether it will become an app that a person uses. So the
+//! last few programs that were started are followed for as long as a start may take, in memory
+//! only: the names of the files that they and their children opened. When one of them becomes
+//! topmost, the cached parts of those files are what its start has read, and are written to disk.
+//! Nothing is kept of the others.
+//!
+//! A replay begins with the execution itself: execve() opens the program before it needs anything
+//! else of it, and the daemon waits for the event of that open.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use limelight_core::model::coldstart::file_name;
+use limelight_core::model::{App, AppKey, ProcessId};
+use limelight_core::settings::ReadaheadSettings;
+use limelight_sys::files::{FileKind, FileStat};
+
+use crate::mechanisms::readahead::replay::{self, Candidate, Recording, Replay};
+use crate::system::System;
+
+/// Most programs that are followed at once.
+const YOUNG_MAX: usize = 256;
+
+/// Most files that are remembered of one program.
+const FILES_MAX: usize = 4096;
+
+/// Most executions of one process that are remembered, the first ones.
+const EXECUTED_MAX: usize = 16;
+
+/// A script and the interpreter that the kernel executes for it are this close in time. A process
+/// that executes something later counts as a new start.
+const ONE_EXECUTION: Duration = Duration::from_secs(1);
+
+/// Generations of helpers that count as part of the app.
+const DEPTH: usize = 4;
+
+/// How long after its start a program may become topmost and still be recorded: under load, a
+/// window can take long to appear.
+const GRACE: Duration = Duration::from_secs(60);
+
+/// The same record is not replayed again within this time: a second instance finds everything
+/// cached, and a script that starts a program in a loop is no app.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// How long it is remembered that a process is no child of a followed program.
+const STRANGER: Duration = Duration::from_secs(1);
+
+/// Most processes of which that is remembered.
+const STRANGERS_MAX: usize = 512;
+
+/// Most apps whose start is being recorded.
+const PENDING_MAX: usize = 8;
+
+/// A program that was started recently.
+#[derive(Debug)]
+struct Young {
+    id: ProcessId,
+    parent: i32,
+    since: Duration,
+    /// Time of its last execution.
+    executed_at: Duration,
+    /// What it executed, in order: perhaps a script, its interpreter, the loader.
+    executed: Vec<Candidate>,
+    /// What it and its children opened, by device and inode.
+    opened: BTreeMap<(u64, u64), PathBuf>,
+}
+
+/// An app whose start is not over yet.
+#[derive(Debug)]
+struct Pending {
+    app: AppKey,
+    root: ProcessId,
+    since: Duration,
+    due: Duration,
+    members: BTreeSet<i32>,
+    /// The program that its first process runs.
+    program: Candidate,
+    /// The user who runs it.
+    user: u32,
+}
+
+/// Which kind of process opened a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// A program that is followed.
+    Young,
+    /// A process that is not followed.
+    Stranger,
+}
+
+/// Interval between checks whether an app whose start is recorded still runs.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Starts that are followed, and known records.
+#[derive(Debug)]
+pub struct ColdStart {
+    directory: PathBuf,
+    young: HashMap<i32, Young>,
+    /// For a process that is not young itself: its young parent or `None`, and when that was found.
+    kin: HashMap<i32, (Option<i32>, Duration)>,
+    pending: Vec<Pending>,
+    /// Time of the next check whether their apps still run.
+    next_look: Duration,
+    /// Names of the records.
+    known: BTreeSet<String>,
+    replayed: HashMap<String, Duration>,
+    /// Time since which no event was lost.
+    whole_since: Duration,
+}
+
+impl ColdStart {
+    /// Follows nothing yet; lists the existing records.
+    pub fn new(directory: &Path, now: Duration) -> ColdStart {
+        ColdStart {
+            directory: directory.to_owned(),
+            young: HashMap::new(),
+            kin: HashMap::new(),
+            pending: Vec::new(),
+            next_look: now,
+            known: replay::names(directory).into_iter().collect(),
+            replayed: HashMap::new(),
+            whole_since: now,
+        }
+    }
+
+    /// How many apps have a record.
+    pub fn records(&self) -> usize {
+        self.known.len()
+    }
+
+    /// How many programs are followed.
+    pub fn young(&self) -> usize {
+        self.young.len()
+    }
+
+    /// Where the records are.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Whether there is a record of this program and user.
+    pub fn knows(&self, program: &Path, user: u32) -> bool {
+        let name = program.to_str().map(|program| file_name(program, user));
+        name.is_some_and(|name| self.known.contains(&name))
+    }
+
+    /// Notes that the queue overflowed.
+    pub fn lost(&mut self, now: Duration) {
+        self.whole_since = now;
+    }
+
+    /// Handles the execution of a program. Returns what to read ahead if its start is known; its
+    /// `room` is still 0.
+    pub fn executed(
+        &mut self,
+        pid: i32,
+        file: &OwnedFd,
+        system: &System,
+        now: Duration,
+    ) -> Option<Replay> {
+        let candidate = candidate(file)?;
+        let known = system.process(pid).and_then(|(id, process)| {
+            let parent = process.stat()?.ppid;
+            Ok((id, parent, process.owner_uid()?))
+        });
+        let user = known.as_ref().ok().map(|(_, _, user)| *user);
+        let replay = user.and_then(|user| self.replay_of(&candidate, user, now));
+        if let Ok((id, parent, _)) = known {
+            let young = self.follow(id, parent, system, now);
+            young.executed.push(candidate);
+            young.executed.truncate(EXECUTED_MAX);
+        }
+        replay
+    }
+
+    fn replay_of(&mut self, program: &Candidate, user: u32, now: Duration) -> Option<Replay> {
+        let path = program.path.to_str()?;
+        let name = file_name(path, user);
+        if !self.known.contains(&name) {
+            return None;
+        }
+        let before = self.replayed.get(&name);
+        if before.is_some_and(|&before| now.saturating_sub(before) < AGAIN) {
+            return None;
+        }
+        let record = self.directory.join(&name);
+        self.replayed
+            .retain(|_, at| now.saturating_sub(*at) < AGAIN);
+        self.replayed.insert(name, now);
+        Some(Replay {
+            program: path.to_owned(),
+            record,
+            room: 0,
+        })
+    }
+
+    /// The entry of a process; a reused PID gets a new one.
+    fn follow(&mut self, id: ProcessId, parent: i32, system: &System, now: Duration) -> &mut Young {
+        let fresh = || Young {
+            id,
+            parent,
+            since: now,
+            executed_at: now,
+            executed: Vec::new(),
+            opened: BTreeMap::new(),
+        };
+        if !self.young.contains_key(&id.pid) {
+            self.make_room(system, now);
+            self.kin.remove(&id.pid);
+        }
+        let young = self.young.entry(id.pid).or_insert_with(fresh);
+        if young.id != id || now.saturating_sub(young.executed_at) > ONE_EXECUTION {
+            *young = fresh();
+        }
+        young.executed_at = now;
+        young
+    }
+
+    /// Makes room: forgets programs too old to become topmost, then those that have ended and are
+    /// no helper of a followed one, then the oldest.
+    fn make_room(&mut self, system: &System, now: Duration) {
+        if self.young.len() < YOUNG_MAX {
+            return;
+        }
+        self.young
+            .retain(|_, young| now.saturating_sub(young.since) < GRACE);
+        if self.young.len() < YOUNG_MAX {
+            return;
+        }
+        let parents: BTreeSet<i32> = self.young.keys().copied().collect();
+        self.young.retain(|_, young| {
+            parents.contains(&young.parent) || system.same_process(young.id).is_some()
+        });
+        while self.young.len() >= YOUNG_MAX {
+            let starts = self.young.values().map(|young| (young.since, young.id.pid));
+            let Some((_, oldest)) = starts.min() else {
+                return;
+            };
+            self.young.remove(&oldest);
+        }
+    }
+
+    /// The app's processes and the helpers that they started in time, ended or not.
+    fn family(&self, pending: &Pending, settings: &ReadaheadSettings) -> BTreeSet<i32> {
+        let mut family = pending.members.clone();
+        // Each round adds one generation of helpers; deeper ones do not matter.
+        for _ in 0..DEPTH {
+            let helpers = self.young.values().filter(|young| {
+                family.contains(&young.parent)
+                    && young.since.saturating_sub(pending.since) <= settings.record
+            });
+            let helpers: Vec<i32> = helpers.map(|young| young.id.pid).collect();
+            family.extend(helpers);
+        }
+        family
+    }
+
+    /// Handles the open of a file.
+    pub fn opened(
+        &mut self,
+        pid: i32,
+        file: &OwnedFd,
+        system: &System,
+        settings: &ReadaheadSettings,
+        now: Duration,
+    ) -> Owner {
+        let Some(pid) = self.young_of(pid, system, now) else {
+            return Owner::Stranger;
+        };
+        let Some(young) = self.young.get_mut(&pid) else {
+            return Owner::Stranger;
+        };
+        // Files opened after the recording time are no part of the start.
+        let starting = now.saturating_sub(young.since) <= settings.record;
+        if starting && young.opened.len() < FILES_MAX {
+            if let Ok(stat) = FileStat::of(file) {
+                let key = (stat.id.device, stat.id.inode);
+                if stat.kind == FileKind::Regular && !young.opened.contains_key(&key) {
+                    if let Some(path) = path_of(file) {
+                        young.opened.insert(key, path);
+                    }
+                }
+            }
+        }
+        if starting {
+            Owner::Young
+        } else {
+            Owner::Stranger
+        }
+    }
+
+    /// The young program that this process is, or is a child of.
+    fn young_of(&mut self, pid: i32, system: &System, now: Duration) -> Option<i32> {
+        if self.young.contains_key(&pid) {
+            return Some(pid);
+        }
+        if let Some((kin, at)) = self.kin.get(&pid) {
+            if now.saturating_sub(*at) < STRANGER {
+                return *kin;
+            }
+        }
+        if self.kin.len() >= STRANGERS_MAX {
+            self.kin.clear();
+        }
+        let parent = system.process(pid).and_then(|(_, process)| process.stat());
+        let parent = parent.ok().map(|stat| stat.ppid);
+        let kin = parent.and_then(|parent| match self.kin.get(&parent) {
+            _ if self.young.contains_key(&parent) => Some(parent),
+            Some((kin, _)) => *kin,
+            None => None,
+        });
+        self.kin.insert(pid, (kin, now));
+        kin
+    }
+
+    /// Handles an app that becomes topmost: if it was started recently, its start will be recorded.
+    pub fn topmost(
+        &mut self,
+        app: &App,
+        members: &[ProcessId],
+        system: &System,
+        settings: &ReadaheadSettings,
+        now: Duration,
+    ) {
+        if let Some(pending) = self.pending.iter_mut().find(|p| p.app == app.key) {
+            pending.members.extend(members.iter().map(|id| id.pid));
+            return;
+        }
+        let young = |id: &ProcessId| {
+            let young = self.young.get(&id.pid).filter(|young| young.id == *id)?;
+            (now.saturating_sub(young.since) < GRACE && !young.executed.is_empty())
+                .then_some((young.since, *id))
+        };
+        let claimed = app.process.as_ref().and_then(young);
+        let Some((since, root)) = claimed.or_else(|| members.iter().filter_map(young).min()) else {
+            return;
+        };
+        let Some(process) = system.same_process(root) else {
+            return;
+        };
+        let (Ok((stat, path)), Ok(user)) = (process.program(), process.owner_uid()) else {
+            return;
+        };
+        if self.pending.len() >= PENDING_MAX {
+            return;
+        }
+        self.pending.push(Pending {
+            app: app.key,
+            root,
+            since,
+            due: (since + settings.record).max(now),
+            members: members.iter().map(|id| id.pid).chain([root.pid]).collect(),
+            program: Candidate {
+                inode: stat.id.inode,
+                path,
+            },
+            user,
+        });
+    }
+
+    /// Forgets the programs of a start that is being recorded.
+    fn forget(&mut self, family: &BTreeSet<i32>) {
+        self.young.retain(|pid, _| !family.contains(pid));
+    }
+
+    /// When the next start is over.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.pending.iter().map(|pending| pending.due).min()
+    }
+
+    /// Recordings of the starts that are over by now, or whose app has ended.
+    pub fn finished(
+        &mut self,
+        system: &System,
+        settings: &ReadaheadSettings,
+        complete: impl Fn(Duration) -> bool,
+        now: Duration,
+    ) -> Vec<Recording> {
+        let look = self.next_look <= now;
+        if look {
+            self.next_look = now + LOOK_EVERY;
+        }
+        let over = |pending: &Pending| {
+            pending.due <= now || (look && system.same_process(pending.root).is_none())
+        };
+        let (done, pending): (Vec<_>, Vec<_>) = std::mem::take(&mut self.pending)
+            .into_iter()
+            .partition(over);
+        self.pending = pending;
+        let mut recordings = Vec::new();
+        for pending in done {
+            let whole = complete(pending.since) && self.whole_since <= pending.since;
+            let family = self.family(&pending, settings);
+            recordings.push(Recording {
+                before: self.before(&pending),
+                files: self.files_of(&family, system),
+                program: pending.program.clone(),
+                user: pending.user,
+                partial: !whole,
+                directory: self.directory.clone(),
+                bytes_max: settings.record_bytes,
+                records_max: settings.records as usize,
+            });
+            self.forget(&family);
+        }
+        recordings
+    }
+
+    /// What the app's first process executed right before its program.
+    fn before(&self, pending: &Pending) -> Option<Candidate> {
+        let executed = &self.young.get(&pending.root.pid)?.executed;
+        let inode = pending.program.inode;
+        let at = executed.iter().rposition(|each| each.inode == inode)?;
+        executed.get(at.checked_sub(1)?).cloned()
+    }
+
+    /// All files that these processes executed, opened or map.
+    fn files_of(&self, family: &BTreeSet<i32>, system: &System) -> Vec<Candidate> {
+        let mut files: BTreeMap<(u64, PathBuf), ()> = BTreeMap::new();
+        let mut add = |inode: u64, path: &Path| {
+            files.insert((inode, path.to_owned()), ());
+        };
+        for pid in family {
+            if let Some(young) = self.young.get(pid) {
+                for each in &young.executed {
+                    add(each.inode, &each.path);
+                }
+                for ((_, inode), path) in &young.opened {
+                    add(*inode, path);
+                }
+            }
+            // A file that was opened before the event of the start arrived is still mapped.
+            let mapped = system.proc.process(*pid).and_then(|p| p.mapped_files());
+            for file in mapped.unwrap_or_default() {
+                add(file.key.1, &file.path);
+            }
+        }
+        let files = files.into_keys();
+        files
+            .map(|(inode, path)| Candidate { inode, path })
+            .collect()
+    }
+
+    /// Updates the known records after one was made or removed.
+    pub fn kept(&mut self, kept: &replay::Kept) {
+        self.known.extend(kept.name.clone());
+        for name in &kept.removed {
+            self.known.remove(name);
+        }
+    }
+
+    /// Forgets an unreadable record: it is not tried again until the start has been recorded again.
+    pub fn spoiled(&mut self, record: &str) {
+        self.known.remove(record);
+    }
+}
+
+fn candidate(file: &OwnedFd) -> Option<Candidate> {
+    let stat = FileStat::of(file).ok()?;
+    (stat.kind == FileKind::Regular)
+        .then(|| path_of(file))?
+        .map(|path| Candidate {
+            inode: stat.id.inode,
+            path,
+        })
+}
+
+/// The path of an open file as this process sees it; `None` for a deleted file.
+fn path_of(file: &OwnedFd) -> Option<PathBuf> {
+    let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+    let text = path.to_str()?;
+    (text.starts_with('/') && !text.ends_with(" (deleted)")).then_some(path)
+}

@@ -1,0 +1,531 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `readahead` without the kernel's help: what the topmost app reads in sequence ([`streams`]), at
+//! random ([`waits`]), and while it starts ([`coldstart`]).
+//!
+//! Nothing here changes a setting of a file or a device, so nothing has to be restored. It only
+//! brings in pages that were going to be read, while memory is not short.
+
+pub mod coldstart;
+mod device;
+pub mod disk;
+pub mod opens;
+pub mod reader;
+pub mod replay;
+pub mod streams;
+pub mod waits;
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
+
+use limelight_core::model::{App, ProcessId, Snapshot};
+use limelight_core::policy::readahead::{follows_streams, room};
+use limelight_core::settings::ReadaheadSettings;
+use limelight_sys::fanotify::Fanotify;
+use limelight_sys::files::FileStat;
+use limelight_sys::keyed::Keyed;
+use tracing::{debug, info, warn};
+
+use crate::event_loop::answers::{answers, Answers, Reply};
+use crate::sources::pressure;
+use crate::system::System;
+use coldstart::{ColdStart, Owner};
+use opens::Opens;
+use reader::{Answer, Job, Reader};
+use replay::Replay;
+use streams::Streams;
+use waits::Waits;
+
+/// Interval between memory readings while streams are read: a reading costs more than a stream's
+/// poll.
+const MEMORY_EVERY: Duration = Duration::from_millis(100);
+
+/// Most buffers of opens that are taken together, some 160 events each.
+const BUFFERS: usize = 32;
+
+/// The watch on opens, or why there is none.
+#[derive(Debug)]
+enum Eyes {
+    Open(Box<Opens>),
+    Shut(String),
+}
+
+/// Totals since the start, for `status`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Starts that were replayed.
+    pub replays: u64,
+    /// Starts that were recorded.
+    pub recordings: u64,
+    /// Bytes that replays requested.
+    pub replayed_bytes: u64,
+}
+
+/// The threads that read.
+#[derive(Debug)]
+struct Readers {
+    streams: Reader,
+    starts: Reader,
+    answers: Answers<Answer>,
+}
+
+/// Everything that the daemon reads ahead.
+#[derive(Debug)]
+pub struct Readahead {
+    settings: ReadaheadSettings,
+    eyes: Eyes,
+    readers: Option<Readers>,
+    coldstart: ColdStart,
+    streams: Streams,
+    waits: Result<Waits, String>,
+    /// The topmost app's processes, ascending.
+    members: Vec<ProcessId>,
+    follows: bool,
+    lowered_steps: u8,
+    /// What streams may still read, and when that was determined.
+    room: Option<(u64, Duration)>,
+    totals: Totals,
+}
+
+impl Readahead {
+    /// Starts to watch, as far as the configuration and the machine allow. Nothing is read yet.
+    pub fn start(
+        system: &System,
+        settings: &ReadaheadSettings,
+        directory: &Path,
+        dry_run: bool,
+        now: Duration,
+    ) -> Readahead {
+        let mut readahead = Readahead {
+            settings: settings.clone(),
+            eyes: Eyes::Shut("switched off by the configuration ([readahead])".to_owned()),
+            readers: None,
+            coldstart: ColdStart::new(directory, now),
+            streams: Streams::new(system, settings, now),
+            waits: Err("nothing is read ahead".to_owned()),
+            members: Vec::new(),
+            follows: false,
+            lowered_steps: 0,
+            room: None,
+            totals: Totals::default(),
+        };
+        if dry_run {
+            readahead.eyes = Eyes::Shut("a dry run reads nothing ahead".to_owned());
+        } else if settings.enabled {
+            readahead.readers = start_readers(system);
+            readahead.waits = Waits::start(system);
+            readahead.open_eyes(system, now);
+        }
+        readahead
+    }
+
+    fn open_eyes(&mut self, system: &System, now: Duration) {
+        if self.readers.is_none() {
+            self.eyes = Eyes::Shut("no thread could be started".to_owned());
+            return;
+        }
+        self.eyes = match Opens::start(system, self.settings.cold_start, now) {
+            Ok(opens) => Eyes::Open(Box::new(opens)),
+            Err(why) => {
+                opens::refused(&why);
+                Eyes::Shut(why)
+            }
+        };
+    }
+
+    /// The queue of executions, to wait for.
+    pub fn execs(&self) -> Option<&Fanotify> {
+        queue_of(&self.eyes)
+    }
+
+    /// The queue of opens, to wait for in one-shot mode.
+    pub fn opens(&self) -> Option<&Fanotify> {
+        match &self.eyes {
+            Eyes::Open(opens) => Some(opens.patient()),
+            Eyes::Shut(_) => None,
+        }
+    }
+
+    /// The mount table, to wait for with `EPOLLPRI`.
+    pub fn mounts(&self) -> Option<&OwnedFd> {
+        match &self.eyes {
+            Eyes::Open(opens) => opens.changes(),
+            Eyes::Shut(_) => None,
+        }
+    }
+
+    /// Handles a mount or an unmount.
+    pub fn notice_mounts(&mut self, now: Duration) {
+        if let Eyes::Open(opens) = &mut self.eyes {
+            opens.notice_mounts(now);
+        }
+    }
+
+    /// The threads' answers, to wait for.
+    pub fn answers(&self) -> Option<&Answers<Answer>> {
+        self.readers.as_ref().map(|readers| &readers.answers)
+    }
+
+    /// The queue of the app's waits, to wait for in one-shot mode.
+    pub fn waits(&self) -> Option<&Waits> {
+        self.waits.as_ref().ok()
+    }
+
+    /// Notes that the app waits for a file.
+    pub fn notice_waits(&mut self, now: Duration) {
+        if let Ok(waits) = &mut self.waits {
+            waits.noticed(now);
+        }
+    }
+
+    /// When the next deadline is due.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        let opens = match &self.eyes {
+            Eyes::Open(opens) => opens.next_deadline(),
+            Eyes::Shut(_) => None,
+        };
+        let deadlines = [
+            opens,
+            self.coldstart.next_deadline(),
+            self.streams.next_deadline(),
+            self.waits().and_then(Waits::next_deadline),
+        ];
+        deadlines.into_iter().flatten().min()
+    }
+
+    /// Takes in a scan: another app may be topmost, or the app may have other processes.
+    pub fn observe(&mut self, snapshot: &Snapshot, system: &System, now: Duration) {
+        if self.readers.is_none() {
+            return;
+        }
+        if self.lowered_steps != snapshot.lowered_steps {
+            self.room = None;
+        }
+        self.lowered_steps = snapshot.lowered_steps;
+        self.follows = follows_streams(snapshot);
+        let Some(topmost) = &snapshot.topmost else {
+            self.members.clear();
+            self.stop_following();
+            return;
+        };
+        let new = !topmost.members.iter().any(|id| self.members.contains(id));
+        if new || !self.follows {
+            self.stop_following();
+        }
+        self.members.clone_from(&topmost.members);
+        if self.follows {
+            self.streams.look_through(&self.members, new, now);
+            if let Ok(waits) = &mut self.waits {
+                waits.watch(system, &self.members);
+            }
+        }
+        if self.settings.cold_start {
+            let app: &App = &topmost.app;
+            self.coldstart
+                .topmost(app, &self.members, system, &self.settings, now);
+        }
+    }
+
+    fn stop_following(&mut self) {
+        self.streams.clear(queue_of(&self.eyes));
+        if let Ok(waits) = &mut self.waits {
+            waits.clear();
+        }
+    }
+
+    /// Takes executions, and reads of streams that stood still. Returns the processes that execute
+    /// a program whose start is recorded.
+    pub fn take_execs(&mut self, system: &System, now: Duration) -> Vec<i32> {
+        let Eyes::Open(opens) = &mut self.eyes else {
+            return Vec::new();
+        };
+        let batch = opens.take_prompt();
+        if batch.lost {
+            self.coldstart.lost(now);
+            self.streams.wake(opens.prompt(), now);
+        }
+        let mut execs = 0;
+        let mut launched = Vec::new();
+        let mut replays = Vec::new();
+        for event in batch.events.iter().filter(|event| event.pid != own_pid()) {
+            if event.read {
+                if let Ok(stat) = FileStat::of(&event.file) {
+                    self.streams.read(&stat, opens.prompt(), now);
+                }
+            }
+            if event.exec {
+                execs += 1;
+                if let Some(replay) = self.coldstart.executed(event.pid, &event.file, system, now) {
+                    launched.push(event.pid);
+                    replays.push(replay);
+                }
+            }
+        }
+        opens.spend(0, execs, false, now);
+        for replay in replays {
+            let room = room(&pressure::memory_now(system), self.lowered_steps);
+            if room == 0 {
+                let program = &replay.program;
+                info!("the start of {program} is not read ahead: memory is short");
+            } else if let Some(readers) = &self.readers {
+                readers.starts.ask(Job::Replay(Replay { room, ..replay }));
+            }
+        }
+        launched
+    }
+
+    /// Notes that a file was opened; the event will be taken soon.
+    pub fn notice_opens(&mut self, now: Duration) {
+        if let Eyes::Open(opens) = &mut self.eyes {
+            opens.noticed(now);
+        }
+    }
+
+    /// Takes the opens that have come in, when it is time. Returns whether the queue has to be
+    /// waited for again.
+    pub fn take_opens(&mut self, system: &System, now: Duration) -> bool {
+        let Eyes::Open(opens) = &mut self.eyes else {
+            return false;
+        };
+        if !opens.is_time(now) {
+            return false;
+        }
+        // Bounded: a program that opens files faster than this is over the budget soon.
+        for _ in 0..BUFFERS {
+            let batch = opens.take_patient();
+            if batch.lost {
+                self.coldstart.lost(now);
+            }
+            let mut strangers = 0;
+            for event in batch.events.iter().filter(|event| event.pid != own_pid()) {
+                let by_pid = |id: &ProcessId| id.pid;
+                let topmost = self
+                    .members
+                    .binary_search_by_key(&event.pid, by_pid)
+                    .is_ok();
+                if topmost && self.follows {
+                    if let Ok(stat) = FileStat::of(&event.file) {
+                        self.streams.opened(event.pid, &stat, now);
+                    }
+                }
+                let owner =
+                    self.coldstart
+                        .opened(event.pid, &event.file, system, &self.settings, now);
+                strangers += u64::from(owner == Owner::Stranger && !topmost);
+            }
+            opens.spend(strangers, 0, batch.lost, now);
+            if batch.events.is_empty() && !batch.lost {
+                break;
+            }
+        }
+        true
+    }
+
+    /// Takes the threads' answers.
+    pub fn take_answers(&mut self) {
+        let Some(readers) = &self.readers else {
+            return;
+        };
+        for answer in readers.answers.take() {
+            match answer {
+                Answer::Replayed(done) => match done.outcome {
+                    Ok(figures) => {
+                        self.totals.replays += 1;
+                        self.totals.replayed_bytes += figures.bytes;
+                        info!(
+                            "start of {}: {} KiB of {} files asked for in {} ms{}{}",
+                            done.program,
+                            figures.bytes >> 10,
+                            figures.files,
+                            figures.took.as_millis(),
+                            match figures.changed {
+                                0 => String::new(),
+                                changed => format!(", {changed} files have changed since"),
+                            },
+                            if figures.stopped {
+                                ", cut short: memory is short"
+                            } else {
+                                ""
+                            },
+                        );
+                    }
+                    Err(why) => {
+                        warn!("the start of {} is not read ahead: {why}; the record is ignored until it is made anew", done.program);
+                        self.coldstart.spoiled(&done.record);
+                    }
+                },
+                Answer::Recorded(done) => {
+                    // The reason for a failure is in the log already.
+                    let Ok(kept) = done.outcome else { continue };
+                    self.totals.recordings += u64::from(kept.written);
+                    if kept.written {
+                        info!(
+                            "start of {} recorded: {} KiB of {} files",
+                            done.program,
+                            kept.bytes >> 10,
+                            kept.files
+                        );
+                    } else {
+                        debug!("start of {}: nothing new", done.program);
+                    }
+                    self.coldstart.kept(&kept);
+                }
+            }
+        }
+    }
+
+    /// Does everything that is due by now. Returns whether the queue of waits has to be waited for
+    /// again.
+    pub fn pass_time(&mut self, system: &System, now: Duration) -> bool {
+        let Some(readers) = &self.readers else {
+            return false;
+        };
+        if let Eyes::Open(opens) = &mut self.eyes {
+            opens.pass_time(system, now);
+        }
+        let complete = |since| match &self.eyes {
+            Eyes::Open(opens) => opens.complete_since(since),
+            Eyes::Shut(_) => false,
+        };
+        let finished = self
+            .coldstart
+            .finished(system, &self.settings, complete, now);
+        for recording in finished {
+            readers.starts.ask(Job::Record(recording));
+        }
+        let is_due = |deadline: Option<Duration>| deadline.is_some_and(|due| due <= now);
+        let waits = self.waits.as_mut().ok();
+        let waits = waits.filter(|waits| is_due(waits.next_deadline()));
+        let streams = is_due(self.streams.next_deadline());
+        if waits.is_none() && !streams {
+            return false;
+        }
+        let known = self
+            .room
+            .filter(|(_, at)| now.saturating_sub(*at) < MEMORY_EVERY);
+        // Memory in zram is no room, so the kernel's counters of it are not needed.
+        let memory = || pressure::memory(system, &Keyed::default());
+        let (mut left, at) = known.unwrap_or_else(|| (room(&memory(), self.lowered_steps), now));
+        if streams {
+            let means = (&readers.streams, queue_of(&self.eyes));
+            self.streams
+                .pass_time(system, &self.settings, means, &mut left, now);
+        }
+        let looked = waits.is_some_and(|waits| {
+            let app = (&self.settings, self.members.as_slice());
+            let means = (&mut self.streams, &readers.streams);
+            waits.pass_time(system, app, means, &mut left, now)
+        });
+        self.room = Some((left, at));
+        looked
+    }
+
+    /// Whether the start of the program that a process runs is known, as a sentence.
+    pub fn note(&self, system: &System, id: ProcessId) -> Option<String> {
+        if !self.settings.cold_start || !matches!(self.eyes, Eyes::Open(_)) {
+            return None;
+        }
+        let process = system.same_process(id)?;
+        let (_, program) = process.program().ok()?;
+        let user = process.owner_uid().ok()?;
+        let path = program.display();
+        Some(if self.coldstart.knows(&program, user) {
+            format!("what {path} reads when it starts is recorded and read ahead at its next start")
+        } else {
+            format!("there is no record of what {path} reads when it starts: one is made when it comes to the front within a minute of its start")
+        })
+    }
+
+    /// How starts are followed, or why they are not.
+    pub fn cold_start_detail(&self) -> String {
+        match &self.eyes {
+            _ if !self.settings.cold_start => {
+                "cold start: switched off by the configuration ([readahead] cold_start)".to_owned()
+            }
+            Eyes::Shut(why) => format!("cold start: not recorded: {why}"),
+            Eyes::Open(opens) if opens.is_blind() => {
+                "cold start: no file system on a disk is mounted".to_owned()
+            }
+            Eyes::Open(opens) => format!(
+                "cold start: {}; {} programs followed, {} records in {}, {} starts read ahead ({} MiB), {} recorded",
+                opens.detail(),
+                self.coldstart.young(),
+                self.coldstart.records(),
+                self.coldstart.directory().display(),
+                self.totals.replays,
+                self.totals.replayed_bytes >> 20,
+                self.totals.recordings,
+            ),
+        }
+    }
+
+    /// Totals since the start, by name.
+    pub fn counters(&self) -> BTreeMap<String, u64> {
+        let Totals {
+            replays,
+            recordings,
+            replayed_bytes,
+        } = self.totals;
+        let all = [
+            ("starts_replayed", replays),
+            ("starts_replayed_bytes", replayed_bytes),
+            ("starts_recorded", recordings),
+        ];
+        all.map(|(name, value)| (name.to_owned(), value)).into()
+    }
+
+    /// How streams are followed.
+    pub fn streams_detail(&self) -> String {
+        let waits = match &self.waits {
+            Ok(waits) => format!("{} threads watched for waits", waits.watched()),
+            Err(why) => format!("waits are not seen: {why}"),
+        };
+        format!(
+            "{} streams followed, {} of them resting, {waits}, {} MiB read ahead",
+            self.streams.followed(),
+            self.streams.resting(),
+            self.streams.bytes() >> 20
+        )
+    }
+
+    /// Whether anything can be read ahead at all.
+    pub fn works(&self) -> bool {
+        self.readers.is_some()
+    }
+}
+
+fn own_pid() -> i32 {
+    std::process::id() as i32
+}
+
+fn queue_of(eyes: &Eyes) -> Option<&Fanotify> {
+    match eyes {
+        Eyes::Open(opens) => Some(opens.prompt()),
+        Eyes::Shut(_) => None,
+    }
+}
+
+fn start_readers(system: &System) -> Option<Readers> {
+    let start = || -> std::io::Result<Readers> {
+        let (reply, answers) = answers()?;
+        let one = |name: &str, reply: Reply<Answer>| {
+            Reader::start(name, &system.roots.sys, &system.roots.proc, reply)
+        };
+        Ok(Readers {
+            streams: one("streams", reply.clone())?,
+            starts: one("starts", reply)?,
+            answers,
+        })
+    };
+    match start() {
+        Ok(readers) => Some(readers),
+        Err(error) => {
+            warn!("nothing is read ahead, no thread could be started: {error}");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Opens and executions of files: two fanotify queues on all file systems that lie on disks.
+//!
+//! Executions are taken at once. So is the first read of a stream that stood still, through a watch
+//! on that one file. Opens can wait: a starting program opens hundreds of files, and on a busy CPU
+//! it would lose its turn to other tasks each time the daemon woke up for one. So the first open
+//! sets a deadline, and all opens until then are taken together.
+//!
+//! The kernel cannot filter the queue by process, so the opens of all processes come in. One costs
+//! the opener some hundred nanoseconds and the daemon a few microseconds, and no process waits for
+//! the daemon. A budget of events bounds what the daemon spends on processes that do not matter:
+//! when a compiler or an indexer uses it up, the watch is paused for ten seconds, then twenty, and
+//! so on up to five minutes, and resumed after that.
+//!
+//! Executions have a budget of their own, so that a search through all files does not hide the
+//! start of an app.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use limelight_core::policy::readahead::Rate;
+use limelight_sys::fanotify::{Batch, Fanotify, Kind};
+use limelight_sys::mountinfo::Mount;
+use tracing::{debug, info, warn};
+
+use crate::system::System;
+
+/// Budget of useless events of one kind: in the long run, and at once.
+const PER_SECOND: u64 = 500;
+const BURST: u64 = 5000;
+
+/// Shortest and longest pause of a watch.
+const PAUSE_MIN: Duration = Duration::from_secs(10);
+const PAUSE_MAX: Duration = Duration::from_secs(320);
+
+/// A watch that was not paused for this long is trusted again.
+const CALM: Duration = Duration::from_secs(60);
+
+/// Delay after a mount, so that the mounts of a container or a package are handled together.
+const MOUNTS: Duration = Duration::from_secs(1);
+
+/// Longest time that opens wait before they are taken.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// File systems without a device number of their own that lie on disks nevertheless.
+const ON_DISKS: [&str; 3] = ["btrfs", "overlay", "bcachefs"];
+
+/// The watch for one kind of event, and its budget.
+#[derive(Debug)]
+struct Watch {
+    kind: Kind,
+    rate: Rate,
+    on: bool,
+    since: Duration,
+    pause: Duration,
+    resume: Duration,
+}
+
+impl Watch {
+    fn new(kind: Kind, now: Duration) -> Watch {
+        Watch {
+            kind,
+            rate: Rate::new(PER_SECOND, BURST, now),
+            on: true,
+            since: now,
+            pause: PAUSE_MIN,
+            resume: now,
+        }
+    }
+
+    /// Charges useless events to the budget; returns whether the watch has to be paused.
+    fn spend(&mut self, events: u64, now: Duration) -> bool {
+        if !self.on || self.rate.take(events, now) == events {
+            return false;
+        }
+        if now.saturating_sub(self.since) > CALM {
+            self.pause = PAUSE_MIN;
+        }
+        self.on = false;
+        self.resume = now + self.pause;
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+        true
+    }
+
+    fn due(&self, now: Duration) -> bool {
+        !self.on && self.resume <= now
+    }
+}
+
+/// The queues and what they watch.
+#[derive(Debug)]
+pub struct Opens {
+    /// Executions, and reads of single files.
+    prompt: Fanotify,
+    /// Opens.
+    patient: Fanotify,
+    /// When the opens that have come in are taken.
+    take_at: Option<Duration>,
+    /// Watched file systems: device number and one of its mount points.
+    mounts: BTreeMap<(u32, u32), PathBuf>,
+    opens: Watch,
+    execs: Watch,
+    /// Signals changes of the mount table; `None`: no file system is watched.
+    changes: Option<OwnedFd>,
+    look_for_mounts: Option<Duration>,
+}
+
+impl Opens {
+    /// Watches all file systems that lie on disks; none if `everywhere` is false: then the queue
+    /// serves streams only.
+    pub fn start(system: &System, everywhere: bool, now: Duration) -> Result<Opens, String> {
+        let queue = || Fanotify::new().map_err(|error| error.to_string());
+        let mut opens = Opens {
+            prompt: queue()?,
+            patient: queue()?,
+            take_at: None,
+            mounts: BTreeMap::new(),
+            opens: Watch::new(Kind::Open, now),
+            execs: Watch::new(Kind::Exec, now),
+            changes: None,
+            look_for_mounts: None,
+        };
+        if everywhere {
+            let changes = system.proc.mount_changes();
+            opens.changes = Some(changes.map_err(|error| error.to_string())?);
+            opens.watch_mounts(system)?;
+        }
+        Ok(opens)
+    }
+
+    /// The queue of executions and reads, to wait for.
+    pub fn prompt(&self) -> &Fanotify {
+        &self.prompt
+    }
+
+    /// The queue of opens, to wait for in one-shot mode: see [`Opens::noticed`].
+    pub fn patient(&self) -> &Fanotify {
+        &self.patient
+    }
+
+    /// The mount table, to wait for with `EPOLLPRI`: see [`Opens::notice_mounts`].
+    pub fn changes(&self) -> Option<&OwnedFd> {
+        self.changes.as_ref()
+    }
+
+    /// Handles a mount or an unmount.
+    pub fn notice_mounts(&mut self, now: Duration) {
+        self.look_for_mounts.get_or_insert(now + MOUNTS);
+    }
+
+    /// Notes that a file was opened.
+    pub fn noticed(&mut self, now: Duration) {
+        self.take_at.get_or_insert(now + PATIENCE);
+    }
+
+    /// Whether to take the opens now; the queue then has to be waited for again.
+    pub fn is_time(&mut self, now: Duration) -> bool {
+        let due = self.take_at.is_some_and(|at| at <= now);
+        if due {
+            self.take_at = None;
+        }
+        due
+    }
+
+    /// Whether every open has been seen since `since`.
+    pub fn complete_since(&self, since: Duration) -> bool {
+        self.opens.on && self.opens.since <= since
+    }
+
+    /// Disables pauses: a test shares its machine with compilers.
+    #[cfg(test)]
+    pub fn never_pause(&mut self, now: Duration) {
+        for watch in [&mut self.opens, &mut self.execs] {
+            watch.rate = Rate::new(u64::MAX >> 32, u64::MAX >> 32, now);
+        }
+    }
+
+    /// The current state, as human-readable text.
+    pub fn detail(&self) -> String {
+        let paused = match (self.opens.on, self.execs.on) {
+            (true, true) => "",
+            (false, true) => ", opens paused: others open too many files",
+            (_, false) => ", paused: others start too many programs",
+        };
+        format!("fanotify on {} file systems{paused}", self.mounts.len())
+    }
+
+    /// Takes a batch of executions and reads.
+    pub fn take_prompt(&self) -> Batch {
+        take(&self.prompt)
+    }
+
+    /// Takes a batch of opens; empty when there are none left.
+    pub fn take_patient(&self) -> Batch {
+        take(&self.patient)
+    }
+
+    /// Charges opens and executions of processes that are not followed.
+    pub fn spend(&mut self, opens: u64, execs: u64, lost: bool, now: Duration) {
+        let too_many = if lost { BURST } else { 0 };
+        for (watch, events) in [
+            (&mut self.opens, opens + too_many),
+            (&mut self.execs, execs),
+        ] {
+            if watch.spend(events, now) {
+                let pause = watch.resume.saturating_sub(now).as_secs();
+                info!("too many files are opened or executed to follow: {:?} is not watched for {pause} s", watch.kind);
+                let queue = pick(watch.kind, &self.prompt, &self.patient);
+                for mount in self.mounts.values() {
+                    if let Err(error) = queue.unwatch(mount, watch.kind) {
+                        debug!("{error}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// When the next deadline is due.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        let watches = [&self.opens, &self.execs];
+        let resume = watches.iter().filter(|watch| !watch.on);
+        let resume = resume.map(|watch| watch.resume);
+        let due = self.take_at.into_iter().chain(self.look_for_mounts);
+        due.chain(resume).min()
+    }
+
+    /// Resumes paused watches and watches new mounts.
+    pub fn pass_time(&mut self, system: &System, now: Duration) {
+        for watch in [&mut self.opens, &mut self.execs] {
+            if watch.due(now) {
+                watch.on = true;
+                watch.since = now;
+                let queue = pick(watch.kind, &self.prompt, &self.patient);
+                for mount in self.mounts.values() {
+                    if let Err(error) = queue.watch(mount, watch.kind) {
+                        debug!("{error}");
+                    }
+                }
+            }
+        }
+        if self.look_for_mounts.is_some_and(|due| due <= now) {
+            self.look_for_mounts = None;
+            if let Err(why) = self.watch_mounts(system) {
+                debug!("{why}");
+            }
+        }
+    }
+
+    /// Watches new file systems. Unmounting has removed the watches of the old ones.
+    fn watch_mounts(&mut self, system: &System) -> Result<(), String> {
+        let mounts = system.proc.mounts().map_err(|error| error.to_string())?;
+        let wanted: BTreeMap<(u32, u32), PathBuf> = mounts
+            .iter()
+            .filter(|mount| lies_on_disk(mount))
+            .map(|mount| (mount.device, mount.point.clone()))
+            .collect();
+        self.mounts.retain(|device, _| wanted.contains_key(device));
+        let mut refused = None;
+        for (device, point) in wanted {
+            if self.mounts.contains_key(&device) {
+                continue;
+            }
+            let watches = [&self.opens, &self.execs];
+            let done: limelight_sys::Result<()> = watches
+                .iter()
+                .filter(|watch| watch.on)
+                .try_for_each(|watch| {
+                    let queue = pick(watch.kind, &self.prompt, &self.patient);
+                    queue.watch(&point, watch.kind)
+                });
+            match done {
+                Ok(()) => {
+                    self.mounts.insert(device, point);
+                }
+                Err(error) => refused = Some(error),
+            }
+        }
+        match refused {
+            Some(error) if self.mounts.is_empty() => Err(error.to_string()),
+            Some(error) => {
+                debug!("{error}");
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether there is nothing to watch.
+    pub fn is_blind(&self) -> bool {
+        self.mounts.is_empty()
+    }
+}
+
+fn pick<'a>(kind: Kind, prompt: &'a Fanotify, patient: &'a Fanotify) -> &'a Fanotify {
+    match kind {
+        Kind::Exec => prompt,
+        Kind::Open => patient,
+    }
+}
+
+fn take(queue: &Fanotify) -> Batch {
+    queue.take().unwrap_or_else(|error| {
+        debug!("an event is lost: {error}");
+        Batch {
+            events: Vec::new(),
+            lost: true,
+        }
+    })
+}
+
+fn lies_on_disk(mount: &Mount) -> bool {
+    mount.device.0 != 0 || ON_DISKS.contains(&mount.kind.as_str())
+}
+
+/// Logs why there is no queue.
+pub fn refused(why: &str) {
+    warn!("files that are opened cannot be watched, starts are not recorded: {why}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: fn(u64) -> Duration = Duration::from_secs;
+
+    #[test]
+    fn busy_machine_pauses_the_watch_longer_each_time_until_it_is_calm() {
+        let mut watch = Watch::new(Kind::Open, S(0));
+        assert!(!watch.spend(BURST, S(0)));
+        assert!(watch.spend(1, S(0)));
+        assert!(!watch.spend(1, S(0)), "given up only once");
+        assert!(!watch.due(S(9)) && watch.due(S(10)));
+
+        watch.on = true;
+        watch.since = S(10);
+        assert!(watch.spend(BURST + 1, S(10)));
+        assert_eq!(watch.resume, S(30));
+
+        watch.on = true;
+        watch.since = S(30);
+        assert!(watch.spend(BURST + 1, S(100)));
+        assert_eq!(watch.resume, S(110));
+    }
+
+    #[test]
+    fn ordinary_desktop_stays_within_its_budget() {
+        let mut watch = Watch::new(Kind::Open, S(0));
+        for second in 1..1000 {
+            assert!(!watch.spend(PER_SECOND, S(second)));
+        }
+    }
+
+    #[test]
+    fn only_file_systems_on_disks_are_watched() {
+        let mount = |kind: &str, major| Mount {
+            root: "/".into(),
+            point: "/x".into(),
+            kind: kind.into(),
+            source: "none".into(),
+            device: (major, 1),
+            options: "rw".into(),
+        };
+        assert!(lies_on_disk(&mount("ext4", 8)));
+        assert!(lies_on_disk(&mount("btrfs", 0)));
+        assert!(!lies_on_disk(&mount("proc", 0)));
+        assert!(!lies_on_disk(&mount("nfs4", 0)));
+    }
+}

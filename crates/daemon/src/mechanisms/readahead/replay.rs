@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Records on disk: reads them ahead and makes them. Runs in a reader's thread, where it may wait
+//! for disks.
+
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use limelight_core::model::coldstart::{
+    Extent, FileExtents, FileVersion, Record, FILES_MAX, TEXT_MAX,
+};
+use limelight_sys::files::{FileId, FileKind, FileStat};
+use limelight_sys::pagecache::{self, cached, read_ahead, Range};
+use limelight_sys::proc::Proc;
+use tracing::debug;
+
+use crate::mechanisms::readahead::disk::Disks;
+
+/// Starts that read fewer bytes than this need no record.
+const WORTH: u64 = 256 << 10;
+
+/// Larger files are not recorded: their cached parts say little about one app's start.
+const FILE_MAX: u64 = 8 << 30;
+
+/// Bytes that a replay reads between two checks of the machine's memory.
+const MEMORY_EVERY: u64 = 8 << 20;
+
+/// A record to be read ahead.
+#[derive(Debug, Clone)]
+pub struct Replay {
+    /// The program, as shown to the user.
+    pub program: String,
+    /// Its record.
+    pub record: PathBuf,
+    /// Most bytes to read.
+    pub room: u64,
+}
+
+/// Result of a replay.
+#[derive(Debug)]
+pub struct Replayed {
+    /// The program.
+    pub program: String,
+    /// The record's name.
+    pub record: String,
+    /// The figures, or why nothing was read.
+    pub outcome: Result<Figures, String>,
+}
+
+/// Figures of a replay.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Files that were opened and have not changed.
+    pub files: usize,
+    /// Files that are gone or have changed since.
+    pub changed: usize,
+    /// Bytes requested; what was cached already is not read again.
+    pub bytes: u64,
+    /// It stopped early because memory became short.
+    pub stopped: bool,
+    /// How long the requests took.
+    pub took: Duration,
+}
+
+/// A start to be recorded.
+#[derive(Debug, Clone)]
+pub struct Recording {
+    /// The program that runs.
+    pub program: Candidate,
+    /// The user who runs it.
+    pub user: u32,
+    /// What was executed right before it: when that is a script, the script is the app.
+    pub before: Option<Candidate>,
+    /// Files that the app opened or maps.
+    pub files: Vec<Candidate>,
+    /// Some of the files that it opened were missed.
+    pub partial: bool,
+    /// Directory of the records.
+    pub directory: PathBuf,
+    /// Most bytes that a record may cover.
+    pub bytes_max: u64,
+    /// Most records that are kept.
+    pub records_max: usize,
+}
+
+/// A file and its expected inode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Inode number.
+    pub inode: u64,
+    /// Its path at that time.
+    pub path: PathBuf,
+}
+
+/// Result of a recording.
+#[derive(Debug)]
+pub struct Recorded {
+    /// The program, or the script.
+    pub program: String,
+    /// What is kept now, or why nothing is.
+    pub outcome: Result<Kept, String>,
+}
+
+/// What is kept of a start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// Name of the record; `None`: too little was read to be worth one.
+    pub name: Option<String>,
+    /// Files in it.
+    pub files: usize,
+    /// Bytes in it.
+    pub bytes: u64,
+    /// The record is new or differs from the old one, and was written.
+    pub written: bool,
+    /// Names of records that were removed for it.
+    pub removed: Vec<String>,
+}
+
+/// Requests everything that a record names and that is not cached yet.
+pub fn replay(job: &Replay, disks: &mut Disks, proc: &Path) -> Replayed {
+    let outcome = load(&job.record).map(|record| {
+        // Modification times in the directory are times of last use.
+        let now = fs::File::open(&job.record)
+            .and_then(|file| file.set_modified(std::time::SystemTime::now()));
+        if let Err(error) = now {
+            debug!("{} keeps its age: {error}", job.record.display());
+        }
+        read_all(&record, job.room, disks, proc)
+    });
+    let name = job.record.file_name().unwrap_or_default();
+    Replayed {
+        program: job.program.clone(),
+        record: name.to_string_lossy().into_owned(),
+        outcome,
+    }
+}
+
+fn read_all(record: &Record, room: u64, disks: &mut Disks, proc: &Path) -> Figures {
+    let started = Instant::now();
+    let mut figures = Figures::default();
+    let mut looked = 0;
+    for entry in &record.files {
+        if figures.bytes + entry.bytes() > room || memory_is_short(proc, &mut looked, figures.bytes)
+        {
+            figures.stopped = true;
+            break;
+        }
+        let file = match open(Path::new(&entry.path)) {
+            Ok((file, stat)) if version(&stat.id) == entry.version => file,
+            _ => {
+                figures.changed += 1;
+                continue;
+            }
+        };
+        figures.files += 1;
+        let chunk = disks.get(entry.version.device).chunk();
+        for extent in &entry.extents {
+            let range = Range {
+                offset: extent.offset,
+                len: extent.len,
+            };
+            match read_ahead(&file, range, chunk) {
+                Ok(()) => figures.bytes += extent.len,
+                Err(error) => debug!("{}: {error}", entry.path),
+            }
+        }
+    }
+    figures.took = started.elapsed();
+    figures
+}
+
+/// Whether less than an eighth of memory is available; checked every [`MEMORY_EVERY`] bytes.
+fn memory_is_short(proc: &Path, looked: &mut u64, bytes: u64) -> bool {
+    if bytes < *looked + MEMORY_EVERY {
+        return false;
+    }
+    *looked = bytes;
+    let memory = Proc::open(&proc.to_string_lossy()).and_then(|proc| proc.meminfo());
+    let memory = memory.unwrap_or_default();
+    match (memory.available_bytes, memory.total_bytes) {
+        (Some(available), Some(total)) => available < total / 8,
+        _ => false,
+    }
+}
+
+/// Reads a record; every error names the file.
+pub fn load(path: &Path) -> Result<Record, String> {
+    let failed = |why: String| format!("{}: {why}", path.display());
+    let mut text = String::new();
+    let file = fs::File::open(path).map_err(|error| failed(error.to_string()))?;
+    file.take(TEXT_MAX)
+        .read_to_string(&mut text)
+        .map_err(|error| failed(error.to_string()))?;
+    Record::decode(&text).map_err(|flaw| failed(flaw.to_string()))
+}
+
+/// Surveys which parts of the files are cached, and stores that as the program's record.
+pub fn record(job: &Recording) -> Recorded {
+    let script = job.before.as_ref().filter(|before| is_script(before));
+    let program = script.unwrap_or(&job.program);
+    let name = program.path.to_string_lossy().into_owned();
+    let outcome = keep(job, program);
+    Recorded {
+        program: name,
+        outcome,
+    }
+}
+
+fn keep(job: &Recording, program: &Candidate) -> Result<Kept, String> {
+    let path = utf8(&program.path).ok_or("its path is not UTF-8")?;
+    let (_, stat) = open(&program.path)?;
+    let files = job.files.iter().take(FILES_MAX).filter_map(survey);
+    let mut record = Record::new(path, version(&stat.id), files.collect(), job.bytes_max);
+    let name = limelight_core::model::coldstart::file_name(path, job.user);
+    let at = job.directory.join(&name);
+    let old = match load(&at) {
+        Ok(old) => Some(old),
+        Err(why) => {
+            debug!("no older record: {why}");
+            None
+        }
+    };
+    if let Some(old) = &old {
+        record = old.updated(record, job.partial, job.bytes_max);
+    }
+    let mut kept = Kept {
+        name: Some(name),
+        files: record.files.len(),
+        bytes: record.bytes(),
+        written: false,
+        removed: Vec::new(),
+    };
+    if old.is_some_and(|old| old.resembles(&record)) {
+        return Ok(kept);
+    }
+    if kept.bytes < WORTH {
+        kept.name = None;
+        return Ok(kept);
+    }
+    write(&job.directory, &at, &record.encode()).map_err(|error| {
+        format!(
+            "cannot write {}: {error}: make {} writable, or name another [readahead] directory",
+            at.display(),
+            job.directory.display()
+        )
+    })?;
+    kept.written = true;
+    kept.removed = prune(&job.directory, job.records_max);
+    Ok(kept)
+}
+
+/// The cached parts of a file; `None` when nothing is cached, or when it is not the file that was
+/// opened.
+fn survey(candidate: &Candidate) -> Option<FileExtents> {
+    let path = utf8(&candidate.path)?;
+    let (file, stat) = open(&candidate.path).ok()?;
+    let id = stat.id;
+    if id.inode != candidate.inode || id.size == 0 || id.size > FILE_MAX {
+        return None;
+    }
+    let ranges = cached(&file, id.size).ok()?;
+    let extents = ranges.iter().map(|range| Extent {
+        offset: range.offset,
+        len: range.len,
+    });
+    Some(FileExtents {
+        version: version(&id),
+        path: path.to_owned(),
+        extents: extents.collect(),
+    })
+}
+
+fn open(path: &Path) -> Result<(fs::File, FileStat), String> {
+    let file = pagecache::open(path).map_err(|error| error.to_string())?;
+    let stat = FileStat::of(&file).map_err(|error| error.to_string())?;
+    match stat.kind {
+        FileKind::Regular => Ok((file, stat)),
+        _ => Err(format!("{} is no regular file", path.display())),
+    }
+}
+
+fn is_script(candidate: &Candidate) -> bool {
+    let mut start = [0; 2];
+    open(&candidate.path).is_ok_and(|(file, stat)| {
+        stat.id.inode == candidate.inode
+            && file.read_exact_at(&mut start, 0).is_ok()
+            && start == *b"#!"
+    })
+}
+
+fn version(id: &FileId) -> FileVersion {
+    FileVersion {
+        device: id.device,
+        inode: id.inode,
+        size: id.size,
+        mtime_ns: id.mtime_ns,
+    }
+}
+
+fn utf8(path: &Path) -> Option<&str> {
+    path.to_str().filter(|path| path.starts_with('/'))
+}
+
+/// Writes a whole file or nothing. It is private: which apps a person uses must stay hidden from
+/// other users.
+fn write(directory: &Path, at: &Path, text: &str) -> std::io::Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)?;
+    let fresh = directory.join(".fresh");
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&fresh)?;
+    file.write_all(text.as_bytes())?;
+    drop(file);
+    // Not synced: a record that a power cut truncates fails its checksum, and is made again.
+    fs::rename(&fresh, at)
+}
+
+/// Removes the least recently used records, a fair share of each user's; returns their names.
+fn prune(directory: &Path, most: usize) -> Vec<String> {
+    let mut records: Vec<_> = names(directory)
+        .into_iter()
+        .filter_map(|name| {
+            let used = fs::metadata(directory.join(&name)).ok()?.modified().ok()?;
+            Some((used, name))
+        })
+        .collect();
+    records.sort();
+    let names: Vec<String> = records.into_iter().map(|(_, name)| name).collect();
+    let gone = |name: &String| fs::remove_file(directory.join(name)).is_ok();
+    let surplus = limelight_core::model::coldstart::surplus(&names, most);
+    surplus.into_iter().filter(gone).collect()
+}
+
+/// Names of all records.
+pub fn names(directory: &Path) -> Vec<String> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) => {
+            if error.kind() != ErrorKind::NotFound {
+                debug!("cannot list {}: {error}", directory.display());
+            }
+            return Vec::new();
+        }
+    };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter(|name| !name.starts_with('.')).collect()
+}
+
+#[cfg(test)]
+#[path = "replay_tests.rs"]
+mod tests;

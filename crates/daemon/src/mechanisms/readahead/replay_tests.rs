@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Records made and read ahead on real files.
+
+use super::*;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+struct Place {
+    temp: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        let temp = tempfile::tempdir().unwrap();
+        let place = Place { temp };
+        place.fill("app", 1 << 20);
+        place.fill("library", 2 << 20);
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.temp.path().join(name)
+    }
+
+    fn fill(&self, name: &str, len: usize) {
+        fs::write(self.path(name), vec![7; len]).unwrap();
+    }
+
+    fn candidate(&self, name: &str) -> Candidate {
+        let path = self.path(name);
+        Candidate {
+            inode: fs::metadata(&path).unwrap().ino(),
+            path,
+        }
+    }
+
+    fn recording(&self) -> Recording {
+        Recording {
+            program: self.candidate("app"),
+            user: 1000,
+            before: None,
+            files: vec![self.candidate("app"), self.candidate("library")],
+            partial: false,
+            directory: self.path("state/coldstart"),
+            bytes_max: 64 << 20,
+            records_max: 2,
+        }
+    }
+
+    fn record(&self, recording: &Recording) -> Kept {
+        record(recording).outcome.unwrap()
+    }
+
+    fn replay(&self, kept: &Kept, room: u64) -> Result<Figures, String> {
+        let job = Replay {
+            program: "app".into(),
+            record: self
+                .path("state/coldstart")
+                .join(kept.name.as_ref().unwrap()),
+            room,
+        };
+        let mut disks = Disks::new(Path::new("/sys"));
+        replay(&job, &mut disks, Path::new("/proc")).outcome
+    }
+}
+
+#[test]
+fn cached_parts_are_recorded_and_requested_again() {
+    let place = Place::new();
+    let kept = place.record(&place.recording());
+    assert!(kept.written);
+    assert_eq!((kept.files, kept.bytes), (2, 3 << 20));
+    let figures = place.replay(&kept, u64::MAX).unwrap();
+    assert_eq!(
+        (
+            figures.files,
+            figures.changed,
+            figures.bytes,
+            figures.stopped
+        ),
+        (2, 0, 3 << 20, false)
+    );
+    let directory = place.path("state/coldstart");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&directory), 0o700);
+    assert_eq!(mode(&directory.join(kept.name.unwrap())), 0o600);
+}
+
+#[test]
+fn unchanged_start_is_not_written_again() {
+    let place = Place::new();
+    assert!(place.record(&place.recording()).written);
+    assert!(!place.record(&place.recording()).written);
+}
+
+#[test]
+fn changed_file_is_skipped_and_recorded_anew() {
+    let place = Place::new();
+    let kept = place.record(&place.recording());
+    place.fill("library", 3 << 20);
+    let figures = place.replay(&kept, u64::MAX).unwrap();
+    assert_eq!((figures.files, figures.changed), (1, 1));
+    let kept = place.record(&place.recording());
+    assert!(kept.written);
+    assert_eq!(place.replay(&kept, u64::MAX).unwrap().changed, 0);
+}
+
+#[test]
+fn file_that_became_something_else_is_not_opened() {
+    let place = Place::new();
+    let kept = place.record(&place.recording());
+    fs::remove_file(place.path("library")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", place.path("library")).unwrap();
+    let figures = place.replay(&kept, u64::MAX).unwrap();
+    assert_eq!((figures.files, figures.changed), (1, 1));
+}
+
+#[test]
+fn damaged_record_is_refused_by_name_and_replaced_by_the_next_start() {
+    let place = Place::new();
+    let kept = place.record(&place.recording());
+    let path = place
+        .path("state/coldstart")
+        .join(kept.name.as_ref().unwrap());
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, &text[..text.len() / 2]).unwrap();
+    let why = place.replay(&kept, u64::MAX).unwrap_err();
+    assert!(why.contains(path.to_str().unwrap()), "{why}");
+    assert!(why.contains("checksum"), "{why}");
+    assert!(place.record(&place.recording()).written);
+    assert!(place.replay(&kept, u64::MAX).is_ok());
+}
+
+#[test]
+fn replay_stays_within_its_room() {
+    let place = Place::new();
+    let kept = place.record(&place.recording());
+    let figures = place.replay(&kept, 2 << 20).unwrap();
+    assert!(figures.stopped && figures.bytes <= 2 << 20, "{figures:?}");
+}
+
+#[test]
+fn script_is_an_app_of_its_own_and_a_wrapper_is_not() {
+    let place = Place::new();
+    fs::write(place.path("tool"), "#!/bin/app\n").unwrap();
+    let with = |before: &str| Recording {
+        before: Some(place.candidate(before)),
+        ..place.recording()
+    };
+    let program = |recording: &Recording| record(recording).program;
+    assert!(program(&with("tool")).ends_with("/tool"));
+    assert!(program(&with("library")).ends_with("/app"));
+}
+
+#[test]
+fn small_start_needs_no_record() {
+    let place = Place::new();
+    place.fill("app", 1000);
+    let recording = Recording {
+        files: vec![place.candidate("app")],
+        ..place.recording()
+    };
+    let kept = place.record(&recording);
+    assert!(!kept.written && kept.name.is_none());
+    assert_eq!(names(&place.path("state/coldstart")), Vec::<String>::new());
+}
+
+#[test]
+fn least_recently_used_records_are_removed() {
+    let place = Place::new();
+    let mut removed = Vec::new();
+    for name in ["one", "two", "three"] {
+        place.fill(name, 1 << 20);
+        let recording = Recording {
+            program: place.candidate(name),
+            ..place.recording()
+        };
+        removed.extend(place.record(&recording).removed);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(removed.len(), 1);
+    assert!(removed[0].starts_with("one-"), "{removed:?}");
+    assert_eq!(names(&place.path("state/coldstart")).len(), 2);
+}
+
+#[test]
+fn directory_that_cannot_be_made_is_named_with_a_cure() {
+    let place = Place::new();
+    fs::write(place.path("state"), "in the way").unwrap();
+    let why = record(&place.recording()).outcome.unwrap_err();
+    assert!(why.contains("[readahead] directory"), "{why}");
+}

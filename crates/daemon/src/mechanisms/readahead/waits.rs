@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Files that the topmost app reads at random offsets, by `pread()` or through mappings, on a
+//! kernel that cannot read the neighbouring pages for it alone.
+//!
+//! Pages that the app waits for enter the page cache in its context, and the tracepoint of that is
+//! recorded for its threads alone ([`limelight_sys::perf`]): cached pages and the pages of other
+//! processes cost nothing. [`Places`] decides which neighbours are worth reading.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use limelight_core::model::ProcessId;
+use limelight_core::policy::readahead::places::{self, File, Places};
+use limelight_core::settings::ReadaheadSettings;
+use limelight_sys::dir::Dir;
+use limelight_sys::files::{FileKind, FileStat};
+use limelight_sys::maps::ReadMapping;
+use limelight_sys::meminfo::page_bytes;
+use limelight_sys::pagecache::Range;
+use limelight_sys::perf::{Tracepoint, Watch};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::Timespec;
+use tracing::debug;
+
+use crate::mechanisms::readahead::reader::Reader;
+use crate::mechanisms::readahead::streams::Streams;
+use crate::system::System;
+
+const SYSTEM: &str = "filemap";
+const EVENT: &str = "mm_filemap_add_to_page_cache";
+
+/// Most threads that are watched at once; each takes three pages of memory.
+const THREADS_MAX: usize = 32;
+
+/// Time from the first page of a request to taking the events: the request is whole then, and the
+/// disk has not answered yet.
+const AFTER: Duration = Duration::from_micros(300);
+
+/// Most files that are known, and how long a file that was not found is not searched for again.
+const FILES_MAX: usize = 128;
+const FORGET: Duration = Duration::from_secs(5);
+
+/// Time after which the app's open and mapped files are listed again for a file that is not on the
+/// list.
+const LIST_AGAIN: Duration = Duration::from_millis(100);
+
+/// Most descriptors of a process that are searched for a file.
+const DESCRIPTORS_MAX: usize = 256;
+
+/// Pages that were read together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Run {
+    file: File,
+    first: u64,
+    pages: u64,
+}
+
+/// File waits of the topmost app's threads.
+#[derive(Debug)]
+pub struct Waits {
+    tracepoint: Tracepoint,
+    queue: OwnedFd,
+    watches: BTreeMap<i32, Watch>,
+    files: HashMap<File, Option<Arc<std::fs::File>>>,
+    forget_at: Duration,
+    list: List,
+    places: Places,
+    due: Option<Duration>,
+}
+
+impl Waits {
+    /// Finds the tracepoint; watches no thread yet. Fails with the reason as text.
+    pub fn start(system: &System) -> Result<Waits, String> {
+        let text = |error: limelight_sys::Error| error.to_string();
+        let tracefs = Dir::open(system.tracefs()?).map_err(text)?;
+        Ok(Waits {
+            tracepoint: Tracepoint::find(&tracefs, SYSTEM, EVENT).map_err(text)?,
+            queue: epoll::create(CreateFlags::CLOEXEC).map_err(|error| error.to_string())?,
+            watches: BTreeMap::new(),
+            files: HashMap::new(),
+            forget_at: Duration::ZERO,
+            list: List::default(),
+            places: Places::new(),
+            due: None,
+        })
+    }
+
+    /// How many threads are watched.
+    pub fn watched(&self) -> usize {
+        self.watches.len()
+    }
+
+    /// Stops watching: another app, or none, is topmost. A deadline that is set stays set: the
+    /// queue is waited for again only after it.
+    pub fn clear(&mut self) {
+        self.watches.clear();
+        self.files.clear();
+        self.list = List::default();
+        self.places.clear();
+    }
+
+    /// Watches the threads of these processes, and no others.
+    pub fn watch(&mut self, system: &System, members: &[ProcessId]) {
+        let threads = members.iter().filter_map(|id| {
+            let process = system.same_process(*id)?;
+            process.threads().ok()
+        });
+        let tids: Vec<i32> = threads.flatten().take(THREADS_MAX).collect();
+        self.watches.retain(|tid, _| tids.contains(tid));
+        for tid in tids {
+            if self.watches.contains_key(&tid) {
+                continue;
+            }
+            let opened = Watch::open(&self.tracepoint, tid).and_then(|watch| {
+                let data = EventData::new_u64(u64::from(tid.unsigned_abs()));
+                epoll::add(&self.queue, &watch, data, EventFlags::IN).map_err(|errno| {
+                    limelight_sys::Error::new("wait for", format!("/proc/{tid}"), errno)
+                })?;
+                Ok(watch)
+            });
+            match opened {
+                Ok(watch) => {
+                    self.watches.insert(tid, watch);
+                }
+                Err(error) => debug!("{error}: its waits are not seen"),
+            }
+        }
+    }
+
+    /// Notes that a thread began to wait.
+    pub fn noticed(&mut self, now: Duration) {
+        self.due.get_or_insert(now + AFTER);
+    }
+
+    /// When the events are taken next.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.due
+    }
+
+    /// Takes the events if that is due, and requests neighbours, at most `room` bytes. Returns
+    /// whether events were taken; the queue then has to be waited for again.
+    pub fn pass_time(
+        &mut self,
+        system: &System,
+        (settings, members): (&ReadaheadSettings, &[ProcessId]),
+        (streams, reader): (&mut Streams, &Reader),
+        room: &mut u64,
+        now: Duration,
+    ) -> bool {
+        if self.due.is_none_or(|due| due > now) {
+            return false;
+        }
+        self.due = None;
+        if now >= self.forget_at {
+            self.forget_at = now + FORGET;
+            self.files.retain(|_, file| file.is_some());
+        }
+        for run in self.take() {
+            let region = places::region(streams.disk(run.file.0).read_ahead, settings.factor);
+            let page = page_bytes();
+            let at = (run.first * page, run.pages * page);
+            let Some((offset, len)) = self.places.waited(run.file, at, region, now) else {
+                continue;
+            };
+            if streams.moves(run.file) {
+                continue;
+            }
+            if let Some(file) = self.file(run.file, system, members, now) {
+                streams.ask(reader, &file, Range { offset, len }, room, now);
+            }
+        }
+        true
+    }
+
+    /// The pages that came in since the last call, file by file.
+    fn take(&mut self) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        // Take from all of them: asking a watch whether it is readable resets that state, and the
+        // queue has asked.
+        for watch in self.watches.values_mut() {
+            for contents in &watch.take().events {
+                let Some(run) = run(&self.tracepoint, contents) else {
+                    continue;
+                };
+                match runs.last_mut() {
+                    Some(last) if last.file == run.file && last.first + last.pages == run.first => {
+                        last.pages += run.pages;
+                    }
+                    _ => runs.push(run),
+                }
+            }
+        }
+        self.drop_ended();
+        runs
+    }
+
+    /// Drops threads that have ended: they would be readable for ever.
+    fn drop_ended(&mut self) {
+        let mut ready = Vec::with_capacity(THREADS_MAX);
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        if let Err(error) = epoll::wait(&self.queue, spare_capacity(&mut ready), Some(&at_once)) {
+            debug!("threads that have ended cannot be told: {error}");
+        }
+        for event in &ready {
+            let flags = event.flags;
+            if let (true, Ok(tid)) = (
+                flags.contains(EventFlags::HUP),
+                i32::try_from(event.data.u64()),
+            ) {
+                self.watches.remove(&tid);
+            }
+        }
+    }
+
+    /// Opens a file that the app has open or maps, once.
+    fn file(
+        &mut self,
+        key: File,
+        system: &System,
+        members: &[ProcessId],
+        now: Duration,
+    ) -> Option<Arc<std::fs::File>> {
+        if let Some(known) = self.files.get(&key) {
+            return known.clone();
+        }
+        if self.files.len() >= FILES_MAX {
+            self.files.clear();
+        }
+        let found = self.list.find(key, system, members, now).map(Arc::new);
+        // A file that is not listed may have been opened after the list was made.
+        if found.is_some() || self.list.made == Some(now) {
+            self.files.insert(key, found.clone());
+        }
+        found
+    }
+}
+
+impl AsFd for Waits {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.queue.as_fd()
+    }
+}
+
+/// Decodes one event.
+fn run(tracepoint: &Tracepoint, contents: &[u8]) -> Option<Run> {
+    let number = |name| tracepoint.number(contents, name);
+    // MAJOR() and MINOR() of include/linux/kdev_t.h.
+    let device = u32::try_from(number("s_dev")?).ok()?;
+    let device = rustix::fs::makedev(device >> 20, device & ((1 << 20) - 1));
+    // Before Linux 6.9 there were only single pages.
+    let order = number("order").unwrap_or(0).min(20);
+    Some(Run {
+        file: (device, number("i_ino")?),
+        first: number("index")?,
+        pages: 1 << order,
+    })
+}
+
+/// How an app holds a file.
+#[derive(Debug)]
+enum Where {
+    Descriptor(ProcessId, i32),
+    Mapped(ProcessId, ReadMapping),
+}
+
+impl Where {
+    fn open(&self, key: File, system: &System) -> Option<std::fs::File> {
+        let opened = match self {
+            Where::Descriptor(id, number) => {
+                let process = system.same_process(*id)?;
+                let seen = process.descriptor(*number).ok()?;
+                if !is_file(&seen, key) {
+                    return None;
+                }
+                process.open_descriptor(*number, &seen)
+            }
+            Where::Mapped(id, mapped) => system.same_process(*id)?.open_mapped(mapped),
+        };
+        // The descriptor or the address may refer to another file by now.
+        let is_it = |file: &std::fs::File| FileStat::of(file).is_ok_and(|stat| is_file(&stat, key));
+        opened.ok().filter(is_it)
+    }
+}
+
+fn is_file(stat: &FileStat, key: File) -> bool {
+    stat.kind == FileKind::Regular && (stat.id.device, stat.id.inode) == key
+}
+
+/// All files that an app has open or maps: it waits for many of them while it starts.
+#[derive(Debug, Default)]
+struct List {
+    files: HashMap<File, Where>,
+    made: Option<Duration>,
+}
+
+impl List {
+    fn find(
+        &mut self,
+        key: File,
+        system: &System,
+        members: &[ProcessId],
+        now: Duration,
+    ) -> Option<std::fs::File> {
+        let known = self.files.get(&key);
+        let known = known.and_then(|known| known.open(key, system));
+        let fresh = |made: Duration| now.saturating_sub(made) < LIST_AGAIN;
+        if known.is_some() || self.made.is_some_and(fresh) {
+            return known;
+        }
+        self.made = Some(now);
+        self.files.clear();
+        for id in members {
+            self.add(system, *id);
+        }
+        self.files.get(&key)?.open(key, system)
+    }
+
+    fn add(&mut self, system: &System, id: ProcessId) {
+        let Some(process) = system.same_process(id) else {
+            return;
+        };
+        for mapped in process.read_mappings().unwrap_or_default() {
+            self.files
+                .entry(mapped.file)
+                .or_insert(Where::Mapped(id, mapped));
+        }
+        // Descriptors come before mappings, which take more privileges to open.
+        for number in process.descriptors(DESCRIPTORS_MAX).unwrap_or_default() {
+            let Ok(stat) = process.descriptor(number) else {
+                continue;
+            };
+            let key = (stat.id.device, stat.id.inode);
+            if is_file(&stat, key) {
+                self.files.insert(key, Where::Descriptor(id, number));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::Roots;
+
+    #[test]
+    fn event_names_file_and_pages() {
+        let temp = tempfile::tempdir().unwrap();
+        let event = temp.path().join(format!("events/{SYSTEM}/{EVENT}"));
+        std::fs::create_dir_all(&event).unwrap();
+        std::fs::write(event.join("id"), "600\n").unwrap();
+        let format = "\tfield:unsigned long i_ino;\toffset:16;\tsize:8;\tsigned:0;\n\
+            \tfield:unsigned long index;\toffset:24;\tsize:8;\tsigned:0;\n\
+            \tfield:dev_t s_dev;\toffset:32;\tsize:4;\tsigned:0;\n\
+            \tfield:unsigned char order;\toffset:36;\tsize:1;\tsigned:0;\n";
+        std::fs::write(event.join("format"), format).unwrap();
+        let tracefs = Dir::open(temp.path()).unwrap();
+        let tracepoint = Tracepoint::find(&tracefs, SYSTEM, EVENT).unwrap();
+        let mut contents = vec![0u8; 40];
+        contents[16..24].copy_from_slice(&12u64.to_ne_bytes());
+        contents[24..32].copy_from_slice(&7u64.to_ne_bytes());
+        contents[32..36].copy_from_slice(&((254u32 << 20) | 3).to_ne_bytes());
+        contents[36] = 2;
+        let expected = Run {
+            file: (rustix::fs::makedev(254, 3), 12),
+            first: 7,
+            pages: 4,
+        };
+        assert_eq!(run(&tracepoint, &contents), Some(expected));
+        assert_eq!(run(&tracepoint, &contents[..30]), None);
+    }
+
+    #[test]
+    fn open_and_mapped_files_are_found() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("data");
+        std::fs::write(&path, vec![1; 1 << 16]).unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        let stat = FileStat::of(&file).unwrap();
+        let roots = Roots {
+            cgroup: Some(temp.path().to_owned()),
+            ..Roots::default()
+        };
+        let system = System::open(roots).unwrap();
+        let (own, _) = system.process(std::process::id() as i32).unwrap();
+        let key = (stat.id.device, stat.id.inode);
+        let find = |key| {
+            let mut list = List::default();
+            list.find(key, &system, &[own], Duration::ZERO)
+        };
+        let found = find(key).unwrap();
+        assert_eq!(FileStat::of(&found).unwrap(), stat);
+        drop((file, found));
+        // A concurrent test may be scanning this process's descriptors.
+        let deadline = std::time::Instant::now() + Duration::from_secs(10);
+        while find(key).is_some() {
+            assert!(std::time::Instant::now() < deadline);
+        }
+        // The program itself is only mapped.
+        let (program, _) = system.process(own.pid).unwrap().1.program().unwrap();
+        let key = (program.id.device, program.id.inode);
+        let found = find(key);
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: opening what is mapped takes root");
+            return;
+        }
+        assert_eq!(FileStat::of(found.unwrap()).unwrap(), program);
+    }
+
+    #[test]
+    fn file_opened_later_is_found_when_the_list_is_made_again() {
+        let temp = tempfile::tempdir().unwrap();
+        let roots = Roots {
+            cgroup: Some(temp.path().to_owned()),
+            ..Roots::default()
+        };
+        let system = System::open(roots).unwrap();
+        let (own, _) = system.process(std::process::id() as i32).unwrap();
+        let mut list = List::default();
+        assert!(list.find((0, 0), &system, &[own], Duration::ZERO).is_none());
+        let path = temp.path().join("later");
+        std::fs::write(&path, "text").unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        let stat = FileStat::of(&file).unwrap();
+        let key = (stat.id.device, stat.id.inode);
+        let soon = LIST_AGAIN / 2;
+        assert!(list.find(key, &system, &[own], soon).is_none());
+        let found = list.find(key, &system, &[own], LIST_AGAIN).unwrap();
+        assert_eq!(FileStat::of(&found).unwrap(), stat);
+        // From now on its place is known.
+        assert!(list.find(key, &system, &[own], LIST_AGAIN).is_some());
+    }
+}

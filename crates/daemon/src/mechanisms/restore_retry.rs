@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Restores that failed when they were due, as without a free descriptor. They are retried soon at
+//! first, then ever more rarely, so that a permanent failure does not keep the machine awake.
+
+use std::time::Duration;
+
+use tracing::{debug, info};
+
+use crate::mechanisms::Actuators;
+use crate::restore::undo::{undo_again, Undone};
+use crate::restore::Entry;
+use crate::system::System;
+
+/// Shortest and longest pause between two attempts.
+const SOON: Duration = Duration::from_secs(1);
+const SELDOM: Duration = Duration::from_secs(300);
+
+/// When the next attempt is due.
+#[derive(Debug, Default)]
+pub struct Attempts {
+    next: Option<Duration>,
+    pause: Duration,
+    /// How many entries were owed at the last check.
+    owed: usize,
+}
+
+impl Attempts {
+    /// Advances the retry timer while `owed` entries are to be restored. Returns whether to try
+    /// now.
+    fn are_due(&mut self, owed: usize, now: Duration) -> bool {
+        if owed == 0 {
+            *self = Attempts::default();
+            return false;
+        }
+        let more = owed > self.owed;
+        self.owed = owed;
+        let due = self.next.is_some_and(|next| next <= now);
+        if more {
+            self.pause = SOON;
+        } else if due {
+            self.pause = (self.pause * 2).min(SELDOM);
+        }
+        if more || due {
+            self.next = Some(now + self.pause);
+        }
+        due
+    }
+}
+
+impl Actuators {
+    /// When the owed restores are tried again.
+    pub fn next_attempt(&self) -> Option<Duration> {
+        self.attempts.next
+    }
+
+    /// Retries the owed restores, if that is due.
+    pub fn put_back_owed(&mut self, system: &System, now: Duration) {
+        let owed = self.ledger.owed().to_vec();
+        if !self.attempts.are_due(owed.len(), now) {
+            return;
+        }
+        let results = undo_again(&mut self.ledger, system, |entry: &Entry| {
+            owed.contains(entry)
+        });
+        for (entry, undone) in results {
+            match undone {
+                Undone::Failed { why } => debug!("still cannot put back {entry}: {why}"),
+                Undone::Restored => info!("put back after all: {entry}"),
+                Undone::Theirs { found } => {
+                    info!("left alone, another program has changed it to {found}: {entry}");
+                }
+                Undone::Gone => {}
+            }
+        }
+        self.attempts.are_due(self.ledger.owed().len(), now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: fn(u64) -> Duration = Duration::from_secs;
+
+    #[test]
+    fn attempts_become_rare_until_more_is_owed() {
+        let mut attempts = Attempts::default();
+        assert!(!attempts.are_due(0, S(0)));
+        assert_eq!(attempts.next, None);
+        // A restore that failed a moment ago is not retried in the same moment.
+        assert!(!attempts.are_due(1, S(10)));
+        let mut times = Vec::new();
+        for second in 10..2000 {
+            if attempts.are_due(1, S(second)) {
+                times.push(second - 10);
+            }
+        }
+        assert_eq!(
+            times,
+            [1, 3, 7, 15, 31, 63, 127, 255, 511, 811, 1111, 1411, 1711]
+        );
+        assert!(!attempts.are_due(2, S(2000)));
+        assert_eq!(attempts.next, Some(S(2001)));
+        assert!(!attempts.are_due(0, S(2000)));
+        assert_eq!(attempts.next, None);
+    }
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Takes in the results of the guard and the swapper, and describes them.
+
+use std::time::Duration;
+
+use limelight_core::control::MemoryAction;
+use limelight_core::model::Harm;
+
+use crate::mechanisms::swap::guard::Report;
+use crate::mechanisms::swap::swapper::Done;
+use crate::mechanisms::swap::MemoryNotice;
+use crate::mechanisms::Actuators;
+
+impl Actuators {
+    /// Takes in the guard's kills.
+    pub fn take_kills(&mut self) {
+        let Some(guard) = &self.guard else {
+            return;
+        };
+        for report in guard.reports() {
+            // Memory ran short at some moment between the last two gauges: the earlier one counts.
+            let since = |then: Duration| then.saturating_sub(report.before);
+            let done = report.freed.unwrap_or(report.killed);
+            tracing::debug!(
+                "guard: due after {:?}, killed after {:?}, free after {:?}; {:?}",
+                since(report.crossed),
+                since(report.killed),
+                report.freed.map(since),
+                report.how
+            );
+            self.notices.push(MemoryNotice::Did {
+                at: report.crossed,
+                action: MemoryAction::Kill,
+                app: report.candidate.app,
+                bytes: report.bytes,
+                took: Some(since(done)),
+                reason: why_killed(&report),
+                gauge: Some((report.level, report.gauge)),
+            });
+        }
+    }
+
+    /// Takes in the apps that the gate refused to have killed.
+    pub fn take_refused(&mut self, at: Duration) {
+        let refused = self.guard.as_ref().map(|guard| guard.refused());
+        for app in refused.into_iter().flatten() {
+            let why = "its cgroup holds a protected process";
+            tracing::info!("an app was not killed: {why}");
+            self.pass_over(app, Harm::Kill, why.to_owned(), at);
+        }
+    }
+
+    /// Takes in what the threads have done.
+    pub fn take_done(&mut self) {
+        let done = match &self.swapper {
+            Some(swapper) => swapper.answers().take(),
+            None => return,
+        };
+        for done in done {
+            match done {
+                Done::Squeezed {
+                    app,
+                    at,
+                    took,
+                    swapped,
+                    freed,
+                    lean,
+                    failed,
+                } => {
+                    let in_force = &mut self.in_force.swapping;
+                    in_force.squeezing = None;
+                    in_force.squeezed.retain(|(key, _)| *key != app);
+                    in_force.squeezed.push((app, at + took));
+                    if lean && !in_force.lean.contains(&app) {
+                        in_force.lean.push(app);
+                    }
+                    if let Some(why) = &failed {
+                        tracing::warn!("an app could not be squeezed: {why}");
+                    }
+                    if freed > 0 || std::mem::take(&mut self.squeezing_service) {
+                        self.notices.push(MemoryNotice::Did {
+                            at,
+                            action: MemoryAction::Squeeze,
+                            app,
+                            bytes: freed,
+                            took: Some(took),
+                            reason: format!(
+                                "{}; {} MiB of it went to swap",
+                                self.squeezing_for,
+                                swapped >> 20
+                            ),
+                            gauge: None,
+                        });
+                    }
+                }
+                Done::Learnt { app, working_set } => {
+                    let in_force = &mut self.in_force.swapping;
+                    // Only missing pages are measured, so an app that misses little would seem to
+                    // need little.
+                    let unseen = in_force.exempt.contains(&app);
+                    if working_set > 0 && !unseen {
+                        in_force.working_sets.retain(|(known, _)| *known != app);
+                        in_force.working_sets.push((app, working_set));
+                    }
+                }
+                Done::Returned {
+                    app,
+                    at,
+                    took,
+                    swapped,
+                    files,
+                    failed,
+                } => {
+                    self.returns.push((swapped, took));
+                    if let Some(why) = &failed {
+                        tracing::warn!("an app's memory could not be brought back: {why}");
+                    }
+                    if swapped > 0 {
+                        self.notices.push(MemoryNotice::Did {
+                            at,
+                            action: MemoryAction::Return,
+                            app,
+                            bytes: swapped,
+                            took: Some(took),
+                            reason: format!(
+                                "it is topmost; {} MiB of its files were asked for too",
+                                files >> 20
+                            ),
+                            gauge: None,
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Recent returns of memory: bytes, and the time that each took.
+    pub fn take_returns(&mut self) -> Vec<(u64, Duration)> {
+        std::mem::take(&mut self.returns)
+    }
+}
+
+/// The reason for this kill, as a clause.
+fn why_killed(report: &Report) -> String {
+    let gauge = &report.gauge;
+    let candidate = &report.candidate;
+    let who = match (candidate.leaks, report.burst) {
+        (true, _) => "it takes memory without end".to_owned(),
+        (false, Some(grown)) => format!("it grew by {} MiB just now", grown >> 20),
+        (false, None) => format!(
+            "of those that are {} it was used longest ago",
+            candidate.class
+        ),
+    };
+    let late = match report.freed {
+        Some(_) => "",
+        None => "; its memory has not come back within a second",
+    };
+    format!(
+        "{} MiB available and {} MiB of swap free ({}); {who}{late}",
+        gauge.available >> 20,
+        gauge.swap_free >> 20,
+        report.level.name()
+    )
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Wakes the guard where most memory is free. No task has to reclaim there before memory runs out,
+//! so no stall warns of it.
+//!
+//! Memory is taken by a running task: by faults, by `write()` to a tmpfs, by what the kernel
+//! allocates for it, by a driver. All of these cost CPU time, and while no task runs, nothing can
+//! happen. So the alarm counts the run time of tasks on each CPU (the tracepoint
+//! `sched:sched_stat_runtime`, in nanoseconds). It wakes the guard when one CPU reaches the time
+//! needed to take all that is left. On an idle machine that is never.
+//!
+//! A counter belongs to an online CPU and ends silently when the CPU goes offline. Each step of a
+//! A counter belongs to an online CPU and ends silently when the CPU goes offline. Each step of a
+//! CPU hotplug, also before and after a suspend, raises an event when it is done
+//! (`cpuhp:cpuhp_exit`), on one of the CPUs that were online. The alarm then has to be reopened.
+//! The event at the beginning of a step (`cpuhp:cpuhp_enter`) is too early: no event on an old CPU
+//! follows until the new one is online (`bringup_cpu()` in kernel/cpu.c), so an alarm opened in
+//! between would miss that CPU for good.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use limelight_sys::dir::Dir;
+use limelight_sys::error::Error;
+use limelight_sys::list;
+use limelight_sys::perf::processor::Meter;
+use limelight_sys::perf::Tracepoint;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use tracing::debug;
+
+use crate::system::System;
+
+const ONLINE: &str = "devices/system/cpu/online";
+/// CPUs that run a single task without a tick: its run time is known only a second later.
+const TICKLESS: &str = "devices/system/cpu/nohz_full";
+
+/// How long a task may run before that is counted: a tick at the lowest rate that Linux has.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Why there is no alarm.
+#[derive(Debug)]
+pub struct Missing {
+    /// The reason, as human-readable text.
+    pub why: String,
+    /// CPU hotplug is in progress: a later attempt may succeed.
+    pub passing: bool,
+}
+
+impl Missing {
+    fn for_good(why: impl ToString) -> Missing {
+        Missing {
+            why: why.to_string(),
+            passing: false,
+        }
+    }
+}
+
+/// The counters of all CPUs.
+#[derive(Debug)]
+pub struct Alarm {
+    queue: OwnedFd,
+    work: Vec<Meter>,
+    service: Vec<Meter>,
+    /// Run time of a CPU between two rings, while the alarm is set.
+    period: Option<Duration>,
+}
+
+impl Alarm {
+    /// Opens an alarm that is not set.
+    ///
+    /// # Errors
+    ///
+    /// Also [`Missing::passing`] while a CPU comes or goes: it is online before events can be
+    /// counted on it, and still online when they no longer can be (`CPUHP_AP_PERF_ONLINE`).
+    pub fn open(system: &System) -> Result<Alarm, Missing> {
+        let sys = Dir::open(&system.roots.sys).map_err(Missing::for_good)?;
+        let tickless = sys.read_text(TICKLESS).unwrap_or_default();
+        if !list::parse(&tickless).is_empty() {
+            let why = format!("processors {} run without a tick", tickless.trim());
+            return Err(Missing::for_good(why));
+        }
+        let tracefs = system.tracefs().map_err(Missing::for_good)?;
+        let tracefs = Dir::open(tracefs).map_err(Missing::for_good)?;
+        let find =
+            |system, event| Tracepoint::find(&tracefs, system, event).map_err(Missing::for_good);
+        let points = (
+            find("sched", "sched_stat_runtime")?,
+            find("cpuhp", "cpuhp_exit")?,
+        );
+        let online = || sys.read_text(ONLINE).map_err(Missing::for_good);
+        let before = online()?;
+        match Alarm::on(&list::parse(&before), &points) {
+            Ok(alarm) if online()? == before => Ok(alarm),
+            Ok(_) => Err(Missing {
+                why: "processors come and go".to_owned(),
+                passing: true,
+            }),
+            Err(error) => Err(Missing {
+                why: error.to_string(),
+                passing: error.is_gone(),
+            }),
+        }
+    }
+
+    fn on(processors: &[u32], points: &(Tracepoint, Tracepoint)) -> limelight_sys::Result<Alarm> {
+        let failed = |errno| Error::new("wait for", "the alarm of the processors", errno);
+        let queue = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
+        let open = |point| -> limelight_sys::Result<Vec<Meter>> {
+            let meters = processors.iter().map(|&processor| {
+                let meter = Meter::open(point, processor)?;
+                // It does not matter which CPU rang.
+                epoll::add(&queue, &meter, EventData::new_u64(0), EventFlags::IN)
+                    .map_err(failed)?;
+                Ok(meter)
+            });
+            meters.collect()
+        };
+        let (work, service) = (open(&points.0)?, open(&points.1)?);
+        for meter in &service {
+            meter.start(1).map_err(failed)?;
+        }
+        Ok(Alarm {
+            queue,
+            work,
+            service,
+            period: None,
+        })
+    }
+
+    /// Sets the alarm to ring at the latest when tasks have run for `time`, summed over all CPUs.
+    /// `false`: the time is so short that a clock does as well, or the alarm cannot be set.
+    pub fn set(&mut self, time: Duration) -> bool {
+        let Some(needed) = share(time, self.work.len()) else {
+            return false;
+        };
+        // The counts so far may stay: no CPU then runs longer than a period before it rings.
+        if !self.period.is_some_and(|period| fits(period, needed)) {
+            let period = needed / 4 * 3;
+            let nanoseconds = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
+            self.period = Some(period);
+            let mut meters = self.work.iter();
+            if let Err(errno) = meters.try_for_each(|meter| meter.start(nanoseconds)) {
+                debug!("the alarm cannot be set: {errno}");
+                self.silence();
+                return false;
+            }
+        }
+        self.work.iter().for_each(|meter| _ = meter.look());
+        true
+    }
+
+    /// Stops ringing on work, and ends the alarm's cost to running tasks.
+    pub fn silence(&mut self) {
+        if self.period.take().is_some() {
+            self.work.iter().for_each(|meter| _ = meter.stop());
+        }
+    }
+
+    /// Whether the online CPUs have changed, which makes the alarm useless.
+    pub fn is_spent(&self) -> bool {
+        let changes = self.service.iter().filter(|meter| meter.look());
+        changes.count() > 0
+    }
+}
+
+/// Readable when it rings, once.
+impl AsFd for Alarm {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.queue.as_fd()
+    }
+}
+
+/// How long each CPU may run: all may be about to ring when the first one does. The time is what
+/// all CPUs together need to take the memory, so a single task that moves from each CPU to the next
+/// is covered too. `None`: less than can be counted.
+fn share(time: Duration, processors: usize) -> Option<Duration> {
+    let processors = u32::try_from(processors).ok().filter(|count| *count > 0)?;
+    let share = (time / processors).checked_sub(TICK)?;
+    (share >= TICK).then_some(share)
+}
+
+/// Whether the period may stay. Setting it interrupts every CPU.
+fn fits(period: Duration, needed: Duration) -> bool {
+    period <= needed && needed <= period * 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    #[test]
+    fn all_cpus_together_run_no_longer_than_the_time_before_it_rings() {
+        for processors in [1, 2, 3, 16, 128] {
+            for time in [0, 15, 60, 134, 1000, 3000, 60_000].map(MS) {
+                let Some(needed) = share(time, processors) else {
+                    continue;
+                };
+                let most = (needed + TICK) * processors as u32;
+                assert!(needed >= TICK && most <= time, "{processors} {time:?}");
+            }
+        }
+        assert_eq!(share(MS(134), 2), Some(MS(57)));
+        assert_eq!(share(MS(39), 2), None);
+        assert_eq!(share(MS(1000), 0), None);
+    }
+
+    #[test]
+    fn period_is_set_anew_if_it_rings_too_late_or_far_too_often() {
+        let needed = MS(100);
+        let period = needed / 4 * 3;
+        assert!(fits(period, needed));
+        assert!(fits(period, MS(80)) && !fits(period, MS(74)));
+        assert!(fits(period, MS(140)) && !fits(period, MS(160)));
+    }
+
+    /// Needs privileges and a tracefs; without them the guard uses the clock and the test is
+    /// skipped.
+    #[test]
+    fn alarm_rings_on_work_and_not_once_silenced() {
+        let temp = tempfile::tempdir().unwrap();
+        std::fs::create_dir(temp.path().join("cgroup")).unwrap();
+        std::fs::write(temp.path().join("cgroup/cgroup.procs"), "").unwrap();
+        let system = System::open(crate::system::Roots {
+            cgroup: Some(temp.path().join("cgroup")),
+            runtime: temp.path().to_owned(),
+            ..Default::default()
+        });
+        let mut alarm = match Alarm::open(&system.unwrap()) {
+            Ok(alarm) => alarm,
+            Err(missing) => return eprintln!("SKIPPED: {}", missing.why),
+        };
+        let rings = |alarm: &Alarm| {
+            use rustix::event::{poll, PollFd, PollFlags, Timespec};
+            let at_once = Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            poll(&mut [PollFd::new(alarm, PollFlags::IN)], Some(&at_once)).unwrap() > 0
+        };
+        let processors = alarm.work.len() as u32;
+        let work = |time: Duration| {
+            let begun = limelight_sys::clock::thread_time();
+            while limelight_sys::clock::thread_time().saturating_sub(begun) < time {
+                std::hint::spin_loop();
+            }
+        };
+        work(MS(50));
+        assert!(!rings(&alarm) && !alarm.is_spent());
+        let time = MS(50) * processors;
+        assert!(alarm.set(time));
+        work(time);
+        assert!(rings(&alarm));
+        alarm.silence();
+        // Drain the events that had arrived by then.
+        while rings(&alarm) {}
+        work(time);
+        assert!(!rings(&alarm));
+        assert!(!alarm.set(MS(19) * processors), "a clock does as well");
+    }
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! How long the guard may sleep because nothing can happen.
+
+use std::time::Duration;
+
+use limelight_sys::gauge::Memory;
+use limelight_sys::psi::Trigger;
+
+use crate::mechanisms::swap::guard::WINDOW;
+
+/// Shortest and longest interval of the clock that reads the gauge.
+pub const OFTEN: Duration = Duration::from_millis(10);
+pub const SELDOM: Duration = Duration::from_secs(1);
+/// Interval where a stall or the alarm warns before memory is gone: an idle machine is not woken.
+pub const HARDLY: Duration = Duration::from_secs(60);
+
+/// The kernel reports a stall within this part of the window; the first reclaim counts as one. A
+/// process that may not use the shortest window (CAP_SYS_RESOURCE) learns of a stall at the
+/// window's end.
+const TOLD_PART: u32 = 10;
+
+/// No machine fills all of its memory faster than this, and none takes more bytes a second.
+const FILLED: Duration = Duration::from_millis(160);
+const TAKEN: u64 = 4 << 30;
+
+/// How long nothing can happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pause {
+    /// For this time.
+    Clock(Duration),
+    /// Until a stall, at most for this time.
+    Told(Duration),
+    /// Until tasks have run for `time`, at most for `most`.
+    Work { time: Duration, most: Duration },
+}
+
+/// Shortest time in which `headroom` bytes can be taken.
+pub fn taken_in(headroom: u64, total: u64) -> Duration {
+    Duration::from_millis(headroom / per_ms(total))
+}
+
+/// The same, clamped to the range of the clock.
+pub fn clock(time: Duration) -> Duration {
+    time.clamp(OFTEN, SELDOM)
+}
+
+/// Whether memory is being taken: the headroom fell by more than a sixteenth.
+pub fn falls(before: u64, now: u64) -> bool {
+    now < before - before / 16
+}
+
+/// Most that can be taken within a millisecond, in bytes.
+fn per_ms(total: u64) -> u64 {
+    (total / FILLED.as_millis() as u64).clamp(1, TAKEN / 1000)
+}
+
+/// How long after a stall the kernel reports it.
+pub fn told_within(trigger: &Trigger) -> Duration {
+    match trigger.window() {
+        window if window <= WINDOW => window / TOLD_PART,
+        window => window,
+    }
+}
+
+/// Whether the first reclaim precedes the threshold by so much that the kernel can report it within
+/// `told`: memory that is available but not free has to be reclaimed first.
+pub fn is_told(headroom: u64, memory: Memory, told: Duration) -> bool {
+    let others = memory.free.saturating_add(memory.pinned);
+    let reclaimed = headroom.min(memory.available.saturating_sub(others));
+    // Twice, because the rate is a guess.
+    let taken = per_ms(memory.total).saturating_mul(told.as_millis() as u64 * 2);
+    reclaimed > taken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stall_warns_in_time_where_memory_must_be_reclaimed_first() {
+        const GIB: u64 = 1 << 30;
+        let memory = |free, available| Memory {
+            total: 8 * GIB,
+            free,
+            available,
+            ..Memory::default()
+        };
+        let late = is_told(4 * GIB, memory(GIB, 4 * GIB), Duration::from_secs(2));
+        assert!(!late, "no stall is reported before it is gone");
+        let is_told = |headroom, memory| is_told(headroom, memory, WINDOW / TOLD_PART);
+        assert!(is_told(4 * GIB, memory(GIB, 4 * GIB)));
+        assert!(
+            !is_told(4 * GIB, memory(4 * GIB - GIB / 4, 4 * GIB)),
+            "nearly all of it is free"
+        );
+        assert!(!is_told(GIB / 4, memory(0, 4 * GIB)), "it is near");
+        let caches = Memory {
+            pinned: 3 * GIB,
+            ..memory(GIB, 4 * GIB)
+        };
+        assert!(!is_told(4 * GIB, caches), "reclaim cannot take that");
+        let phone = Memory {
+            total: GIB,
+            free: 0,
+            available: GIB / 4,
+            ..Memory::default()
+        };
+        assert!(!is_told(GIB / 4, phone), "that may be gone in 64 ms");
+    }
+
+    #[test]
+    fn headroom_falls_when_it_shrinks_by_more_than_a_sixteenth() {
+        assert!(!falls(0, 0) && !falls(0, 100) && !falls(100, 100));
+        assert!(!falls(160, 150) && falls(160, 149));
+    }
+
+    #[test]
+    fn clock_ticks_faster_near_the_threshold() {
+        const MIB: u64 = 1 << 20;
+        let patience = |headroom, total| clock(taken_in(headroom, total));
+        assert_eq!(patience(0, 256 * MIB), OFTEN);
+        assert_eq!(patience(128 * MIB, 256 * MIB), FILLED / 2);
+        // More memory is not filled faster than 4 GiB a second.
+        let large = patience(1024 * MIB, 64 << 30);
+        assert!((240..=260).contains(&large.as_millis()), "{large:?}");
+        assert_eq!(patience(1024 * MIB, 256 * MIB), FILLED * 4);
+        assert_eq!(patience(u64::MAX, 1), SELDOM);
+        assert_eq!(patience(0, 0), OFTEN);
+    }
+}

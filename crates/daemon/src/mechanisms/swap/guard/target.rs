@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! An app that may be killed, with all the descriptors that a kill needs.
+//!
+//! Every descriptor refers to this very app for as long as it is open: a cgroup's file fails once
+//! the cgroup is removed, and a pidfd once the process has exited, even if its name or PID is
+//! reused. So a kill needs no lookup. Nothing here allocates except [`Target::open`].
+
+use std::time::Duration;
+
+use limelight_core::model::{App, AppKey, ProcessId};
+use limelight_sys::cgroup::Cgroup;
+use limelight_sys::meminfo::page_bytes;
+use limelight_sys::persistent_file::{keyed_lines, PersistentFile};
+use limelight_sys::pidfd::Pidfd;
+use limelight_sys::remote_memory::Released;
+use rustix::event::Timespec;
+use tracing::debug;
+
+use crate::reconcile::gate::{Gate, PROCS, PROCS_MAX};
+use crate::system::identify::open_home;
+use crate::system::System;
+
+/// Most processes of one app that are held open, with two descriptors each. Those beyond still die
+/// with their cgroup, but their memory is not released ahead of their exit.
+const MEMBERS_MAX: usize = 256;
+
+/// Most cgroups of one app; an app with more is not killed.
+const GROUPS_MAX: usize = 64;
+
+/// Buffer for `/proc/PID/status` up to its memory lines, in bytes.
+const STATUS_ROOM: usize = 4096;
+
+/// How often the release of a process's memory is tried while another task works on that memory.
+const RELEASE_TRIES: u32 = 4;
+
+/// An app with its open descriptors.
+#[derive(Debug)]
+pub struct Target {
+    key: AppKey,
+    group: Option<Group>,
+    ids: Vec<ProcessId>,
+    members: Vec<Member>,
+}
+
+/// The app's own cgroup.
+#[derive(Debug)]
+struct Group {
+    /// Its `cgroup.procs` and those of the cgroups below it.
+    procs: Vec<PersistentFile>,
+    /// `cgroup.stat`, which counts the cgroups below it.
+    stat: Option<PersistentFile>,
+    /// `None` before Linux 5.14 and in a threaded group.
+    kill: Option<PersistentFile>,
+    events: PersistentFile,
+    /// `None` without the memory controller.
+    current: Option<PersistentFile>,
+    swapped: Option<PersistentFile>,
+}
+
+#[derive(Debug)]
+struct Member {
+    pidfd: Pidfd,
+    statm: PersistentFile,
+    /// `/proc/PID/status`; `None` where a cgroup counts the app's swap.
+    status: Option<PersistentFile>,
+}
+
+/// How much memory an app holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Anonymous memory of its processes, in bytes: what a kill frees.
+    pub anonymous: u64,
+    /// Memory in swap, in bytes. Without a cgroup of its own that counts it, shared memory is left
+    /// out.
+    pub swapped: u64,
+}
+
+impl Held {
+    /// What the app has allocated, in memory or in swap.
+    pub fn allocated(&self) -> u64 {
+        self.anonymous.saturating_add(self.swapped)
+    }
+}
+
+/// Result of a kill.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Killed {
+    /// All processes were killed at once, through the cgroup.
+    pub by_group: bool,
+    /// Processes that were sent SIGKILL, directly or through the cgroup.
+    pub processes: u32,
+    /// Processes whose memory was released ahead of their exit.
+    pub released: u32,
+}
+
+impl Target {
+    /// Opens an app. `None` when none of its processes is left.
+    pub fn open(system: &System, app: &App, members: &[ProcessId]) -> Option<Target> {
+        let group = open_home(system, app).and_then(|cgroup| Group::open(&cgroup));
+        let counted = group.as_ref().is_some_and(|group| group.swapped.is_some());
+        let mut ids = Vec::new();
+        let mut open = Vec::new();
+        for &id in members.iter().take(MEMBERS_MAX) {
+            if let Some(member) = Member::open(system, id, counted) {
+                ids.push(id);
+                open.push(member);
+            }
+        }
+        (!open.is_empty()).then_some(Target {
+            key: app.key,
+            group,
+            ids,
+            members: open,
+        })
+    }
+
+    /// The app's key.
+    pub fn key(&self) -> AppKey {
+        self.key
+    }
+
+    /// Whether exactly these processes are open, so that the app need not be opened again.
+    pub fn is_of(&self, app: &App, members: &[ProcessId]) -> bool {
+        let shown = members.get(..MEMBERS_MAX).unwrap_or(members);
+        self.key == app.key && self.ids == shown
+    }
+
+    /// Whether the app has ended.
+    pub fn is_gone(&self) -> bool {
+        match &self.group {
+            Some(group) => !group.is_populated(),
+            None => !self.members.iter().any(|member| member.pidfd.is_alive()),
+        }
+    }
+
+    /// What the app holds now.
+    pub fn held(&self) -> Held {
+        let anonymous = self.members.iter().map(Member::anonymous).sum();
+        let swapped = self.group.as_ref().and_then(|group| group.swapped.as_ref());
+        let of_members = || self.members.iter().map(Member::swapped).sum();
+        Held {
+            anonymous,
+            swapped: swapped.and_then(first_number).unwrap_or_else(of_members),
+        }
+    }
+
+    /// What is charged to it, in bytes: its cgroup's memory, or else its processes' own.
+    pub fn charged(&self) -> u64 {
+        let current = self.group.as_ref().and_then(|group| group.current.as_ref());
+        let charged = current.and_then(first_number);
+        charged.unwrap_or_else(|| self.held().anonymous)
+    }
+
+    /// Whether a kill would hit a protected process, or that cannot be determined. Allocates
+    /// nothing.
+    pub fn blocked(&self, gate: &Gate) -> bool {
+        match &self.group {
+            Some(group) if group.kill.is_some() => group.blocked(gate),
+            _ => gate.any_of(&self.ids).is_some(),
+        }
+    }
+
+    /// Kills all processes and releases their memory. Call this only if [`Target::blocked`]
+    /// returned `false`.
+    pub fn kill(&self) -> Killed {
+        let kill = self.group.as_ref().and_then(|group| group.kill.as_ref());
+        let by_group = kill.is_some_and(|kill| kill.write(b"1").is_ok());
+        let mut killed = Killed {
+            by_group,
+            ..Killed::default()
+        };
+        // Kill all of them first: memory that two processes share is free only when both are dying.
+        // With `cgroup.kill`, a process that has left the cgroup is not killed by its pidfd: its
+        // new cgroup was not checked.
+        let alone = kill.is_none();
+        for member in &self.members {
+            killed.processes += u32::from(by_group || (alone && member.pidfd.kill().is_ok()));
+        }
+        for member in &self.members {
+            killed.released += u32::from(member.release());
+        }
+        killed
+    }
+}
+
+impl Group {
+    fn open(cgroup: &Cgroup) -> Option<Group> {
+        let dir = cgroup.dir();
+        let events = PersistentFile::open(dir, "cgroup.events");
+        let events = events.map_err(|error| debug!("{error}")).ok()?;
+        let mut procs = Vec::new();
+        collect_procs(cgroup, &mut procs);
+        let group = Group {
+            procs,
+            stat: PersistentFile::open(dir, "cgroup.stat").ok(),
+            events,
+            kill: PersistentFile::open_to_write(dir, "cgroup.kill").ok(),
+            current: PersistentFile::open(dir, "memory.current").ok(),
+            swapped: PersistentFile::open(dir, "memory.swap.current").ok(),
+        };
+        // The kernel allocates a file's buffer at the first read.
+        group.blocked(&Gate::default());
+        Some(group)
+    }
+
+    /// Whether a process in this cgroup or below it is protected, or that cannot be determined: a
+    /// cgroup was created below it since it was opened, or it has too many processes.
+    fn blocked(&self, gate: &Gate) -> bool {
+        let mut buffer = [0; PROCS_MAX];
+        let mut text = [0; 256];
+        let count = self
+            .stat
+            .as_ref()
+            .and_then(|stat| stat.read(&mut text).ok());
+        let below = count.and_then(|text| {
+            let mut lines = keyed_lines(text);
+            lines.find_map(|(name, count)| (name == b"nr_descendants").then_some(count))
+        });
+        if below.is_some_and(|below| below + 1 != self.procs.len() as u64) {
+            return true;
+        }
+        self.procs
+            .iter()
+            .any(|procs| match procs.read(&mut buffer) {
+                Ok(text) => text.len() == PROCS_MAX || gate.listed(text).is_some(),
+                // Removed since: it holds no process.
+                Err(errno) => errno != rustix::io::Errno::NODEV,
+            })
+    }
+
+    fn is_populated(&self) -> bool {
+        let mut buffer = [0; 128];
+        let text = self.events.read(&mut buffer).unwrap_or_default();
+        let mut lines = keyed_lines(text);
+        lines.any(|line| line == (b"populated", 1))
+    }
+}
+
+/// Opens `cgroup.procs` of a cgroup and of all below it, up to [`GROUPS_MAX`].
+fn collect_procs(cgroup: &Cgroup, procs: &mut Vec<PersistentFile>) {
+    if procs.len() < GROUPS_MAX {
+        procs.extend(PersistentFile::open(cgroup.dir(), PROCS).ok());
+        for child in cgroup.children().into_iter().flatten().flatten() {
+            collect_procs(&child, procs);
+        }
+    }
+}
+
+impl Member {
+    /// `counted`: the cgroup reports the app's swap.
+    fn open(system: &System, id: ProcessId, counted: bool) -> Option<Member> {
+        // Check the process after its pidfd was opened, in case the PID was reused.
+        let pidfd = Pidfd::open(id.pid).ok()?;
+        let process = system.same_process(id)?;
+        let statm = PersistentFile::open(process.dir(), "statm").ok()?;
+        let status = match counted {
+            true => None,
+            false => PersistentFile::open(process.dir(), "status").ok(),
+        };
+        let member = Member {
+            pidfd,
+            statm,
+            status,
+        };
+        // The kernel allocates a file's buffer at the first read.
+        member.swapped();
+        Some(member)
+    }
+
+    /// Anonymous memory in bytes; 0 once the process has released its memory.
+    fn anonymous(&self) -> u64 {
+        // Total pages, resident pages, and resident pages that belong to files or are shared.
+        let Ok([_, resident, shared]) = self.statm.numbers() else {
+            return 0;
+        };
+        resident.saturating_sub(shared).saturating_mul(page_bytes())
+    }
+
+    /// Swap in bytes; 0 where the cgroup counts it, and once the process has released its memory.
+    fn swapped(&self) -> u64 {
+        let mut buffer = [0; STATUS_ROOM];
+        let text = self
+            .status
+            .as_ref()
+            .and_then(|status| status.read(&mut buffer).ok());
+        text.map_or(0, swapped_in_status)
+    }
+
+    fn release(&self) -> bool {
+        for _ in 0..RELEASE_TRIES {
+            match self.pidfd.release_memory() {
+                Ok(Released::Done) => return true,
+                Ok(Released::Contended) => nap(Duration::from_micros(100)),
+                Ok(Released::AlreadyGone | Released::StillLiving) | Err(_) => return false,
+            }
+        }
+        false
+    }
+}
+
+/// Sleeps for `time`.
+pub fn nap(time: Duration) {
+    let time = Timespec {
+        tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    };
+    // An early wakeup does no harm.
+    let _ = rustix::thread::nanosleep(&time);
+}
+
+/// `VmSwap` of `/proc/PID/status`, in bytes.
+fn swapped_in_status(text: &[u8]) -> u64 {
+    let mut lines = keyed_lines(text);
+    let found = lines.find(|(name, _)| name == b"VmSwap");
+    found.map_or(0, |(_, kib)| kib.saturating_mul(1024))
+}
+
+fn first_number(file: &PersistentFile) -> Option<u64> {
+    file.numbers().ok().map(|[number]| number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::Roots;
+    use std::fs;
+
+    #[test]
+    fn swap_is_counted_by_process_where_no_cgroup_counts_it() {
+        let temp = tempfile::tempdir().unwrap();
+        let own = std::process::id() as i32;
+        let group = temp.path().join("cgroup/app");
+        let process = temp.path().join(format!("proc/{own}"));
+        for directory in [&group, &process, &temp.path().join("sys")] {
+            fs::create_dir_all(directory).unwrap();
+        }
+        let stat = format!("{own} (x) S 1 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 70 0 0\n");
+        for (file, text) in [
+            ("stat", stat.as_str()),
+            ("statm", "9 5 3 0 0 0 0\n"),
+            (
+                "status",
+                "Name:\tx\nVmRSS:\t  20 kB\nVmSwap:\t      12 kB\nThreads:\t1\n",
+            ),
+        ] {
+            fs::write(process.join(file), text).unwrap();
+        }
+        let system = System::open(Roots::below(temp.path())).unwrap();
+        let id = ProcessId {
+            pid: own,
+            starttime: 70,
+        };
+        let inode = system
+            .cgroups
+            .open(&limelight_sys::cgroup::CgroupPath::parse("/app").unwrap());
+        let inode = inode.unwrap().id().0;
+        let app = App {
+            key: AppKey::Cgroup { inode },
+            name: "x".to_owned(),
+            process: None,
+            home: Some(limelight_core::model::Home {
+                path: "/app".to_owned(),
+                inode,
+                own: true,
+                adopted: false,
+            }),
+        };
+        let held = || Target::open(&system, &app, &[id]).unwrap().held();
+        fs::write(group.join("cgroup.events"), "populated 1\n").unwrap();
+        let anonymous = 2 * page_bytes();
+        let without = Held {
+            anonymous,
+            swapped: 12 << 10,
+        };
+        assert_eq!(held(), without);
+        fs::write(group.join("memory.swap.current"), "4096\n").unwrap();
+        let with = Held {
+            anonymous,
+            swapped: 4096,
+        };
+        assert_eq!(held(), with);
+    }
+}

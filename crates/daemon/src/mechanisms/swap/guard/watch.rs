@@ -1,0 +1,486 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The guard's thread. Nothing in its loop allocates.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use limelight_core::model::shortage::{Gauge, Level};
+use limelight_core::policy::swap::order::{pick, Candidate};
+use limelight_sys::gauge::{GaugeFiles, Memory, Paging};
+use limelight_sys::psi::Trigger;
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+
+use crate::event_loop::self_tuning::{come_first, wait_for_no_write};
+use crate::mechanisms::swap::guard::alarm::Alarm;
+use crate::mechanisms::swap::guard::pause::{
+    clock, falls, is_told, taken_in, told_within, Pause, HARDLY, OFTEN, SELDOM,
+};
+use crate::mechanisms::swap::guard::target::{nap, Target};
+use crate::mechanisms::swap::guard::{Report, Shared, State, STACK};
+use crate::reconcile::gate::Gate;
+use crate::system::now;
+
+/// Interval of the clock once [`Level::Low`] has lasted for [`LOW_FOR`] while reclaim keeps up:
+/// measuring the candidates costs more the more of them there are.
+const LOW: Duration = Duration::from_millis(100);
+const LOW_FOR: Duration = Duration::from_secs(1);
+
+/// How old the paging counters may be where they only go into rates, which span a longer time.
+const PAGED: Duration = Duration::from_millis(50);
+
+/// Interval between checks for dead armed apps, while memory is short.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Longest wait for a victim's memory to be freed, and the poll interval during that wait.
+const ARRIVAL: Duration = Duration::from_secs(1);
+const STEP: Duration = Duration::from_millis(1);
+/// Longest wait once the victim has exited. Memory that is not free by then is shared with another
+/// process.
+const LINGERS: Duration = Duration::from_millis(100);
+
+/// A kill that is due.
+#[derive(Debug)]
+struct Due {
+    candidate: Candidate,
+    target: Arc<Target>,
+    gauge: Gauge,
+    burst: Option<u64>,
+}
+
+/// The thread's own state.
+#[derive(Debug)]
+pub struct Watch {
+    shared: Arc<Shared>,
+    /// Checked right before each kill.
+    gate: Gate,
+    files: GaugeFiles,
+    trigger: Option<Trigger>,
+    alarm: Option<Alarm>,
+    /// Bytes above the kill threshold at the last gauge.
+    headroom: u64,
+    /// When the paging counters were read, and their values.
+    paged: (Duration, Paging),
+    /// Time of the last gauge at which no kill was due.
+    before: Duration,
+    /// Time of the last check for dead apps.
+    looked: Duration,
+}
+
+impl Watch {
+    /// The state before the thread starts.
+    pub fn new(
+        shared: Arc<Shared>,
+        files: GaugeFiles,
+        trigger: Option<Trigger>,
+        gate: Gate,
+    ) -> Watch {
+        Watch {
+            shared,
+            gate,
+            files,
+            trigger,
+            alarm: None,
+            headroom: 0,
+            paged: (Duration::ZERO, Paging::default()),
+            before: Duration::ZERO,
+            looked: Duration::ZERO,
+        }
+    }
+
+    /// First steps of the thread. It needs no new memory afterwards.
+    pub fn prepare(&self) {
+        touch_stack();
+        // The process that takes the memory runs all the time; the guard must preempt it.
+        come_first();
+        wait_for_no_write();
+    }
+
+    /// Main loop of the thread.
+    pub fn run(mut self) {
+        let mut pause = Pause::Clock(Duration::ZERO);
+        loop {
+            self.rest(pause);
+            {
+                let mut state = self.shared.state();
+                if state.stop {
+                    return;
+                }
+                if let Some(fresh) = state.alarms.fresh.take() {
+                    // Only the loop closes descriptors, not this thread.
+                    state.alarms.spent = self.alarm.replace(fresh);
+                }
+                if state.alarms.again {
+                    self.shared.tell_loop();
+                }
+            }
+            pause = self.turn();
+        }
+    }
+
+    /// Sleeps for `pause`.
+    fn rest(&mut self, pause: Pause) {
+        match pause {
+            Pause::Clock(time) => _ = self.sleep(time, false),
+            Pause::Told(time) => {
+                if let Some(alarm) = &mut self.alarm {
+                    alarm.silence();
+                }
+                self.sleep(time, false);
+            }
+            Pause::Work { time, most } => {
+                let begun = now();
+                let is_set = self.alarm.as_mut().is_some_and(|alarm| alarm.set(time));
+                let rang = is_set && self.sleep(most, true);
+                if rang {
+                    self.give_up_spent();
+                }
+                // Rate limit: under constant work the clock wakes less often than the alarm.
+                if rang || !is_set {
+                    let gone = now().saturating_sub(begun);
+                    self.sleep(clock(time).saturating_sub(gone), false);
+                }
+            }
+        }
+    }
+
+    /// Sleeps until a memory stall, a wakeup by the loop or the timeout; with `with_alarm` also
+    /// until the alarm rings. Returns whether the alarm rang.
+    fn sleep(&mut self, time: Duration, with_alarm: bool) -> bool {
+        let timeout = Timespec {
+            tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: time.subsec_nanos().into(),
+        };
+        // Missing descriptors are replaced by the wake eventfd.
+        let wake = self.shared.wake.as_fd();
+        let trigger = self.trigger.as_ref().map_or(wake, Trigger::as_fd);
+        let alarm = self.alarm.as_ref().filter(|_| with_alarm);
+        let mut all = [
+            PollFd::from_borrowed_fd(wake, PollFlags::IN),
+            PollFd::from_borrowed_fd(trigger, PollFlags::PRI),
+            PollFd::from_borrowed_fd(alarm.map_or(wake, Alarm::as_fd), PollFlags::IN),
+        ];
+        // A failed poll() only shortens the sleep.
+        let _ = poll(&mut all, Some(&timeout));
+        let [_, trigger, rang] = all.map(|each| each.revents());
+        let rang = alarm.is_some() && rang.contains(PollFlags::IN);
+        if trigger.contains(PollFlags::ERR) {
+            self.trigger = None;
+        }
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.shared.wake, &mut count);
+        rang
+    }
+
+    /// Gives a spent alarm back to the loop, which opens one for the CPUs that are online now.
+    /// Until then the clock wakes the guard.
+    fn give_up_spent(&mut self) {
+        if self.alarm.as_ref().is_some_and(Alarm::is_spent) {
+            self.shared.state().alarms.spent = self.alarm.take();
+            self.shared.tell_loop();
+        }
+    }
+
+    /// Reads the gauge and acts on it. Returns how long nothing can happen after that.
+    fn turn(&mut self) -> Pause {
+        let at = now();
+        let Ok(memory) = self.files.memory() else {
+            return Pause::Clock(OFTEN);
+        };
+        let (near, level, kept, thresholds) = {
+            let state = self.shared.state();
+            let shortage = &state.shortage;
+            let near = shortage.is_near();
+            (near, shortage.level(), state.kept, shortage.thresholds())
+        };
+        let available = left(memory, kept);
+        // Pinned memory counts as available while kswapd keeps up. The time of the next reading is
+        // planned without it.
+        let sure = memory
+            .available
+            .saturating_sub(kept.saturating_add(memory.pinned));
+        let headroom = sure.saturating_sub(thresholds.kill);
+        let time = taken_in(headroom, memory.total);
+        let before = std::mem::replace(&mut self.headroom, headroom);
+        let until_work = |most| match falls(before, headroom) {
+            // Memory is being taken. Setting the alarm costs time; the clock is cheaper.
+            true => Pause::Clock(clock(time)),
+            false => Pause::Work { time, most },
+        };
+        // The paging counters matter only where memory is short.
+        if !near && available >= thresholds.swap.saturating_mul(2) {
+            self.before = at;
+            let told = self.trigger.as_ref().map(told_within);
+            return match told.is_some_and(|told| is_told(headroom, memory, told)) {
+                true => Pause::Told(HARDLY),
+                false => until_work(HARDLY),
+            };
+        }
+        let paging = self.paging(at, level, headroom);
+        let level = self.observe(memory, paging);
+        if level >= Level::Swap {
+            self.look_for_deaths();
+        }
+        // Leaving the level takes no work by any task, so the alarm alone may not wake the guard.
+        let over = self.shared.state().shortage.is_over(at);
+        let near = until_work(if over { HARDLY } else { SELDOM });
+        if level < Level::Low {
+            self.before = at;
+            return near;
+        }
+        match self.due(paging) {
+            Some(due) => self.kill(&due),
+            None => self.before = at,
+        }
+        let since = self.shared.state().shortage.since();
+        match level {
+            Level::Low if at.saturating_sub(since) >= LOW_FOR => Pause::Clock(LOW),
+            Level::Low => Pause::Clock(OFTEN),
+            // Memory does not run out: closing the apps of this level can wait.
+            level if level < Level::Kill => near,
+            _ => Pause::Clock(OFTEN),
+        }
+    }
+
+    /// The paging counters, reread where a kill may depend on them.
+    fn paging(&mut self, at: Duration, level: Level, headroom: u64) -> Paging {
+        let (then, _) = self.paged;
+        if is_paging_read(level, headroom, at.saturating_sub(then)) {
+            self.paged = (at, self.files.paging().unwrap_or_default());
+        }
+        self.paged.1
+    }
+
+    /// Feeds a complete gauge to the shortage model. Returns the level.
+    fn observe(&mut self, memory: Memory, paging: Paging) -> Level {
+        let mut state = self.shared.state();
+        let gauge = Gauge {
+            at: now(),
+            free: memory.free,
+            available: left(memory, state.kept),
+            swap_free: memory.swap_free,
+            swap_total: memory.swap_total,
+            swapped_in: paging.swapped_in,
+            swapped_out: paging.swapped_out,
+            refaulted: paging.refaulted,
+            some: paging.some,
+            full: paging.full,
+            oom_kills: paging.oom_kills,
+        };
+        let last = state.shortage.gauge();
+        let before = state.shortage.level();
+        let level = state.shortage.observe(gauge);
+        // The kernel's OOM killer was faster.
+        let killed = last.at > Duration::ZERO && gauge.oom_kills > last.oom_kills;
+        if killed {
+            state.shortage.died(gauge.at);
+        }
+        drop(state);
+        if level != before || killed {
+            self.shared.tell_loop();
+        }
+        level
+    }
+
+    /// Checks for apps that have died, whatever killed them, at most every [`LOOK`]. The guard then
+    /// waits for their memory.
+    fn look_for_deaths(&mut self) {
+        let at = now();
+        if at.saturating_sub(self.looked) < LOOK {
+            return;
+        }
+        self.looked = at;
+        let mut state = self.shared.state();
+        remove_dead(&mut state, at);
+    }
+
+    /// The victim of a kill that is due now, if any. It is no longer armed.
+    fn due(&mut self, paging: Paging) -> Option<Due> {
+        loop {
+            {
+                let mut state = self.shared.state();
+                if !state.shortage.may_kill(now()) || remove_dead(&mut state, now()) {
+                    return None;
+                }
+                state.armed.measure();
+            }
+            // Measuring all of them took time: read the gauge again. The paging counters do not
+            // change so fast, and the kernel itself needs memory to report them.
+            let memory = self.files.memory().ok()?;
+            self.observe(memory, paging);
+            let mut state = self.shared.state();
+            let gauge = state.shortage.gauge();
+            if !state.shortage.may_kill(gauge.at) {
+                return None;
+            }
+            // The loop armed others meanwhile, as it does when the level changes. It does not
+            // interfere twice: a plan takes it longer than this takes.
+            if !state.armed.measured {
+                continue;
+            }
+            let total = state.shortage.thresholds().total;
+            let situation = state.shortage.situation();
+            let armed = &mut state.armed;
+            let place = pick(&armed.candidates, &armed.held, &situation)?;
+            let (candidate, target, held_now) = armed.remove(place);
+            // The next candidate is tried instead; this one is armed again only by a new plan of
+            // the loop.
+            if target.blocked(&self.gate) {
+                state.refused.push(candidate.app);
+                drop(state);
+                self.shared.tell_loop();
+                continue;
+            }
+            state.shortage.killed(gauge.at, target.held().anonymous);
+            return Some(Due {
+                candidate,
+                target,
+                gauge,
+                burst: candidate.burst(held_now, total),
+            });
+        }
+    }
+
+    /// Kills the victim, waits for its memory and reports the result.
+    fn kill(&mut self, due: &Due) {
+        let Due {
+            candidate,
+            target,
+            gauge,
+            burst,
+        } = due;
+        let held = target.held();
+        let charged = target.charged();
+        let how = target.kill();
+        let killed = now();
+        let expected = held.anonymous / 4 * 3;
+        let arrived = |left: u64| expected > 0 && charged.saturating_sub(left) >= expected;
+        let mut left = target.charged();
+        let mut freed = None;
+        let mut gone = None;
+        loop {
+            let at = now();
+            // A process that reads the victim's memory while it exits delays the release a little.
+            let ended = target.is_gone() && {
+                let since = *gone.get_or_insert(at);
+                expected == 0 || at.saturating_sub(since) >= LINGERS
+            };
+            if arrived(left) || ended {
+                freed = Some(at);
+                break;
+            }
+            if at.saturating_sub(killed) >= ARRIVAL {
+                break;
+            }
+            nap(STEP);
+            left = target.charged();
+        }
+        let mut state = self.shared.state();
+        if let Some(at) = freed {
+            state.shortage.freed(at);
+        }
+        let level = state.shortage.level();
+        state.reports.push(Report {
+            candidate: *candidate,
+            level,
+            before: self.before,
+            crossed: gauge.at,
+            killed,
+            freed,
+            gauge: *gauge,
+            held: held.allocated(),
+            burst: *burst,
+            bytes: charged.saturating_sub(left),
+            how,
+        });
+        drop(state);
+        self.before = now();
+        self.shared.tell_loop();
+    }
+}
+
+/// Removes apps that have ended from the armed ones; returns whether there were any. Their memory
+/// is free by now, though the gauge may not show it yet.
+fn remove_dead(state: &mut State, at: Duration) -> bool {
+    let mut found = false;
+    let mut place = 0;
+    while let Some(target) = state.armed.targets.get(place) {
+        match target.is_gone() {
+            true => {
+                found = true;
+                drop(state.armed.remove(place));
+            }
+            false => place += 1,
+        }
+    }
+    if found {
+        state.shortage.died(at);
+        state.shortage.freed(at);
+    }
+    found
+}
+
+/// Whether to read the paging counters now, given the level so far, the bytes above the kill
+/// threshold and the age of the counters.
+fn is_paging_read(level: Level, headroom: u64, age: Duration) -> bool {
+    level >= Level::Low || headroom == 0 || age >= PAGED
+}
+
+/// Bytes that apps can still allocate. `kept` bytes are reserved for the topmost app. The kernel's
+/// caches in use (`pinned`) do not count where kswapd may not keep up, since it would have
+/// reclaimed them, and nothing can go to swap instead.
+fn left(memory: Memory, kept: u64) -> u64 {
+    let pinned = match memory.free.max(memory.swap_free) < memory.low {
+        true => memory.pinned,
+        false => 0,
+    };
+    memory.available.saturating_sub(kept.saturating_add(pinned))
+}
+
+/// Faults in the stack now, while there is memory for it.
+#[inline(never)]
+fn touch_stack() {
+    let mut pages = [0u8; STACK / 4 * 3];
+    for place in (0..pages.len()).step_by(4096) {
+        if let Some(byte) = pages.get_mut(place) {
+            *byte = 1;
+        }
+    }
+    std::hint::black_box(&mut pages);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn caches_in_use_are_not_available() {
+        const MIB: u64 = 1 << 20;
+        let memory = |free| Memory {
+            free,
+            available: 12 * MIB,
+            pinned: 7 * MIB,
+            low: 3 * MIB,
+            ..Memory::default()
+        };
+        assert_eq!(left(memory(2 * MIB), 0), 5 * MIB);
+        assert_eq!(left(memory(2 * MIB), 6 * MIB), 0);
+        assert_eq!(left(memory(3 * MIB), 2 * MIB), 10 * MIB, "kswapd keeps up");
+        let swap = Memory {
+            swap_free: 3 * MIB,
+            ..memory(2 * MIB)
+        };
+        assert_eq!(left(swap, 0), 12 * MIB, "apps go instead");
+    }
+
+    #[test]
+    fn paging_counters_are_fresh_where_a_kill_depends_on_them() {
+        let young = PAGED - Duration::from_millis(1);
+        assert!(!is_paging_read(Level::Swap, 1, young));
+        assert!(is_paging_read(Level::Swap, 1, PAGED));
+        assert!(is_paging_read(Level::Swap, 0, young), "low from now on");
+        for level in [Level::Low, Level::Crowded, Level::Kill, Level::Exhausted] {
+            assert!(is_paging_read(level, u64::MAX, young));
+        }
+    }
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Resolves kill reports to apps. A report comes when the memory is free, up to a second after the
+//! kill, and scans in between have found the app gone.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use limelight_core::model::apps::Known;
+use limelight_core::model::AppKey;
+
+/// How long a disarmed app is remembered: much longer than a report takes.
+const REPORTED: Duration = Duration::from_secs(10);
+
+/// Apps that are armed, and those that were armed recently.
+#[derive(Debug, Default)]
+pub struct KillTargets(BTreeMap<AppKey, (Option<Duration>, Known)>);
+
+impl KillTargets {
+    /// Replaces the armed apps.
+    pub fn renew<'a>(&mut self, armed: impl Iterator<Item = &'a Known>, now: Duration) {
+        for (left, _) in self.0.values_mut() {
+            left.get_or_insert(now);
+        }
+        self.0
+            .extend(armed.map(|known| (known.key(), (None, known.clone()))));
+        let lately = |left: Duration| now.saturating_sub(left) < REPORTED;
+        self.0.retain(|_, (left, _)| left.is_none_or(lately));
+    }
+
+    /// An app that is armed or was recently, as it was then.
+    pub fn get(&self, app: AppKey) -> Option<&Known> {
+        self.0.get(&app).map(|(_, known)| known)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use limelight_core::model::apps::{AppMemory, Apps, Found};
+    use limelight_core::model::class::{Class, Reasoned};
+    use limelight_core::model::App;
+
+    const APP: AppKey = AppKey::Cgroup { inode: 7 };
+    const S: fn(u64) -> Duration = Duration::from_secs;
+
+    #[test]
+    fn app_is_remembered_for_as_long_as_its_report_may_take() {
+        let mut apps = Apps::default();
+        let found = Found {
+            app: App {
+                key: APP,
+                name: "app".to_owned(),
+                process: None,
+                home: None,
+            },
+            uid: 1000,
+            started: S(1),
+            class: Reasoned {
+                class: Class::Disposable,
+                why: String::new(),
+            },
+            uses: Vec::new(),
+            untouchable: None,
+            part_of: None,
+            memory: AppMemory::default(),
+            members: Vec::new(),
+        };
+        apps.observe(vec![found], S(1));
+        let known = apps.get(APP).unwrap();
+        let mut armed = KillTargets::default();
+        armed.renew([known].into_iter(), S(1));
+        // Independent of how long it was armed, and of how often others are armed afterwards.
+        for second in [100, 101, 109] {
+            armed.renew([].into_iter(), S(second));
+            assert!(armed.get(APP).is_some(), "{second}");
+        }
+        armed.renew([].into_iter(), S(110));
+        assert!(armed.get(APP).is_none());
+    }
+}

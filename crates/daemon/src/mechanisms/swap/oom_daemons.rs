@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Other programs that kill when memory runs short, and when they do.
+//!
+//! They are left alone. Limelight acts earlier than they do with their defaults, reads its gauge
+//! again right before it kills, and waits for memory that another program's kill has freed; so the
+//! two do not kill for the same shortage. The user should know of them all the same.
+
+use std::fs;
+use std::path::Path;
+
+use limelight_sys::proc::Proc;
+use limelight_sys::process::Process;
+use limelight_sys::tree::ProcessTree;
+
+/// Another program that kills, or makes apps give memory back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Killer {
+    /// Its name.
+    pub name: &'static str,
+    /// Its process.
+    pub pid: i32,
+    /// What it does and when, as a clause.
+    pub does: String,
+}
+
+impl std::fmt::Display for Killer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} (pid {}) {}", self.name, self.pid, self.does)
+    }
+}
+
+/// Name as the kernel keeps it, full name, and what it does if no more is known.
+const KNOWN: [(&str, &str, &str); 9] = [
+    ("systemd-oomd", "systemd-oomd", ""),
+    ("earlyoom", "earlyoom", ""),
+    (
+        "nohang",
+        "nohang",
+        "warns and kills single processes by rules of its own (/etc/nohang/nohang.conf)",
+    ),
+    (
+        "low-memory-moni",
+        "low-memory-monitor",
+        "asks apps for memory, and triggers the kernel's OOM killer",
+    ),
+    ("oomd", "oomd", "kills cgroups by rules of its own"),
+    (
+        "psi-notify",
+        "psi-notify",
+        "only tells the user of shortages",
+    ),
+    (
+        "uresourced",
+        "uresourced",
+        "kills no app, and reserves memory for the active user's session: that comes out of protect's budget",
+    ),
+    ("bustd", "bustd", "kills single processes"),
+    ("lmkd", "lmkd", "kills apps by their oom_score_adj (Android)"),
+];
+
+/// All such programs that run. `root` holds `/etc`, `/run` and `/usr`.
+pub fn find(proc: &Proc, root: &Path) -> Vec<Killer> {
+    of_tree(proc, &proc.tree().unwrap_or_default(), root)
+}
+
+fn of_tree(proc: &Proc, tree: &ProcessTree, root: &Path) -> Vec<Killer> {
+    let known = |comm: &str| KNOWN.iter().find(|(kept, _, _)| *kept == comm);
+    tree.iter()
+        .filter_map(|stat| {
+            let (_, name, does) = known(&stat.comm)?;
+            let does = match *name {
+                "systemd-oomd" => oomd(root),
+                "earlyoom" => {
+                    let process = proc.process(stat.pid);
+                    let arguments = process.and_then(|process: Process| process.cmdline());
+                    earlyoom(&arguments.unwrap_or_default())
+                }
+                _ => (*does).to_owned(),
+            };
+            Some(Killer {
+                name,
+                pid: stat.pid,
+                does,
+            })
+        })
+        .collect()
+}
+
+/// What systemd-oomd does by its configuration. The units' own settings say which ones it watches.
+fn oomd(root: &Path) -> String {
+    let mut swap = "90%".to_owned();
+    let mut pressure = "60%".to_owned();
+    let mut lasting = "30s".to_owned();
+    for text in oomd_files(root) {
+        for line in text.lines() {
+            let Some((key, value)) = line.split_once('=') else {
+                continue;
+            };
+            let place = match key.trim() {
+                "SwapUsedLimit" => &mut swap,
+                "DefaultMemoryPressureLimit" => &mut pressure,
+                "DefaultMemoryPressureDurationSec" => &mut lasting,
+                _ => continue,
+            };
+            // An empty value counts as unset.
+            if !value.trim().is_empty() {
+                *place = value.trim().to_owned();
+            }
+        }
+    }
+    format!(
+        "kills a whole unit when memory and swap are used beyond {swap}, or when a unit that it watches stalls for more than {pressure} of {lasting}"
+    )
+}
+
+/// The configuration files in reading order; later ones take precedence.
+fn oomd_files(root: &Path) -> Vec<String> {
+    let read = |path: &Path| fs::read_to_string(path).ok();
+    let mut texts: Vec<String> = ["usr/lib", "run", "etc"]
+        .iter()
+        .rev()
+        .find_map(|place| read(&root.join(place).join("systemd/oomd.conf")))
+        .into_iter()
+        .collect();
+    let mut drop_ins = Vec::new();
+    for place in ["usr/lib", "run", "etc"] {
+        let directory = root.join(place).join("systemd/oomd.conf.d");
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        drop_ins.extend(entries.map(|entry| entry.path()));
+    }
+    drop_ins.retain(|path| path.extension().is_some_and(|ext| ext == "conf"));
+    // By name, whatever directory they are in.
+    drop_ins.sort_by_key(|path| path.file_name().map(std::ffi::OsStr::to_owned));
+    texts.extend(drop_ins.iter().filter_map(|path| read(path)));
+    texts
+}
+
+/// What earlyoom does by its command line: `-m` and `-s`, percent of memory and of swap that are
+/// available.
+fn earlyoom(arguments: &[String]) -> String {
+    let percent = |option: &str| {
+        let at = arguments.iter().position(|word| word == option);
+        let value = at.and_then(|at| arguments.get(at + 1));
+        let value = value.or_else(|| arguments.iter().find(|word| word.starts_with(option)));
+        let value = value.map(|value| value.trim_start_matches(option));
+        let value = value.and_then(|value| value.split(',').next());
+        value
+            .filter(|value| !value.is_empty())
+            .unwrap_or("10")
+            .to_owned()
+    };
+    format!(
+        "kills the process with the largest oom_score when less than {} % of memory and {} % of swap are available",
+        percent("-m"),
+        percent("-s")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fixture(tempfile::TempDir);
+
+    impl Fixture {
+        fn write(&self, path: &str, text: &str) {
+            let path = self.0.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+
+        fn process(&self, pid: i32, comm: &str, arguments: &str) {
+            let stat = format!("{pid} ({comm}) S 1 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 70 0 0\n");
+            self.write(&format!("proc/{pid}/stat"), &stat);
+            self.write(&format!("proc/{pid}/cmdline"), arguments);
+        }
+
+        fn found(&self) -> Vec<Killer> {
+            let proc = self.0.path().join("proc");
+            find(&Proc::open(proc.to_str().unwrap()).unwrap(), self.0.path())
+        }
+    }
+
+    #[test]
+    fn each_oom_daemon_is_named_with_what_it_does() {
+        let system = Fixture(tempfile::tempdir().unwrap());
+        system.process(5, "bash", "bash\0");
+        assert!(system.found().is_empty());
+        system.process(6, "earlyoom", "earlyoom\x00-m\x005,2\x00-s30\x00");
+        system.process(7, "low-memory-moni", "x\0");
+        let found = system.found();
+        assert_eq!(found.len(), 2);
+        assert!(
+            found[0]
+                .does
+                .contains("less than 5 % of memory and 30 % of swap"),
+            "{found:?}"
+        );
+        assert_eq!(found[1].name, "low-memory-monitor");
+    }
+
+    #[test]
+    fn effective_limits_of_oomd_are_found() {
+        let system = Fixture(tempfile::tempdir().unwrap());
+        system.process(8, "systemd-oomd", "x\0");
+        let does = |system: &Fixture| system.found().remove(0).does;
+        assert!(does(&system).contains("beyond 90%"), "{}", does(&system));
+        system.write("usr/lib/systemd/oomd.conf", "[OOM]\nSwapUsedLimit=70%\n");
+        system.write(
+            "etc/systemd/oomd.conf",
+            "[OOM]\n#SwapUsedLimit=90%\nDefaultMemoryPressureDurationSec=20s\n",
+        );
+        system.write(
+            "etc/systemd/oomd.conf.d/10.conf",
+            "[OOM]\nSwapUsedLimit = 50%\n",
+        );
+        system.write(
+            "run/systemd/oomd.conf.d/20.conf",
+            "[OOM]\nSwapUsedLimit=40%\n",
+        );
+        system.write(
+            "etc/systemd/oomd.conf.d/30.bak",
+            "[OOM]\nSwapUsedLimit=1%\n",
+        );
+        let text = does(&system);
+        assert!(
+            text.contains("beyond 40%") && text.contains("60% of 20s"),
+            "{text}"
+        );
+    }
+}

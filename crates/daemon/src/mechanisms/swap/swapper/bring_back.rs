@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Reads back what an app misses when it is topmost again, ahead of its faults. A fault reads a
+//! page and its neighbours, and the app waits for each; here the disk gets all requests at once.
+//!
+//! It reads only what the app will need: reading all that is in swap takes as long as several
+//! launches and evicts the pages of others. Of files that is what the app had mapped when it left
+//! the foreground. Of its memory it is what it touched the last time: the advice reads pages but
+//! maps none, so a page that is in no page table a moment after a return was not needed. Switch
+//! footprints stay the same from one launch to the next (ASAP, USENIX ATC 2021).
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::mpsc::Receiver;
+
+use limelight_core::model::{AppKey, ProcessId};
+use limelight_sys::pidfd::Pidfd;
+use limelight_sys::proc::Proc;
+use limelight_sys::remote_memory::{AddressRange, RemoteAdvice};
+
+use crate::event_loop::answers::Reply;
+use crate::mechanisms::swap::swapper::footprint::{lock, Footprints, Memory};
+use crate::mechanisms::swap::swapper::ranges::{both, either, joined, without};
+use crate::mechanisms::swap::swapper::{failure, Done, Errand};
+use crate::system::{now, same_process};
+
+/// Most ranges remembered of one process's files and of its memory, and most apps that are
+/// remembered.
+const RANGES: usize = 1024;
+const HOT_RANGES: usize = 4096;
+const APPS: usize = 64;
+
+/// File pages closer to each other than this are remembered as one range, in bytes.
+const GAP: u64 = 32 << 10;
+
+/// Most of one process that is scanned, in bytes.
+const LOOK_MOST: u64 = 1 << 30;
+
+pub(crate) fn run(
+    proc: &Path,
+    footprints: &Footprints,
+    errands: &Receiver<Errand>,
+    reply: &Reply<Done>,
+) {
+    let Ok(proc) = Proc::open(&proc.to_string_lossy()) else {
+        return;
+    };
+    for errand in errands {
+        match errand {
+            Errand::Remember { app, members } => {
+                remember(&proc, &mut lock(footprints), app, &members);
+            }
+            Errand::Learn { app } => {
+                let working_set = learn(&proc, &mut lock(footprints), app);
+                reply.send(Done::Learnt { app, working_set });
+            }
+            Errand::Return { app, members, most } => {
+                let at = now();
+                let brought = bring_back(&proc, &mut lock(footprints), app, &members, most);
+                reply.send(Done::Returned {
+                    app,
+                    at,
+                    took: now().saturating_sub(at),
+                    swapped: brought.swapped,
+                    files: brought.files,
+                    failed: brought.failed,
+                });
+            }
+            Errand::Forget { apps } => lock(footprints).retain(|app, _| !apps.contains(app)),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Brought {
+    swapped: u64,
+    files: u64,
+    failed: Option<String>,
+}
+
+/// Notes what an app that has left the foreground maps of files.
+fn remember(proc: &Proc, memory: &mut Memory, app: AppKey, members: &[ProcessId]) {
+    if memory.len() >= APPS && !memory.contains_key(&app) {
+        return;
+    }
+    let known = memory.entry(app).or_default();
+    known.retain(|member, _| members.contains(member));
+    for &member in members {
+        let process = same_process(proc, member);
+        let ranges = process.and_then(|process| process.file_pages(LOOK_MOST).ok());
+        let mut files = joined(ranges.unwrap_or_default(), GAP);
+        files.truncate(RANGES);
+        known.entry(member).or_default().files = files;
+    }
+}
+
+/// Learns which of the missing pages the app has touched since it became topmost. Returns how much
+/// memory it is known to work with, in bytes.
+fn learn(proc: &Proc, memory: &mut Memory, app: AppKey) -> u64 {
+    for (&member, known) in memory.get_mut(&app).into_iter().flatten() {
+        let missed = std::mem::take(&mut known.missed);
+        let process = same_process(proc, member).filter(|_| !missed.is_empty());
+        let Some(still) = process.and_then(|process| process.swapped(LOOK_MOST).ok()) else {
+            continue;
+        };
+        let touched = without(&missed, &still);
+        // Nothing new is known of pages that were not missing. Gaps were not touched and are not
+        // read: the touched pages lie side by side in swap.
+        let before = without(&known.hot, &missed);
+        known.hot = either(&touched, &before);
+        known.hot.truncate(HOT_RANGES);
+    }
+    let known = memory.get(&app).into_iter().flat_map(BTreeMap::values);
+    let hot = known.flat_map(|known| &known.hot);
+    hot.map(AddressRange::bytes).sum()
+}
+
+fn bring_back(
+    proc: &Proc,
+    memory: &mut Memory,
+    app: AppKey,
+    members: &[ProcessId],
+    most: u64,
+) -> Brought {
+    let mut brought = Brought::default();
+    if memory.len() >= APPS && !memory.contains_key(&app) {
+        return brought;
+    }
+    let known = memory.entry(app).or_default();
+    for &member in members {
+        let Some(process) = same_process(proc, member) else {
+            continue;
+        };
+        let known = known.entry(member).or_default();
+        // Code first: nothing runs without it.
+        let files = within(&known.files, most.saturating_sub(brought.files));
+        let advised = advise(proc, member, &files).and_then(|bytes| {
+            brought.files = brought.files.saturating_add(bytes);
+            known.missed = process.swapped(LOOK_MOST)?;
+            let room = most.saturating_sub(brought.swapped);
+            let swapped = within(&both(&known.missed, &known.hot), room);
+            advise(proc, member, &swapped)
+        });
+        match advised {
+            Ok(bytes) => brought.swapped = brought.swapped.saturating_add(bytes),
+            Err(error) => brought.failed = failure(error).or(brought.failed),
+        }
+    }
+    brought
+}
+
+/// The first ranges, as many as have at most `most` bytes together.
+fn within(ranges: &[AddressRange], most: u64) -> Vec<AddressRange> {
+    let mut left = most;
+    let taken = ranges.iter().take_while(|range| {
+        let fits = range.bytes() <= left;
+        left = left.saturating_sub(range.bytes());
+        fits
+    });
+    taken.copied().collect()
+}
+
+fn advise(proc: &Proc, member: ProcessId, ranges: &[AddressRange]) -> limelight_sys::Result<u64> {
+    if ranges.is_empty() {
+        return Ok(0);
+    }
+    let pidfd = Pidfd::open(member.pid)?;
+    // Open first, check then: the pidfd still refers to the same process if the check finds it.
+    match same_process(proc, member) {
+        Some(_) => pidfd.advise(ranges, RemoteAdvice::WillNeed),
+        None => Ok(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mechanisms::swap::swapper::footprint::Footprint;
+
+    const APP: AppKey = AppKey::Cgroup { inode: 7 };
+
+    fn own(proc: &Proc) -> ProcessId {
+        let pid = std::process::id() as i32;
+        let stat = proc.process(pid).and_then(|process| process.stat());
+        ProcessId {
+            pid,
+            starttime: stat.unwrap().start_ticks,
+        }
+    }
+
+    #[test]
+    fn only_as_many_ranges_as_fit_are_taken() {
+        let range = |start, end| AddressRange { start, end };
+        let all = [range(0, 100), range(200, 250)];
+        assert_eq!(within(&all, 149), [range(0, 100)]);
+        assert_eq!(within(&all, 150), all);
+        assert_eq!(within(&all, 0), []);
+    }
+
+    #[test]
+    fn mapped_files_are_remembered_and_requested() {
+        let proc = Proc::open("/proc").unwrap();
+        let member = own(&proc);
+        let mut memory = Memory::default();
+        remember(&proc, &mut memory, APP, &[member]);
+        assert!(!memory[&APP][&member].files.is_empty(), "this program");
+        let brought = bring_back(&proc, &mut memory, APP, &[member], u64::MAX);
+        // Without the privilege the reason is reported.
+        assert!(brought.files > 0 || brought.failed.is_some(), "{brought:?}");
+        let stranger = ProcessId {
+            starttime: member.starttime + 1,
+            ..member
+        };
+        remember(&proc, &mut memory, APP, &[stranger]);
+        assert_eq!(memory[&APP].len(), 1);
+        assert!(memory[&APP][&stranger].files.is_empty());
+    }
+
+    #[test]
+    fn touched_ranges_are_hot_and_ranges_that_were_not_missing_stay() {
+        let proc = Proc::open("/proc").unwrap();
+        let member = own(&proc);
+        let range = |start, end| AddressRange { start, end };
+        let mut memory = Memory::default();
+        // Far from all mappings of this process, so that nothing of it is in swap now.
+        let (low, high) = (range(0, 0x1000), range(0x10_0000, 0x20_0000));
+        let footprint = Footprint {
+            hot: vec![high],
+            missed: vec![low],
+            ..Footprint::default()
+        };
+        memory.entry(APP).or_default().insert(member, footprint);
+        let working_set = learn(&proc, &mut memory, APP);
+        assert_eq!(memory[&APP][&member].hot, [low, high]);
+        assert_eq!(memory[&APP][&member].missed, []);
+        assert_eq!(working_set, low.bytes() + high.bytes());
+        learn(&proc, &mut memory, APP);
+        assert_eq!(memory[&APP][&member].hot, [low, high]);
+    }
+}

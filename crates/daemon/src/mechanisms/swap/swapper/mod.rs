@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Threads that move apps' memory out and back, so that the loop does not wait for the disk.
+//!
+//! One thread squeezes, which takes as long as the writes do. The other one brings memory back,
+//! which an app waits for. They share nothing with the loop but their queues and the list of
+//! answers.
+
+mod bring_back;
+mod footprint;
+mod ranges;
+mod squeeze;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
+use std::sync::Arc;
+use std::time::Duration;
+
+use limelight_core::model::{AppKey, ProcessId};
+use tracing::debug;
+
+use crate::event_loop::answers::{answers, Answers, Reply};
+use crate::reconcile::gate::Gate;
+use crate::restore::Place;
+
+use footprint::Footprints;
+use squeeze::Squeezer;
+
+/// Most jobs in a queue.
+const JOBS: usize = 64;
+
+/// Stack of a thread, in bytes: its call depth is small.
+const STACK: usize = 256 << 10;
+
+/// A request to take memory from an app.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Squeeze {
+    /// The app.
+    pub app: AppKey,
+    /// Its cgroup; `None`: only its processes are squeezed.
+    pub place: Option<Place>,
+    /// Its processes.
+    pub members: Vec<ProcessId>,
+    /// How much to take, in bytes.
+    pub bytes: u64,
+    /// Also take what the app will need when it returns.
+    pub dry: bool,
+}
+
+/// A job for the thread that brings memory back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Errand {
+    /// The app has left the foreground: note which file pages it has mapped.
+    Remember {
+        /// The app.
+        app: AppKey,
+        /// Its processes.
+        members: Vec<ProcessId>,
+    },
+    /// The app is topmost again: read what it misses.
+    Return {
+        /// The app.
+        app: AppKey,
+        /// Its processes.
+        members: Vec<ProcessId>,
+        /// Most to read, in bytes.
+        most: u64,
+    },
+    /// The app has been topmost for a moment: note what it needed.
+    Learn {
+        /// The app.
+        app: AppKey,
+    },
+    /// These apps are gone.
+    Forget {
+        /// The apps that are gone.
+        apps: Vec<AppKey>,
+    },
+}
+
+/// A finished job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Done {
+    /// An app was squeezed.
+    Squeezed {
+        /// The app.
+        app: AppKey,
+        /// When that began, since boot.
+        at: Duration,
+        /// How long it took.
+        took: Duration,
+        /// Bytes that went to swap.
+        swapped: u64,
+        /// Decrease of its memory, in bytes.
+        freed: u64,
+        /// Nothing is left but what it will need when it returns.
+        lean: bool,
+        /// Why it was less than requested, if it failed.
+        failed: Option<String>,
+    },
+    /// How much of its memory an app touched when it became topmost.
+    Learnt {
+        /// The app.
+        app: AppKey,
+        /// Bytes.
+        working_set: u64,
+    },
+    /// An app's memory was brought back.
+    Returned {
+        /// The app.
+        app: AppKey,
+        /// When that began, since boot.
+        at: Duration,
+        /// How long it took.
+        took: Duration,
+        /// Bytes that were read from swap.
+        swapped: u64,
+        /// Bytes of its files that were requested; cached parts cost nothing.
+        files: u64,
+        /// Why it was not all, if it failed.
+        failed: Option<String>,
+    },
+}
+
+/// Handle of both threads.
+#[derive(Debug)]
+pub struct Swapper {
+    squeezes: SyncSender<Squeeze>,
+    errands: SyncSender<Errand>,
+    answers: Answers<Done>,
+    /// Goes up when an app waits for the disk: squeezes begun before that end with their current
+    /// piece.
+    waits: Arc<AtomicU64>,
+}
+
+impl Swapper {
+    /// Starts both threads on a cgroup v2 mount point and a procfs.
+    pub fn start(cgroups: &Path, proc: &Path, gate: Gate) -> std::io::Result<Swapper> {
+        let (reply, answers) = answers()?;
+        let (squeezes, queue) = sync_channel(JOBS);
+        let squeezed = reply.clone();
+        let waits = Arc::new(AtomicU64::new(0));
+        let footprints = Footprints::default();
+        let squeezer = Squeezer {
+            mount: cgroups.to_owned(),
+            proc: proc.to_owned(),
+            footprints: Arc::clone(&footprints),
+            waits: Arc::clone(&waits),
+            gate,
+        };
+        spawn("limelight-squeeze", move || squeezer.run(&queue, &squeezed))?;
+        let (errands, queue): (_, Receiver<Errand>) = sync_channel(JOBS);
+        let proc = proc.to_owned();
+        let returned: Reply<Done> = reply;
+        spawn("limelight-return", move || {
+            bring_back::run(&proc, &footprints, &queue, &returned);
+        })?;
+        Ok(Swapper {
+            squeezes,
+            errands,
+            answers,
+            waits,
+        })
+    }
+
+    /// Queues a squeeze; returns whether there was room for it.
+    pub fn squeeze(&self, job: Squeeze) -> bool {
+        self.squeezes.try_send(job).is_ok()
+    }
+
+    /// Stops running squeezes after their current piece: an app needs the disk now.
+    pub fn interrupt(&self) {
+        self.waits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Queues a job for the thread that brings memory back.
+    pub fn ask(&self, errand: Errand) {
+        if self.errands.try_send(errand).is_err() {
+            debug!("too much to bring back: left out");
+        }
+    }
+
+    /// The finished jobs.
+    pub fn answers(&self) -> &Answers<Done> {
+        &self.answers
+    }
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    let builder = std::thread::Builder::new().name(name.to_owned());
+    builder.stack_size(STACK).spawn(body).map(|_| ())
+}
+
+/// The text of a failure; `None` if only the process or cgroup has ended.
+fn failure(error: limelight_sys::Error) -> Option<String> {
+    (!error.is_gone()).then(|| error.to_string())
+}

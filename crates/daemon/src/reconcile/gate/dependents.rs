@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Finds out whether another process may be waiting for a process. A process that serves others is
+//! not stopped, because its clients would stop with it.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use limelight_core::model::ProcessId;
+use limelight_sys::process::Process;
+
+use crate::system::System;
+
+/// Most processes of one app, and most descriptors of one process, that are read. An app with more
+/// is not stopped.
+const PROCESSES_MAX: usize = 64;
+const DESCRIPTORS_MAX: usize = 512;
+
+/// Devices through which the kernel itself sends requests to a process: a file system, a virtual
+/// machine.
+const DEVICES: [&str; 3] = ["/dev/fuse", "/dev/kvm", "/dev/vhost-net"];
+
+/// Access modes `O_RDONLY`, `O_WRONLY`, `O_RDWR`: the last two bits of a descriptor's flags.
+const READS: u8 = 0;
+const WRITES: u8 = 1;
+const BOTH: u8 = 2;
+const MODE_BITS: u8 = 3;
+
+/// Flag of a socket that accepts connections, in `/proc/net/unix` (`__SO_ACCEPTCON`).
+const ACCEPTS: u64 = 1 << 16;
+
+/// Why these processes must not be stopped, if they must not: one of them holds a device with
+/// requests from the kernel, accepts connections, or has a pipe to one of `front`, the topmost
+/// app's processes.
+pub fn served(system: &System, members: &[ProcessId], front: &[ProcessId]) -> Option<String> {
+    if members.len() > PROCESSES_MAX {
+        return Some("it has more processes than can be checked".to_owned());
+    }
+    let pipes: BTreeSet<(String, u8)> = front
+        .iter()
+        .take(PROCESSES_MAX)
+        .filter_map(|id| system.same_process(*id))
+        .flat_map(|process| targets(&process).unwrap_or_default())
+        .filter(|(target, _)| target.starts_with("pipe:"))
+        .collect();
+    // Two writers of the same pipe, such as programs that write to the session's log, do not wait
+    // for each other.
+    let waits = |target: &str, mode: u8| {
+        let other = |other: &u8| *other != mode || mode == BOTH;
+        let mut others = [READS, WRITES, BOTH].into_iter().filter(other);
+        others.any(|other| pipes.contains(&(target.to_owned(), other)))
+    };
+    members.iter().find_map(|id| {
+        let process = system.same_process(*id)?;
+        let pid = id.pid;
+        let Some(open) = targets(&process) else {
+            return Some(format!("pid {pid} has more files open than can be checked"));
+        };
+        let listening = match open.iter().any(|(target, _)| target.starts_with("socket:")) {
+            true => listening(&process),
+            false => BTreeSet::new(),
+        };
+        open.iter().find_map(|(target, mode)| {
+            if DEVICES.contains(&target.as_str()) {
+                Some(format!("pid {pid} holds {target}"))
+            } else if listening.contains(target) {
+                Some(format!("pid {pid} accepts connections"))
+            } else if waits(target, *mode) {
+                Some(format!("pid {pid} has a pipe to the foreground app"))
+            } else {
+                None
+            }
+        })
+    })
+}
+
+/// The targets of a process's descriptors and their access modes; `None` if there are too many.
+fn targets(process: &Process) -> Option<Vec<(String, u8)>> {
+    let numbers = process.descriptors(DESCRIPTORS_MAX + 1).unwrap_or_default();
+    if numbers.len() > DESCRIPTORS_MAX {
+        return None;
+    }
+    let targets = numbers.iter().filter_map(|number| {
+        let path = process.descriptor_target(*number).ok()?;
+        Some((path.to_string_lossy().into_owned(), mode(process, *number)))
+    });
+    Some(targets.collect())
+}
+
+/// The access mode of a descriptor (`flags` in `/proc/PID/fdinfo`, an octal number).
+fn mode(process: &Process, number: i32) -> u8 {
+    let text = process.dir().read_text(format!("fdinfo/{number}"));
+    let text = text.unwrap_or_default();
+    let flags = text.lines().find_map(|line| line.strip_prefix("flags:"));
+    match flags.and_then(|flags| flags.trim().as_bytes().last()) {
+        Some(digit) => digit & MODE_BITS,
+        None => BOTH,
+    }
+}
+
+/// Sockets of the process's network namespace that accept connections, in the form that descriptors
+/// name them.
+fn listening(process: &Process) -> BTreeSet<String> {
+    let read = |file: &str| {
+        process
+            .dir()
+            .read_text(Path::new("net").join(file))
+            .unwrap_or_default()
+    };
+    let mut found = BTreeSet::new();
+    for line in read("unix").lines().skip(1) {
+        // Num RefCount Protocol Flags Type St Inode Path
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let flags = words
+            .get(3)
+            .and_then(|word| u64::from_str_radix(word, 16).ok());
+        if let (Some(inode), true) = (
+            words.get(6),
+            flags.is_some_and(|flags| flags & ACCEPTS != 0),
+        ) {
+            found.insert(format!("socket:[{inode}]"));
+        }
+    }
+    for file in ["tcp", "tcp6"] {
+        for line in read(file).lines().skip(1) {
+            // Fields: sl local remote st queues timer retransmits uid timeout inode; st 0A is
+            // listening.
+            let words: Vec<&str> = line.split_whitespace().collect();
+            if let (Some(&"0A"), Some(inode)) = (words.get(3), words.get(9)) {
+                found.insert(format!("socket:[{inode}]"));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::Roots;
+    use std::fs::File;
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::process::{Command, Stdio};
+
+    /// Uses real processes: this one, and children of it.
+    #[test]
+    fn serving_processes_are_recognised_by_their_descriptors() {
+        let temp = tempfile::tempdir().unwrap();
+        std::fs::create_dir(temp.path().join("cgroup")).unwrap();
+        std::fs::write(temp.path().join("cgroup/cgroup.procs"), "").unwrap();
+        let system = System::open(Roots {
+            cgroup: Some(temp.path().join("cgroup")),
+            ..Roots::default()
+        })
+        .unwrap();
+        let child = |input: Stdio| {
+            let mut command = Command::new("sleep");
+            command.arg("100").stdin(input);
+            let child = command
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            let id = system.process(child.id() as i32).unwrap().0;
+            (child, id)
+        };
+        let own = system.process(std::process::id() as i32).unwrap().0;
+        let (mut idle, idle_id) = child(Stdio::null());
+        let (mut piped, piped_id) = child(Stdio::piped());
+        let listener = UnixListener::bind(temp.path().join("socket")).unwrap();
+        let (mut server, server_id) = child(Stdio::from(std::os::fd::OwnedFd::from(listener)));
+        let (one, _other) = UnixStream::pair().unwrap();
+        let (mut peer, peer_id) = child(Stdio::from(std::os::fd::OwnedFd::from(one)));
+        let why = |id: ProcessId, front: &[ProcessId]| served(&system, &[id], front);
+        assert_eq!(why(idle_id, &[idle_id]), None);
+        assert!(why(piped_id, &[own]).unwrap().contains("a pipe"));
+        assert_eq!(why(piped_id, &[]), None);
+        assert!(why(server_id, &[]).unwrap().contains("accepts"));
+        assert_eq!(
+            why(peer_id, &[]),
+            None,
+            "a connected socket alone is no service"
+        );
+        if let Ok(fuse) = File::open("/dev/fuse") {
+            let (mut mounted, id) = child(Stdio::from(fuse));
+            assert!(why(id, &[]).unwrap().contains("/dev/fuse"));
+            mounted.kill().unwrap();
+            mounted.wait().unwrap();
+        }
+        for one in [&mut idle, &mut piped, &mut server, &mut peer] {
+            one.kill().unwrap();
+            one.wait().unwrap();
+        }
+    }
+}

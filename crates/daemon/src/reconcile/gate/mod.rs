@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The safety gate: what may never be done to which processes.
+//!
+//! The policy plans for apps, and an app is a name for processes as of the last scan. Meanwhile
+//! processes fork and move between cgroups. So right before an action stops, limits, squeezes or
+//! kills, the processes that it would reach are compared with the protected ones: by
+//! [`Gate::group`] for an action on a cgroup, by [`Gate::process`] for an action on one process.
+//! The comparison starts from the protected processes: `/proc/PID/cgroup` of each is open and names
+//! its current cgroup. Children are born in their parent's cgroup, so they are covered before any
+//! scan finds them.
+//!
+//! The event loop decides which processes are protected ([`collect`]); the squeezing thread and the
+//! guard's thread use the gate too. The guard does so when no memory is left. The kernel allocates
+//! memory to read `/proc/PID/cgroup` (`proc_cgroup_show()`), so the guard starts from the target
+//! instead, and reads its `cgroup.procs`, which is open ([`Gate::listed`], [`Gate::any_of`]).
+
+pub mod collect;
+pub mod dependents;
+pub mod session;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use limelight_core::model::protected::{contains, Why};
+use limelight_core::model::{AppKey, Guarded, Harm, ProcessId, Protected};
+use limelight_sys::cgroup::CgroupPath;
+use limelight_sys::persistent_file::PersistentFile;
+
+use crate::system::System;
+
+/// Most protected processes, one descriptor each. Further processes of the topmost app are covered
+/// if they share a cgroup with one of these.
+const GUARDED_MAX: usize = 512;
+
+/// Longest text of `/proc/PID/cgroup` that is read: a path has at most 4095 bytes, and each cgroup
+/// v1 hierarchy has a line.
+const TEXT_MAX: usize = 8192;
+
+/// Longest text of a `cgroup.procs` that is read: about four thousand processes.
+pub const PROCS_MAX: usize = 32 << 10;
+
+/// The file that lists a cgroup's processes.
+pub const PROCS: &str = "cgroup.procs";
+
+/// A protected process that rules out an action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Blocked {
+    /// The process.
+    pub process: ProcessId,
+    /// Why it is protected.
+    pub why: Why,
+}
+
+impl fmt::Display for Blocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "it holds pid {}, {}", self.process.pid, self.why)
+    }
+}
+
+/// The gate. Clones share one list.
+#[derive(Debug, Clone, Default)]
+pub struct Gate(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    watched: Vec<Arc<Watched>>,
+    /// Own cgroups of protected apps: a process moved into one since the last scan is part of the
+    /// app.
+    homes: Vec<Home>,
+    /// Actions refused so far, and the last one.
+    refusals: u64,
+    last: Option<(Harm, Blocked)>,
+}
+
+/// The own cgroup of a protected app.
+#[derive(Debug)]
+struct Home {
+    path: String,
+    why: Why,
+    /// Its `cgroup.procs`.
+    procs: Option<PersistentFile>,
+}
+
+/// A protected process, with its open `cgroup` file.
+#[derive(Debug)]
+struct Watched {
+    guarded: Guarded,
+    cgroup: Option<PersistentFile>,
+}
+
+impl Watched {
+    /// Whether the rule refuses for the current cgroup of the process. An ended process refuses
+    /// nothing. If the file cannot be read, the last known cgroup counts.
+    fn refuses(&self, rule: impl Fn(&str) -> bool) -> bool {
+        let mut buffer = [0; TEXT_MAX];
+        let Some(file) = &self.cgroup else {
+            return rule(&self.guarded.cgroup);
+        };
+        match file.read(&mut buffer) {
+            Ok(text) => path_in(text).is_some_and(rule),
+            Err(rustix::io::Errno::SRCH) => false,
+            Err(_) => rule(&self.guarded.cgroup),
+        }
+    }
+}
+
+/// The path in the cgroup v2 hierarchy from the text of `/proc/PID/cgroup`.
+fn path_in(text: &[u8]) -> Option<&str> {
+    let mut lines = text.split(|&byte| byte == b'\n');
+    let path = lines.find_map(|line| line.strip_prefix(b"0::"))?;
+    let path = std::str::from_utf8(path).ok()?;
+    Some(path.strip_suffix(" (deleted)").unwrap_or(path))
+}
+
+/// The pids in the text of a `cgroup.procs`.
+fn pids_in(text: &[u8]) -> impl Iterator<Item = i32> + '_ {
+    text.split(|&byte| byte == b'\n').filter_map(|line| {
+        let digit = |number: i32, byte: &u8| {
+            let digit = byte.is_ascii_digit().then(|| i32::from(byte - b'0'))?;
+            number.checked_mul(10)?.checked_add(digit)
+        };
+        match line.is_empty() {
+            true => None,
+            false => line.iter().try_fold(0, digit),
+        }
+    })
+}
+
+impl Gate {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Replaces the protected processes, given the most important ones first, and the protected
+    /// cgroups `homes`. Returns the processes with their current cgroups.
+    pub fn update(
+        &self,
+        system: &System,
+        wanted: impl IntoIterator<Item = (ProcessId, Option<AppKey>, Why)>,
+        homes: Vec<(String, Why)>,
+    ) -> Protected {
+        let before = self.state().watched.clone();
+        let mut watched: Vec<Arc<Watched>> = Vec::new();
+        for (process, app, why) in wanted {
+            let known = |one: &&Arc<Watched>| one.guarded.process == process;
+            if watched.len() == GUARDED_MAX || watched.iter().any(|one| known(&one)) {
+                continue;
+            }
+            let file = before.iter().find(known);
+            watched.extend(match file {
+                Some(one) if (one.guarded.app, one.guarded.why) == (app, why) => {
+                    Some(Arc::clone(one))
+                }
+                _ => watch(system, process, app, why).map(Arc::new),
+            });
+        }
+        let mut buffer = [0; TEXT_MAX];
+        let now = watched.iter().map(|one| {
+            let text = one.cgroup.as_ref().map(|file| file.read(&mut buffer));
+            let path = match text {
+                Some(Ok(text)) => path_in(text).unwrap_or_default().to_owned(),
+                _ => one.guarded.cgroup.clone(),
+            };
+            Guarded {
+                cgroup: path,
+                ..one.guarded.clone()
+            }
+        });
+        let protected = Protected(now.collect());
+        let homes = homes.into_iter().map(|(path, why)| {
+            let group = CgroupPath::parse(&path).and_then(|path| system.cgroups.open(&path).ok());
+            let procs = group.and_then(|group| PersistentFile::open(group.dir(), PROCS).ok());
+            // The kernel allocates a file's buffer at the first read.
+            let _ = procs.as_ref().map(|procs| procs.read(&mut buffer));
+            Home { path, why, procs }
+        });
+        let homes: Vec<Home> = homes.collect();
+        let old = {
+            let mut state = self.state();
+            let old = std::mem::replace(&mut state.watched, watched);
+            (old, std::mem::replace(&mut state.homes, homes))
+        };
+        // Descriptors are closed here, not in the guard's thread.
+        drop((old, before));
+        protected
+    }
+
+    /// The process that rules out harm to everything in the cgroup `path` of `app`. Reads the
+    /// current cgroup of each protected process, for which the kernel allocates memory: not for the
+    /// guard's thread.
+    pub fn group(&self, path: &str, harm: Harm, app: AppKey) -> Option<Blocked> {
+        // The lock is not held while files are read: the guard may need it, and must not wait for
+        // memory.
+        let watched = self.state().watched.clone();
+        let found = watched.iter().find(|one| {
+            let here = |cgroup: &str| one.guarded.refuses_group_from(cgroup, path, harm, app);
+            one.refuses(here)
+        });
+        let blocked = found.map(|one| blocked(one));
+        note(&mut self.state(), harm, blocked)
+    }
+
+    /// The process that rules out harm to `process`, if any; `place` is its open
+    /// `/proc/PID/cgroup`.
+    pub fn process(
+        &self,
+        process: ProcessId,
+        place: Option<&PersistentFile>,
+        harm: Harm,
+    ) -> Option<Blocked> {
+        let mut buffer = [0; TEXT_MAX];
+        let text = place.and_then(|file| file.read(&mut buffer).ok());
+        let path = text.and_then(path_in);
+        let mut state = self.state();
+        let mut all = state.watched.iter();
+        let found = all.find(|one| one.guarded.refuses_process(process, harm));
+        let named = found.map(|one| blocked(one));
+        let mut homes = state.homes.iter();
+        let inside = path.and_then(|path| homes.find(|home| contains(&home.path, path)));
+        let moved = inside.map(|home| Blocked {
+            process,
+            why: home.why,
+        });
+        note(&mut state, harm, named.or(moved))
+    }
+
+    /// Whether killing the processes in the text of a `cgroup.procs` is refused. For the guard:
+    /// neither this program nor the kernel allocates.
+    pub fn listed(&self, procs: &[u8]) -> Option<Blocked> {
+        let mut state = self.state();
+        let blocked = pids_in(procs).find_map(|pid| {
+            let mut all = state.watched.iter();
+            let found = all
+                .find(|one| one.guarded.process.pid == pid && one.guarded.why.refuses(Harm::Kill));
+            found.map(|one| blocked(one))
+        });
+        note(&mut state, Harm::Kill, blocked)
+    }
+
+    /// Whether killing these processes is refused, because one of them is protected or was moved
+    /// into a protected app's own cgroup. For the guard, like [`Gate::listed`].
+    pub fn any_of(&self, processes: &[ProcessId]) -> Option<Blocked> {
+        let mut state = self.state();
+        let named = state.watched.iter().find(|one| {
+            let refuses = |id: &ProcessId| one.guarded.refuses_process(*id, Harm::Kill);
+            processes.iter().any(refuses)
+        });
+        let named = named.map(|one| blocked(one));
+        let mut buffer = [0; PROCS_MAX];
+        let moved = state.homes.iter().find_map(|home| {
+            let text = home.procs.as_ref()?.read(&mut buffer).ok()?;
+            let inside = |pid: i32| processes.iter().find(|id| id.pid == pid);
+            let process = pids_in(text).find_map(inside)?;
+            Some(Blocked {
+                process: *process,
+                why: home.why,
+            })
+        });
+        note(&mut state, Harm::Kill, named.or(moved))
+    }
+
+    /// The processes of the topmost app.
+    pub fn topmost(&self) -> Vec<ProcessId> {
+        let state = self.state();
+        let all = state.watched.iter().map(|one| &one.guarded);
+        let topmost = all.filter(|one| one.why == Why::Topmost);
+        topmost.map(|one| one.process).collect()
+    }
+
+    /// How many actions were refused since the daemon started, and the last of them.
+    pub fn refusals(&self) -> (u64, Option<(Harm, Blocked)>) {
+        let state = self.state();
+        (state.refusals, state.last)
+    }
+
+    /// How many processes are protected.
+    pub fn len(&self) -> usize {
+        self.state().watched.len()
+    }
+
+    /// Whether no process is protected.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+fn blocked(one: &Watched) -> Blocked {
+    Blocked {
+        process: one.guarded.process,
+        why: one.guarded.why,
+    }
+}
+
+fn note(state: &mut State, harm: Harm, blocked: Option<Blocked>) -> Option<Blocked> {
+    if let Some(blocked) = blocked {
+        state.refusals = state.refusals.saturating_add(1);
+        state.last = Some((harm, blocked));
+    }
+    blocked
+}
+
+/// Opens a process's `cgroup` file; `None` if the process has ended.
+fn watch(system: &System, process: ProcessId, app: Option<AppKey>, why: Why) -> Option<Watched> {
+    let open = system.same_process(process)?;
+    let file = PersistentFile::open(open.dir(), "cgroup").ok();
+    let mut buffer = [0; TEXT_MAX];
+    // The kernel allocates a file's buffer at the first read.
+    let text = file.as_ref().and_then(|file| file.read(&mut buffer).ok());
+    let cgroup = text.and_then(path_in).unwrap_or_default().to_owned();
+    Some(Watched {
+        guarded: Guarded {
+            process,
+            cgroup,
+            app,
+            why,
+        },
+        cgroup: file,
+    })
+}
+
+#[cfg(test)]
+mod table_tests;
+#[cfg(test)]
+mod tests;

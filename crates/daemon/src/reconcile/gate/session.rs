@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Processes that a session depends on, recognised by their executable and not by the name they
+//! choose.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use limelight_core::model::apps::Use;
+use limelight_core::model::ProcessId;
+use limelight_sys::dir::Dir;
+use limelight_sys::keyed::Keyed;
+
+use crate::system::System;
+
+/// Limelight's own programs, and those that a login depends on.
+pub const LOGIN: [&str; 10] = [
+    "limelightd",
+    "limelight-agent",
+    "systemd",
+    "(sd-pam)",
+    "sshd",
+    "login",
+    "gdm-session-wor",
+    "gdm-x-session",
+    "sddm-helper",
+    "lightdm",
+];
+
+/// Screen lockers, and the programs that draw the desktop itself. Killing an X11 locker unlocks the
+/// screen.
+pub const DESKTOP: [&str; 58] = [
+    "i3lock",
+    "swaylock",
+    "waylock",
+    "hyprlock",
+    "gtklock",
+    "slock",
+    "xsecurelock",
+    "xlock",
+    "physlock",
+    "vlock",
+    "xscreensaver",
+    "xscreensaver-gfx",
+    "xss-lock",
+    "light-locker",
+    "kscreenlocker_greet",
+    "gnome-screensaver",
+    "mate-screensaver",
+    "cinnamon-screensaver",
+    "xfce4-screensaver",
+    "lxlock",
+    "swayidle",
+    "hypridle",
+    "gnome-session-binary",
+    "gnome-session-b",
+    "gsd-power",
+    "plasmashell",
+    "ksmserver",
+    "kded5",
+    "kded6",
+    "krunner",
+    "xfdesktop",
+    "xfce4-session",
+    "xfce4-panel",
+    "xfsettingsd",
+    "xfwm4",
+    "mate-session",
+    "mate-panel",
+    "marco",
+    "cinnamon",
+    "cinnamon-session",
+    "cinnamon-session-binary",
+    "nemo-desktop",
+    "budgie-panel",
+    "budgie-wm",
+    "lxsession",
+    "lxpanel",
+    "lxqt-session",
+    "lxqt-panel",
+    "openbox",
+    "fluxbox",
+    "i3",
+    "bspwm",
+    "awesome",
+    "dwm",
+    "waybar",
+    "polybar",
+    "tint2",
+    "phosh",
+];
+
+/// Programs that install or remove software.
+const PACKAGES: [&str; 18] = [
+    "dpkg",
+    "apt",
+    "apt-get",
+    "aptitude",
+    "unattended-upgrade",
+    "rpm",
+    "dnf",
+    "dnf5",
+    "yum",
+    "zypper",
+    "pacman",
+    "apk",
+    "emerge",
+    "xbps-install",
+    "packagekitd",
+    "flatpak",
+    "snap",
+    "fwupdmgr",
+];
+
+/// Prefixes of the process names of virtual machines.
+const MACHINES: [&str; 5] = [
+    "qemu-system-",
+    "VirtualBoxVM",
+    "VBoxHeadless",
+    "vmware-vmx",
+    "cloud-hyperviso",
+];
+
+/// Programs that keep terminals' shells after the terminal is gone. Their clients may be anywhere.
+const MULTIPLEXERS: [&str; 6] = [
+    "tmux: server",
+    "screen",
+    "zellij",
+    "dtach",
+    "abduco",
+    "mosh-server",
+];
+
+/// Why an app that runs a program with this name (`comm`) is in use, if it is.
+pub fn use_of(comm: &str) -> Option<Use> {
+    let packages = PACKAGES.iter().any(|name| is_comm_of(comm, name));
+    let machine = MACHINES.iter().any(|name| comm.starts_with(name));
+    match (packages, machine) {
+        (true, _) => Some(Use::Packages),
+        (_, true) => Some(Use::Machine),
+        _ => None,
+    }
+}
+
+/// Whether a process with this name (`comm`) keeps other terminals' shells.
+pub fn is_multiplexer(comm: &str) -> bool {
+    MULTIPLEXERS.iter().any(|name| is_comm_of(comm, name))
+}
+
+/// Whether a program called `name` has this `comm`.
+fn is_comm_of(comm: &str, name: &str) -> bool {
+    name.get(..COMM_MAX).unwrap_or(name) == comm
+}
+
+/// Names of all programs that a session depends on, besides the configured helpers.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    let comm = |name: &&'static str| name.get(..COMM_MAX).unwrap_or(name);
+    LOGIN.into_iter().chain(DESKTOP.iter().map(comm))
+}
+
+/// Longest process name (`comm`), in bytes.
+const COMM_MAX: usize = 15;
+
+/// Whether a process with this name (`comm`) really runs the installed program of that name. Any
+/// program can take any name, and a script of any name runs its interpreter.
+pub fn runs_installed(system: &System, id: ProcessId, comm: &str) -> bool {
+    let Some(process) = system.same_process(id) else {
+        return false;
+    };
+    match process.program() {
+        Ok((program, path)) => program.owner == 0 && is_program_of(&path, comm),
+        // If not even root may read it, it is no ordinary program. A user's own process cannot
+        // reach that state.
+        Err(_) => process.owner_uid().is_ok_and(|uid| uid == 0),
+    }
+}
+
+/// Whether the executable at `path` is the one that `comm` names.
+fn is_program_of(path: &Path, comm: &str) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = name.strip_suffix(" (deleted)").unwrap_or(&name);
+    // systemd's PAM helper sets its own name.
+    let comm = if comm == "(sd-pam)" { "systemd" } else { comm };
+    match comm.len() < COMM_MAX {
+        true => name == comm,
+        false => name.starts_with(comm),
+    }
+}
+
+/// logind's sessions, one table each.
+fn sessions(system: &System) -> Vec<Keyed> {
+    let Ok(sessions) = Dir::open(&system.roots.sessions) else {
+        return Vec::new();
+    };
+    let names = sessions.names().unwrap_or_default();
+    let files = names.iter().filter(|name| !name.ends_with(".ref"));
+    let texts = files.filter_map(|name| sessions.read_text(name).ok());
+    texts
+        .map(|text| Keyed::parse(&text.replace('=', " ")))
+        .collect()
+}
+
+/// Leaders of all sessions that logind keeps.
+pub fn leaders(system: &System) -> BTreeSet<i32> {
+    let leader = |session: &Keyed| i32::try_from(session.get("LEADER")?).ok();
+    sessions(system).iter().filter_map(leader).collect()
+}
+
+/// Users with a locked session, as their screen locker reports to logind.
+pub fn locked_users(system: &System) -> BTreeSet<u32> {
+    let sessions = sessions(system);
+    let locked = sessions
+        .iter()
+        .filter(|session| session.get("LOCKED_HINT") == Some(1));
+    locked
+        .filter_map(|session| u32::try_from(session.get("UID")?).ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_in_use_are_recognised_by_name() {
+        for (comm, expected) in [
+            ("dpkg", Some(Use::Packages)),
+            ("unattended-upgr", Some(Use::Packages)),
+            ("qemu-system-x86", Some(Use::Machine)),
+            ("dpkg-deb-helper", None),
+            ("bash", None),
+        ] {
+            assert_eq!(use_of(comm), expected, "{comm}");
+        }
+        assert!(is_multiplexer("tmux: server") && !is_multiplexer("tmux: client"));
+        assert!(
+            names().any(|name| name == "i3lock") && names().any(|name| name == "kscreenlocker_g")
+        );
+    }
+
+    #[test]
+    fn program_is_recognised_by_its_executable() {
+        for (path, comm, is) in [
+            ("/usr/lib/xorg/Xorg", "Xorg", true),
+            ("/usr/bin/dash", "Xorg", false),
+            ("/home/u/Xorg", "Xorg", true),
+            ("/usr/libexec/gdm-session-worker", "gdm-session-wor", true),
+            ("/usr/libexec/gdm", "gdm-session-wor", false),
+            ("/usr/lib/systemd/systemd", "(sd-pam)", true),
+            ("/usr/bin/sway (deleted)", "sway", true),
+            ("/usr/bin/swayidle", "sway", false),
+        ] {
+            assert_eq!(is_program_of(Path::new(path), comm), is, "{path} {comm}");
+        }
+    }
+}

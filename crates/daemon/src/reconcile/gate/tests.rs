@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+use super::*;
+use crate::system::Roots;
+use std::fs;
+
+const APP: AppKey = AppKey::Cgroup { inode: 7 };
+
+struct Machine {
+    temp: tempfile::TempDir,
+    system: System,
+}
+
+impl Machine {
+    fn new() -> Machine {
+        let temp = tempfile::tempdir().unwrap();
+        for directory in ["proc", "sys", "cgroup"] {
+            fs::create_dir(temp.path().join(directory)).unwrap();
+        }
+        fs::write(temp.path().join("cgroup/cgroup.procs"), "").unwrap();
+        let system = System::open(Roots::below(temp.path())).unwrap();
+        Machine { temp, system }
+    }
+
+    fn process(&self, pid: i32, cgroup: &str) -> ProcessId {
+        let directory = self.temp.path().join(format!("proc/{pid}"));
+        fs::create_dir_all(&directory).unwrap();
+        let stat = format!("{pid} (x) S 1 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 70 0 0\n");
+        fs::write(directory.join("stat"), stat).unwrap();
+        self.place(pid, cgroup);
+        ProcessId { pid, starttime: 70 }
+    }
+
+    fn place(&self, pid: i32, cgroup: &str) {
+        let file = self.temp.path().join(format!("proc/{pid}/cgroup"));
+        fs::write(file, format!("1:cpuset:/\n0::{cgroup}\n")).unwrap();
+    }
+}
+
+#[test]
+fn gate_follows_a_process_that_moves() {
+    let machine = Machine::new();
+    let gate = Gate::default();
+    let id = machine.process(5, "/fg");
+    let seen = gate.update(&machine.system, [(id, None, Why::Topmost)], Vec::new());
+    assert_eq!(seen.0[0].cgroup, "/fg");
+    let blocked = |path: &str| gate.group(path, Harm::Freeze, APP).is_some();
+    assert!(blocked("/fg") && !blocked("/other"));
+    machine.place(5, "/other/sub");
+    assert!(!blocked("/fg") && blocked("/other") && blocked("/other/sub"));
+    let seen = gate.update(&machine.system, [(id, None, Why::Topmost)], Vec::new());
+    assert_eq!(seen.0[0].cgroup, "/other/sub");
+}
+
+#[test]
+fn gate_counts_refusals_and_names_the_process() {
+    let machine = Machine::new();
+    let gate = Gate::default();
+    let (id, other) = (machine.process(5, "/fg"), machine.process(6, "/bg"));
+    gate.update(&machine.system, [(id, None, Why::Topmost)], Vec::new());
+    assert_eq!(gate.refusals(), (0, None));
+    assert_eq!(gate.process(other, None, Harm::Kill), None);
+    let blocked = gate.process(id, None, Harm::Kill).unwrap();
+    assert_eq!(gate.refusals(), (1, Some((Harm::Kill, blocked))));
+    let text = "it holds pid 5, which belongs to the foreground app";
+    assert_eq!(blocked.to_string(), text);
+}
+
+#[test]
+fn only_the_last_list_counts_and_ended_processes_are_left_out() {
+    let machine = Machine::new();
+    let gate = Gate::default();
+    let (first, second) = (machine.process(5, "/a"), machine.process(6, "/b"));
+    let gone = ProcessId {
+        pid: 6,
+        starttime: 9,
+    };
+    gate.update(&machine.system, [(first, None, Why::Topmost)], Vec::new());
+    gate.update(
+        &machine.system,
+        [(second, None, Why::Topmost), (gone, None, Why::Session)],
+        Vec::new(),
+    );
+    assert_eq!(gate.len(), 1);
+    assert!(gate.group("/a", Harm::Kill, APP).is_none());
+    assert!(gate.group("/b", Harm::Kill, APP).is_some());
+}
+
+#[test]
+fn list_is_bounded_and_keeps_the_first_entries() {
+    let machine = Machine::new();
+    let gate = Gate::default();
+    let all: Vec<ProcessId> = (10..10 + GUARDED_MAX as i32 + 20)
+        .map(|pid| machine.process(pid, "/fg"))
+        .collect();
+    gate.update(
+        &machine.system,
+        all.iter().map(|id| (*id, None, Why::Topmost)),
+        Vec::new(),
+    );
+    assert_eq!(gate.len(), GUARDED_MAX);
+    assert!(gate.process(all[0], None, Harm::Kill).is_some());
+}
+
+#[test]
+fn process_that_was_moved_into_the_topmost_cgroup_is_protected() {
+    let machine = Machine::new();
+    let gate = Gate::default();
+    let (front, moved) = (machine.process(5, "/fg"), machine.process(6, "/bg"));
+    let homes = vec![("/fg".to_owned(), Why::Topmost)];
+    gate.update(&machine.system, [(front, None, Why::Topmost)], homes);
+    let process = machine.system.same_process(moved).unwrap();
+    let place = PersistentFile::open(process.dir(), "cgroup").unwrap();
+    assert_eq!(gate.process(moved, Some(&place), Harm::Kill), None);
+    machine.place(6, "/fg/sub");
+    assert!(gate.process(moved, Some(&place), Harm::Kill).is_some());
+}

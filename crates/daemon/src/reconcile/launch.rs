@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! A starting program that is expected in the foreground: there is a record of an earlier start,
+//! and only apps that became topmost soon after their start are recorded.
+
+use std::time::Duration;
+
+use limelight_core::model::snapshot::Measured;
+use limelight_core::model::{App, AppKey, Home, ProcessId};
+use limelight_core::policy::Event;
+use tracing::debug;
+
+use crate::event_loop::Daemon;
+use crate::system::authorization;
+use crate::system::identify;
+use crate::system::{now, System};
+
+/// A starting program, and how long it may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Launch {
+    id: ProcessId,
+    uid: u32,
+    until: Duration,
+}
+
+impl Daemon {
+    /// Takes the programs that have a record and are being executed; the last one counts. A user
+    /// who may not claim the foreground for an app may not do so by starting one either.
+    pub(crate) fn launched(&mut self, pids: &[i32]) {
+        let settings = &self.config.settings;
+        if !settings.boost.enabled || !settings.boost.starting {
+            return;
+        }
+        let until = now() + settings.readahead.record;
+        let found = pids.iter().rev().find_map(|&pid| {
+            let (id, process) = self.system.process(pid).ok()?;
+            let uid = process.owner_uid().ok()?;
+            let speaker = self.access.speaker_of(&process, uid);
+            match authorization::may_start_apps(&self.system, &self.access, speaker) {
+                Ok(()) => Some(Launch { id, uid, until }),
+                Err(refusal) => {
+                    debug!("pid {pid} starts an app: {}", refusal.message);
+                    None
+                }
+            }
+        });
+        if let Some(starting) = &found {
+            debug!("pid {} is expected in front", starting.id.pid);
+            self.starting = found;
+            self.refresh(Event::Starting);
+            self.next_tick = self
+                .next_tick
+                .clamp(now(), now() + self.config.settings.protect.interval);
+        }
+    }
+
+    /// Measures the starting program, unless its time is over or it is topmost by now.
+    pub(crate) fn measure_starting(&mut self, topmost: Option<&Measured>) -> Option<Measured> {
+        let starting = self.starting?;
+        let in_front = topmost.is_some_and(|topmost| topmost.members.contains(&starting.id));
+        let measured = match starting.until > now() && !in_front {
+            true => measure(&self.system, &starting),
+            false => None,
+        };
+        if measured.is_none() {
+            self.starting = None;
+        }
+        measured
+            .filter(|starting| topmost.is_none_or(|topmost| topmost.app.key != starting.app.key))
+    }
+}
+
+fn measure(system: &System, starting: &Launch) -> Option<Measured> {
+    let id = starting.id;
+    system.same_process(id)?;
+    let app = authorization::confine(
+        system,
+        starting.uid,
+        identify::app_of_pid(system, id.pid).ok()?,
+    );
+    let members = identify::members(system, &app);
+    let (app, members) = match members
+        .iter()
+        .all(|member| member.starttime >= id.starttime)
+    {
+        true => (app, members),
+        // In its first moments it is still in its launcher's cgroup, which is not its own.
+        false => {
+            let app = tree_of(id, app);
+            let members = identify::members(system, &app);
+            (app, members)
+        }
+    };
+    members.contains(&id).then_some(Measured {
+        app,
+        members,
+        footprint: None,
+    })
+}
+
+/// The same app, reduced to this process and its children.
+fn tree_of(id: ProcessId, app: App) -> App {
+    App {
+        key: AppKey::Tree(id),
+        process: Some(id),
+        home: app.home.map(|home| Home { own: false, ..home }),
+        ..app
+    }
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Finds the processes that may have inherited values that Limelight gave to others.
+//!
+//! A child has its parent's nice value, slice and `oom_score_adj`, and keeps them when it leaves
+//! the parent, the session and the cgroup. Without privilege it cannot leave its user and its
+//! login, and it cannot be older than the change. So the search covers descendants, members of the
+//! app's cgroup, and every process of the same user that was made since the change.
+
+use std::collections::BTreeSet;
+
+use limelight_core::model::ProcessId;
+use limelight_sys::process::{Process, Stat};
+use limelight_sys::tree::{is_kernel_thread, ProcessTree};
+
+use crate::restore::undo::procs_of;
+use crate::restore::{Entry, Lineage, Moment, Place};
+use crate::system::{now, System};
+
+/// How far a process's start time and pid can lag behind when the process becomes visible.
+const FORK_TICKS: u64 = 100;
+const FORK_PIDS: i32 = 1024;
+
+/// The present moment. Call this before a value is changed.
+pub fn moment(system: &System) -> Moment {
+    let per_second = u128::from(rustix::param::clock_ticks_per_second());
+    let ticks = now().as_nanos() * per_second / 1_000_000_000;
+    Moment {
+        ticks: u64::try_from(ticks).unwrap_or(u64::MAX),
+        last_pid: system.proc.last_pid().ok(),
+        forks: system.proc.forks().ok(),
+    }
+}
+
+/// The lineage that begins with a process.
+pub fn of(process: &Process, since: Moment) -> limelight_sys::Result<Lineage> {
+    Ok(Lineage {
+        uid: process.status()?.real_uid,
+        login: process.login_uid()?,
+        since,
+    })
+}
+
+/// The entries of `fresh` that the record does not have yet. A recorded lineage keeps its earlier
+/// moment.
+pub fn unrecorded(entries: &[Entry], fresh: Vec<Entry>) -> Vec<Entry> {
+    let mut left: Vec<Entry> = Vec::new();
+    for entry in fresh {
+        let known = |known: &Entry| known.same_thing(&entry);
+        if !entries.iter().any(known) && !left.iter().any(known) {
+            left.push(entry);
+        }
+    }
+    left
+}
+
+/// An entry whose lineage no longer covers the processes that a search begun at `begin` has seen.
+/// Forks that had begun by then are still covered.
+pub fn looked_through(entry: &Entry, begin: Moment) -> Entry {
+    let mut entry = entry.clone();
+    if let Entry::ScoreGiven { lineage, .. } | Entry::AskingGiven { lineage, .. } = &mut entry {
+        let ticks = begin.ticks.saturating_sub(FORK_TICKS);
+        if ticks > lineage.since.ticks {
+            lineage.since = Moment {
+                ticks,
+                last_pid: begin
+                    .last_pid
+                    .map(|pid| pid.saturating_sub(FORK_PIDS).max(0)),
+                forks: begin.forks,
+            };
+        }
+    }
+    entry
+}
+
+/// Whether a process can have inherited what was given to this lineage.
+pub fn is_kin(process: &Process, start: u64, lineage: &Lineage) -> limelight_sys::Result<bool> {
+    if start < lineage.since.ticks || process.login_uid()? != lineage.login {
+        return Ok(false);
+    }
+    // With a login its user does not matter: a child may have become root by sudo.
+    if lineage.login.is_some() {
+        return Ok(true);
+    }
+    let status = process.status()?;
+    if [status.real_uid, status.effective_uid].contains(&lineage.uid) {
+        return Ok(true);
+    }
+    // A user namespace gives a child other uids, but no way out of the user's slice.
+    let slice = format!("user-{}.slice", lineage.uid);
+    let cgroup = process.cgroup()?.unwrap_or_default();
+    Ok(cgroup.split('/').any(|name| name == slice))
+}
+
+/// Processes to check.
+#[derive(Debug)]
+pub struct Candidates {
+    /// The recorded processes and their descendants, perhaps others.
+    pub tree: ProcessTree,
+    /// All of them, ascending.
+    pub pids: Vec<i32>,
+    /// Members of the app's own cgroups.
+    pub homes: BTreeSet<i32>,
+    /// Whether a process ended before it could be checked: it may have left a child.
+    pub missed: bool,
+}
+
+impl Candidates {
+    /// Searches for the processes to check. Fails when no descriptor is left.
+    pub fn find(
+        system: &System,
+        recorded: &[ProcessId],
+        homes: &BTreeSet<&Place>,
+        lineages: &[&Lineage],
+    ) -> limelight_sys::Result<Candidates> {
+        let roots: Vec<i32> = recorded.iter().map(|id| id.pid).collect();
+        let tree = system.tree_below(&roots)?;
+        let mut pids = BTreeSet::new();
+        for id in recorded.iter().filter(|id| is_alive(&tree, **id)) {
+            pids.insert(id.pid);
+            pids.extend(tree.descendants(id.pid));
+        }
+        let mut members = BTreeSet::new();
+        for home in homes {
+            members.extend(procs_of(system, home)?);
+        }
+        pids.extend(&members);
+        let (since, missed) = made_since(system, lineages)?;
+        pids.extend(since.iter().map(|stat| stat.pid));
+        // This process has chosen its priority itself.
+        pids.retain(|pid| u32::try_from(*pid) != Ok(std::process::id()));
+        Ok(Candidates {
+            tree,
+            pids: pids.into_iter().collect(),
+            homes: members,
+            missed,
+        })
+    }
+}
+
+/// Whether a recorded process is alive in the tree.
+pub fn is_alive(tree: &ProcessTree, id: ProcessId) -> bool {
+    let stat = tree.get(id.pid);
+    stat.is_some_and(|stat| stat.start_ticks == id.starttime)
+}
+
+/// Processes that are no older than the oldest of these lineages, and whether one was missed.
+fn made_since(system: &System, lineages: &[&Lineage]) -> limelight_sys::Result<(Vec<Stat>, bool)> {
+    let Some(first) = lineages
+        .iter()
+        .map(|lineage| lineage.since)
+        .min_by_key(|since| since.ticks)
+    else {
+        return Ok((Vec::new(), false));
+    };
+    let after = first_pid(system, first);
+    let mut found = Vec::new();
+    let mut missed = false;
+    let kernel = system.proc.stat(2)?;
+    for pid in system.proc.pids()? {
+        if pid <= after {
+            continue;
+        }
+        let Some(stat) = system.proc.stat(pid)? else {
+            missed = true;
+            continue;
+        };
+        let parent = |pid| kernel.clone().filter(|kernel| kernel.pid == pid);
+        if stat.start_ticks >= first.ticks && !is_kernel_thread(&stat, parent) {
+            found.push(stat);
+        }
+    }
+    Ok((found, missed))
+}
+
+/// The pid after which all pids since a moment were given out: there may be thousands of older
+/// processes. 0 where that is unknown. There is no upper bound: a process that forks and ends
+/// without pause would stay above any bound.
+fn first_pid(system: &System, then: Moment) -> i32 {
+    let (Some(from), Some(before)) = (then.last_pid, then.forks) else {
+        return 0;
+    };
+    let last = system.proc.last_pid();
+    match (last, system.proc.pid_max(), system.proc.forks()) {
+        // Fewer than half of all pids, and ascending: they have not wrapped around.
+        (Ok(last), Ok(most), Ok(forks))
+            if from <= last && forks.saturating_sub(before) < most / 2 =>
+        {
+            from
+        }
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::Roots;
+    use std::fs;
+    use std::path::Path;
+
+    const SINCE: Moment = Moment {
+        ticks: 70,
+        last_pid: Some(100),
+        forks: Some(1000),
+    };
+
+    const LINEAGE: Lineage = Lineage {
+        uid: 1000,
+        login: None,
+        since: SINCE,
+    };
+
+    fn fixture() -> (tempfile::TempDir, System) {
+        let temp = tempfile::tempdir().unwrap();
+        for directory in ["proc/sys/kernel", "sys", "cgroup"] {
+            fs::create_dir_all(temp.path().join(directory)).unwrap();
+        }
+        let system = System::open(Roots::below(temp.path())).unwrap();
+        (temp, system)
+    }
+
+    fn process(temp: &Path, pid: i32, ppid: i32, start: u64, uids: [u32; 2]) {
+        let directory = temp.join(format!("proc/{pid}"));
+        fs::create_dir_all(&directory).unwrap();
+        let comm = if pid == 2 { "kthreadd" } else { "app" };
+        let stat =
+            format!("{pid} ({comm}) S {ppid} 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 {start} 0 0\n");
+        fs::write(directory.join("stat"), stat).unwrap();
+        let [real, effective] = uids;
+        let status = format!("Tgid:\t{pid}\nUid:\t{real}\t{effective}\t0\t0\n");
+        fs::write(directory.join("status"), status).unwrap();
+        fs::write(directory.join("cgroup"), "0::/user.slice/session-1.scope\n").unwrap();
+    }
+
+    #[test]
+    fn kin_have_the_user_or_the_login_and_are_no_older_than_the_change_was() {
+        let (temp, system) = fixture();
+        let kin = |lineage: Lineage| {
+            let (id, process) = system.process(200).unwrap();
+            is_kin(&process, id.starttime, &lineage).unwrap()
+        };
+        let file = |name: &str, text: &str| {
+            fs::write(temp.path().join("proc/200").join(name), text).unwrap();
+        };
+        process(temp.path(), 200, 1, 69, [1000, 1000]);
+        assert!(!kin(LINEAGE), "older");
+        process(temp.path(), 200, 1, 70, [1000, 0]);
+        assert!(kin(LINEAGE), "a program that is set to root's uid");
+        process(temp.path(), 200, 1, 70, [100_999, 100_999]);
+        assert!(!kin(LINEAGE), "another user's");
+        file("cgroup", "0::/user.slice/user-1000.slice/x.scope\n");
+        assert!(kin(LINEAGE), "in a user namespace");
+        let login = Lineage {
+            login: Some(1000),
+            ..LINEAGE
+        };
+        assert!(!kin(login), "no login");
+        process(temp.path(), 200, 1, 70, [0, 0]);
+        file("loginuid", "1000");
+        assert!(kin(login) && !kin(LINEAGE), "became root by sudo");
+        file("loginuid", "4294967295");
+        assert!(!kin(login));
+    }
+
+    #[test]
+    fn only_processes_made_since_the_change_are_checked() {
+        let (temp, system) = fixture();
+        let kernel = |last: i32, forks: u64| {
+            let proc = temp.path().join("proc");
+            fs::write(proc.join("loadavg"), format!("0 0 0 1/9 {last}\n")).unwrap();
+            fs::write(proc.join("stat"), format!("cpu 1\nprocesses {forks}\n")).unwrap();
+            fs::write(proc.join("sys/kernel/pid_max"), "32768\n").unwrap();
+        };
+        for (pid, ppid, start) in [
+            (2, 0, 0),
+            (50, 1, 90),
+            (90, 2, 90),
+            (101, 1, 69),
+            (102, 1, 70),
+            (103, 2, 80),
+        ] {
+            process(temp.path(), pid, ppid, start, [0, 0]);
+        }
+        let found = || -> Vec<i32> {
+            let (found, _) = made_since(&system, &[&LINEAGE]).unwrap();
+            found.iter().map(|stat| stat.pid).collect()
+        };
+        assert_eq!(found(), [50, 102], "the kernel does not tell");
+        kernel(200, 1100);
+        assert_eq!(found(), [102]);
+        kernel(101, 1100);
+        assert_eq!(found(), [102], "forked since the last pid was read");
+        kernel(60, 1100);
+        assert_eq!(found(), [50, 102], "pids began anew");
+        kernel(200, 1000 + 32768);
+        assert_eq!(found(), [50, 102], "perhaps they did");
+        assert!(made_since(&system, &[]).unwrap().0.is_empty());
+        // A process that ended between listing and reading.
+        fs::create_dir(temp.path().join("proc/150")).unwrap();
+        assert!(made_since(&system, &[&LINEAGE]).unwrap().1);
+    }
+}

@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Restores `oom_score_adj`, also for the children that inherited it.
+//!
+//! Without privilege a process may raise its own value, and lower it again to the last value that a
+//! privileged process wrote, which was ours. So each value from ours up to the original is ours,
+//! and every privileged write that restores a value also revokes that permission. A value above the
+//! original is the process's own choice and stays.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use limelight_core::model::ProcessId;
+use limelight_sys::process::Process;
+use limelight_sys::tree::ProcessTree;
+use tracing::debug;
+
+use crate::restore::undo::lineage::{is_alive, is_kin, Candidates};
+use crate::restore::undo::{finish_given, gone_or_failed, nearest, Search, Undone};
+use crate::restore::{Entry, Lineage, Place};
+use crate::system::System;
+
+/// A value that a process had or would have inherited, and the one that Limelight gave it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Lowered {
+    original: i16,
+    ours: i16,
+}
+
+impl Lowered {
+    fn holds(self, value: i16) -> bool {
+        (self.ours..self.original).contains(&value)
+    }
+}
+
+/// Restores `oom_score_adj` of all these processes, and of the children that inherited it. `kept`
+/// are entries that stay in force.
+pub(crate) fn raise(system: &System, entries: Vec<Entry>, kept: &[Entry]) -> Vec<(Entry, Undone)> {
+    if entries.is_empty() {
+        return Vec::new();
+    }
+    // Parents first: children that they fork from now on inherit nothing.
+    let mut results: Vec<(Entry, Undone)> = entries
+        .into_iter()
+        .map(|entry| {
+            let undone = raise_one(system, &entry);
+            (entry, undone)
+        })
+        .collect();
+    let entries: Vec<Entry> = results.iter().map(|(entry, _)| entry.clone()).collect();
+    let inheritance = Inheritance::new(&entries, kept);
+    let mut search = Search::default();
+    let mut floors = BTreeSet::new();
+    while search.goes_on() {
+        search.pass(inheritance.raise_heirs(system, &mut floors));
+    }
+    finish_given(&mut results, search);
+    results
+}
+
+/// Restores the value exactly. The lowest value that the process may set itself without privilege
+/// cannot be read, and so is not restored.
+fn raise_one(system: &System, entry: &Entry) -> Undone {
+    let Entry::OomScoreAdj { original, ours, .. } = entry else {
+        return Undone::Gone;
+    };
+    let process = match entry.process().map(|id| system.living(id)) {
+        Some(Ok(Some(process))) => process,
+        Some(Err(error)) => return gone_or_failed(&error),
+        Some(Ok(None)) | None => return Undone::Gone,
+    };
+    let found = match process.oom_score_adj() {
+        Ok(found) => found,
+        Err(error) => return gone_or_failed(&error),
+    };
+    let theirs = Undone::Theirs {
+        found: found.to_string(),
+    };
+    if found < *ours {
+        return theirs;
+    }
+    let lowered = Lowered {
+        original: *original,
+        ours: *ours,
+    };
+    // Also if it has its original value again: it may still lower it.
+    let value = if lowered.holds(found) {
+        *original
+    } else {
+        found
+    };
+    match process.set_oom_score_adj_and_floor(value, *original) {
+        Ok(()) if value == *original => Undone::Restored,
+        Ok(()) => theirs,
+        Err(error) => gone_or_failed(&error),
+    }
+}
+
+/// Determines which processes may have inherited a lowered value.
+#[derive(Debug)]
+pub struct Inheritance<'a> {
+    recorded: BTreeMap<i32, (ProcessId, Lowered)>,
+    /// Other processes that have a value of ours and keep it.
+    kept: BTreeSet<ProcessId>,
+    homes: BTreeSet<&'a Place>,
+    given: Vec<(&'a Lineage, Lowered)>,
+}
+
+impl<'a> Inheritance<'a> {
+    /// Takes these entries of the record; `kept` are others.
+    pub fn new(entries: &'a [Entry], kept: &[Entry]) -> Inheritance<'a> {
+        let mut inheritance = Inheritance {
+            recorded: BTreeMap::new(),
+            kept: BTreeSet::new(),
+            homes: BTreeSet::new(),
+            given: Vec::new(),
+        };
+        for entry in entries {
+            match entry {
+                Entry::OomScoreAdj {
+                    pid,
+                    starttime,
+                    original,
+                    ours,
+                    home,
+                } => {
+                    let id = ProcessId {
+                        pid: *pid,
+                        starttime: *starttime,
+                    };
+                    let (original, ours) = (*original, *ours);
+                    let lowered = Lowered { original, ours };
+                    inheritance.recorded.insert(*pid, (id, lowered));
+                    inheritance.homes.extend(home);
+                }
+                Entry::ScoreGiven {
+                    lineage,
+                    original,
+                    ours,
+                } => {
+                    let (original, ours) = (*original, *ours);
+                    inheritance
+                        .given
+                        .push((lineage, Lowered { original, ours }));
+                }
+                _ => {}
+            }
+        }
+        let scores = kept.iter().filter(|entry| entry.is_score());
+        inheritance.kept = scores.filter_map(Entry::process).collect();
+        inheritance
+    }
+
+    /// The recorded processes with their descendants, for [`Inheritance::original`].
+    pub fn tree(&self, system: &System) -> limelight_sys::Result<ProcessTree> {
+        let roots: Vec<i32> = self.recorded.keys().copied().collect();
+        system.tree_below(&roots)
+    }
+
+    /// The value of a process without Limelight, if it can have inherited its value from one of
+    /// ours.
+    pub fn original(
+        &self,
+        tree: &ProcessTree,
+        (id, process): (ProcessId, &Process),
+        value: i16,
+    ) -> limelight_sys::Result<Option<i16>> {
+        let givers = self.givers(tree, (id, process), false)?;
+        Ok(givers.original(value))
+    }
+
+    fn givers(
+        &self,
+        tree: &ProcessTree,
+        (id, process): (ProcessId, &Process),
+        at_home: bool,
+    ) -> limelight_sys::Result<Givers> {
+        if self
+            .given
+            .iter()
+            .all(|(lineage, _)| id.starttime < lineage.since.ticks)
+            && !self.given.is_empty()
+        {
+            // Older than every change.
+            return Ok(Givers::default());
+        }
+        let alive = |pid: i32| {
+            self.recorded
+                .get(&pid)
+                .filter(|(id, _)| is_alive(tree, *id))
+        };
+        let mut near: Vec<Lowered> =
+            nearest(tree, id.pid, |pid| alive(pid).map(|(_, lowered)| *lowered))
+                .into_iter()
+                .collect();
+        if near.is_empty() && at_home {
+            near.extend(self.recorded.values().map(|(_, lowered)| *lowered));
+        }
+        let mut far = Vec::new();
+        for (lineage, lowered) in &self.given {
+            if is_kin(process, id.starttime, lineage)? {
+                far.push((*lowered, lineage.uid == 0));
+            }
+        }
+        Ok(Givers { near, far })
+    }
+
+    /// Makes one pass over processes that may have inherited, and restores them. Returns how many
+    /// there were, and whether one may have been missed.
+    fn raise_heirs(
+        &self,
+        system: &System,
+        floors: &mut BTreeSet<ProcessId>,
+    ) -> limelight_sys::Result<(usize, bool)> {
+        let recorded: Vec<ProcessId> = self.recorded.values().map(|(id, _)| *id).collect();
+        let lineages: Vec<&Lineage> = self.given.iter().map(|(lineage, _)| *lineage).collect();
+        let candidates = Candidates::find(system, &recorded, &self.homes, &lineages)?;
+        let (mut found, mut missed) = (0, candidates.missed);
+        for &pid in &candidates.pids {
+            let looked = system.process(pid).and_then(|(id, process)| {
+                if recorded.contains(&id) || self.kept.contains(&id) {
+                    return Ok(None);
+                }
+                let value = process.oom_score_adj()?;
+                let at_home = candidates.homes.contains(&pid);
+                let givers = self.givers(&candidates.tree, (id, &process), at_home)?;
+                Ok(Some((id, process, value, givers)))
+            });
+            let (id, process, value, givers) = match looked {
+                Ok(Some(looked)) => looked,
+                Ok(None) => continue,
+                Err(error) if error.is_exhausted() => return Err(error),
+                Err(_) => {
+                    missed = true;
+                    continue;
+                }
+            };
+            let done = if let Some(original) = givers.original(value) {
+                found += 1;
+                process.set_oom_score_adj(original)
+            } else if let Some(floor) = givers.floor(value).filter(|_| floors.insert(id)) {
+                process.set_oom_score_adj_and_floor(value, floor)
+            } else {
+                continue;
+            };
+            if let Err(error) = done {
+                debug!("a child's inherited oom_score_adj stays: {error}");
+            }
+        }
+        Ok((found, missed))
+    }
+}
+
+/// The processes that can have given another process its value.
+#[derive(Debug, Default)]
+struct Givers {
+    /// The nearest recorded ancestor; for an orphan in the app's own cgroup all recorded processes.
+    near: Vec<Lowered>,
+    /// The process's lineages, and whether they are root's.
+    far: Vec<(Lowered, bool)>,
+}
+
+impl Givers {
+    /// The value without Limelight, if this one is inherited. Among several the highest counts, so
+    /// that a process gains nothing by changing an inherited value.
+    ///
+    /// A process that merely has the same user may have its value from elsewhere: a value of 0 or
+    /// more needs no privilege and stays, and of root's processes only exact values are ours.
+    fn original(&self, value: i16) -> Option<i16> {
+        let is_exact = |lowered: &Lowered| lowered.ours == value && lowered.holds(value);
+        let near = self.near.iter();
+        let far = self.far.iter().filter(|_| value < 0);
+        let near_exact = near.clone().filter(|lowered| is_exact(lowered));
+        let far_exact = far.clone().filter(|(lowered, _)| is_exact(lowered));
+        let near_any = near.filter(|lowered| lowered.holds(value));
+        let alone = self.near.is_empty();
+        let far_any = far.filter(|(lowered, roots)| alone && !roots && lowered.holds(value));
+        let original = |lowered: &Lowered| lowered.original;
+        near_exact
+            .map(original)
+            .max()
+            .or_else(|| far_exact.map(|(lowered, _)| lowered.original).max())
+            .or_else(|| near_any.map(original).max())
+            .or_else(|| far_any.map(|(lowered, _)| lowered.original).max())
+    }
+
+    /// The lowest value that a process may set itself, where it may have inherited a lower one.
+    fn floor(&self, value: i16) -> Option<i16> {
+        let users = self.far.iter().filter(|(_, roots)| !roots);
+        let all = self.near.iter().chain(users.map(|(lowered, _)| lowered));
+        let inherited = all.filter(|lowered| lowered.ours <= value);
+        let floors = inherited.map(|lowered| match lowered.original <= value {
+            true => lowered.original,
+            false => value,
+        });
+        floors.max()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const fn lowered(original: i16, ours: i16) -> Lowered {
+        Lowered { original, ours }
+    }
+
+    const FAMILY: [Lowered; 2] = [lowered(0, -500), lowered(200, -300)];
+
+    fn far(family: &[Lowered], roots: bool) -> Givers {
+        Givers {
+            near: Vec::new(),
+            far: family.iter().map(|lowered| (*lowered, roots)).collect(),
+        }
+    }
+
+    fn near(family: &[Lowered]) -> Givers {
+        Givers {
+            near: family.to_vec(),
+            far: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn changing_an_inherited_value_gains_nothing() {
+        let (near, far) = (near(&FAMILY), far(&FAMILY, false));
+        for (value, original) in [
+            (-500, Some(0)),
+            (-300, Some(200)),
+            (-499, Some(0)),
+            (-299, Some(200)),
+            (200, None),
+            (-501, None),
+        ] {
+            assert_eq!(far.original(value), original, "{value}");
+            assert_eq!(near.original(value), original, "{value}");
+        }
+        // A user's service has 100 from its manager.
+        assert_eq!(far.original(100), None);
+        assert_eq!(near.original(100), Some(200));
+    }
+
+    #[test]
+    fn value_below_the_original_cannot_be_set_again() {
+        let far = far(&FAMILY, false);
+        let floors = [300, 200, 100, -800].map(|value| far.floor(value));
+        assert_eq!(floors, [Some(200), Some(200), Some(100), None]);
+    }
+
+    #[test]
+    fn only_exact_values_of_root_processes_are_ours() {
+        let far = far(&FAMILY[..1], true);
+        assert_eq!(far.original(-500), Some(0));
+        assert_eq!(far.original(-250), None);
+        assert_eq!(far.floor(0), None);
+    }
+
+    proptest! {
+        /// A restored value is not restored again.
+        #[test]
+        fn restoring_ends(
+            family in prop::collection::vec((-20i16..20, 1i16..20), 1..4),
+            value in -40i16..40,
+        ) {
+            let all = family.iter();
+            let all = all.map(|(original, points)| lowered(*original, original - points));
+            let far = far(&all.collect::<Vec<_>>(), false);
+            let mut value = value;
+            let mut steps = 0;
+            while let Some(original) = far.original(value) {
+                prop_assert!(original > value);
+                value = original;
+                steps += 1;
+            }
+            prop_assert!(steps <= family.len());
+        }
+    }
+}

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Finds threads that inherited values given to others.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use limelight_core::model::ProcessId;
+use limelight_sys::process::Process;
+use limelight_sys::tree::ProcessTree;
+use tracing::debug;
+
+use crate::restore::undo::lineage::{is_alive, is_kin, Candidates};
+use crate::restore::undo::nearest;
+use crate::restore::undo::threads::{is_lowered, look, restore_thread};
+use crate::restore::{Asking, Entry, Lineage, Place, Tuned};
+use crate::system::System;
+
+/// Values that a thread had or would have inherited, and those that Limelight gave it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Given {
+    /// The values without Limelight.
+    pub original: Asking,
+    /// The values from Limelight.
+    pub ours: Asking,
+}
+
+impl From<&Tuned> for Given {
+    fn from(tuned: &Tuned) -> Given {
+        Given {
+            original: tuned.original,
+            ours: tuned.ours,
+        }
+    }
+}
+
+impl Given {
+    fn lowers(&self) -> bool {
+        self.ours.nice < self.original.nice
+    }
+
+    fn has_slice(&self) -> bool {
+        self.ours.slice_ns != self.original.slice_ns
+    }
+
+    /// Whether a thread with these values can have inherited all of them from here.
+    fn is_exactly(&self, found: Asking) -> bool {
+        self.ours == found && self.ours != self.original
+    }
+
+    /// Whether a thread with these values can have inherited its nice value or its slice from here,
+    /// and has changed the rest.
+    fn is_partly(&self, found: Asking) -> bool {
+        let nice = self.lowers() && is_lowered(found.nice, self.original.nice, self.ours.nice);
+        nice || self.has_slice() && found.slice_ns == self.ours.slice_ns
+    }
+}
+
+/// Determines which threads may have inherited values given to others.
+#[derive(Debug)]
+pub struct Inheritance<'a> {
+    recorded: BTreeMap<i32, (ProcessId, &'a [Tuned])>,
+    /// Recorded threads, with their start times: their values are not inherited.
+    known: BTreeSet<(i32, u64)>,
+    homes: BTreeSet<&'a Place>,
+    given: Vec<(&'a Lineage, Given)>,
+}
+
+impl<'a> Inheritance<'a> {
+    /// Takes these entries of the record; `kept` are others.
+    pub fn new(entries: &'a [Entry], kept: &[Entry]) -> Inheritance<'a> {
+        let mut inheritance = Inheritance {
+            recorded: BTreeMap::new(),
+            known: BTreeSet::new(),
+            homes: BTreeSet::new(),
+            given: Vec::new(),
+        };
+        for entry in entries {
+            match entry {
+                Entry::Threads {
+                    pid,
+                    starttime,
+                    home,
+                    threads,
+                } => {
+                    let id = ProcessId {
+                        pid: *pid,
+                        starttime: *starttime,
+                    };
+                    inheritance.recorded.insert(*pid, (id, threads));
+                    inheritance.homes.extend(home);
+                }
+                Entry::AskingGiven {
+                    lineage,
+                    original,
+                    ours,
+                } => {
+                    let (original, ours) = (*original, *ours);
+                    inheritance.given.push((lineage, Given { original, ours }));
+                }
+                _ => {}
+            }
+        }
+        for entry in entries.iter().chain(kept) {
+            if let Entry::Threads { threads, .. } = entry {
+                let threads = threads.iter();
+                let known = threads.map(|tuned| (tuned.tid, tuned.starttime));
+                inheritance.known.extend(known);
+            }
+        }
+        inheritance
+    }
+
+    /// Whether no thread was given anything.
+    pub fn is_empty(&self) -> bool {
+        self.recorded.is_empty() && self.given.is_empty()
+    }
+
+    /// The recorded processes with their descendants, for [`Inheritance::family`].
+    pub fn tree(&self, system: &System) -> limelight_sys::Result<ProcessTree> {
+        let roots: Vec<i32> = self.recorded.keys().copied().collect();
+        system.tree_below(&roots)
+    }
+
+    /// The threads that can have given a process's threads their values.
+    pub fn family(
+        &self,
+        tree: &ProcessTree,
+        (id, process): (ProcessId, &Process),
+    ) -> limelight_sys::Result<Family> {
+        let alive = |pid: i32| {
+            self.recorded
+                .get(&pid)
+                .filter(|(id, _)| is_alive(tree, *id))
+        };
+        let own = self.recorded.get(&id.pid).filter(|(own, _)| *own == id);
+        // A child that is older than every change has inherited nothing, but its new threads may
+        // have.
+        let first = self.given.iter().map(|(lineage, _)| lineage.since.ticks);
+        let is_old = first.min().is_some_and(|first| id.starttime < first);
+        let ancestor = match is_old {
+            true => None,
+            false => nearest(tree, id.pid, alive),
+        };
+        let near = own.into_iter().chain(ancestor);
+        let near = near.flat_map(|(_, threads)| threads.iter());
+        let mut family = Family {
+            near: near.map(Given::from).collect(),
+            far: Vec::new(),
+        };
+        for (lineage, given) in &self.given {
+            if is_kin(process, id.starttime, lineage)? {
+                family.far.push((*given, lineage.uid == 0));
+            }
+        }
+        Ok(family)
+    }
+
+    /// Makes one pass over threads that have inherited, and restores them. Returns how many there
+    /// were, and whether a process may have been missed.
+    pub(crate) fn restore_heirs(
+        &self,
+        system: &System,
+        slice: u64,
+    ) -> limelight_sys::Result<(usize, bool)> {
+        let recorded: Vec<ProcessId> = self.recorded.values().map(|(id, _)| *id).collect();
+        let lineages: Vec<&Lineage> = self.given.iter().map(|(lineage, _)| *lineage).collect();
+        let candidates = Candidates::find(system, &recorded, &self.homes, &lineages)?;
+        let (mut found, mut missed) = (0, candidates.missed);
+        for &pid in &candidates.pids {
+            let looked = system.process(pid).and_then(|(id, process)| {
+                let mut family = self.family(&candidates.tree, (id, &process))?;
+                if family.near.is_empty() && candidates.homes.contains(&pid) {
+                    let all = self
+                        .recorded
+                        .values()
+                        .flat_map(|(_, threads)| threads.iter());
+                    family.near.extend(all.map(Given::from));
+                }
+                Ok((process.threads()?, process, family))
+            });
+            let (tids, process, family) = match looked {
+                Ok(looked) => looked,
+                Err(error) if error.is_exhausted() => return Err(error),
+                Err(_) => {
+                    missed = true;
+                    continue;
+                }
+            };
+            if family.is_empty() {
+                continue;
+            }
+            for tid in tids {
+                let heir = match self.heir(&process, tid, &family, slice) {
+                    Ok(Some(heir)) => heir,
+                    Err(error) if error.is_exhausted() => return Err(error),
+                    Ok(None) | Err(_) => continue,
+                };
+                found += 1;
+                if let Err(error) = restore_thread(&heir, slice) {
+                    debug!("what a child inherited stays: {error}");
+                }
+            }
+        }
+        Ok((found, missed))
+    }
+
+    fn heir(
+        &self,
+        process: &Process,
+        tid: i32,
+        family: &Family,
+        slice: u64,
+    ) -> limelight_sys::Result<Option<Tuned>> {
+        let starttime = process.thread_start(tid)?;
+        if self.known.contains(&(tid, starttime)) {
+            return Ok(None);
+        }
+        let (_, found) = look(tid, slice)?;
+        Ok(family.giver(found).map(|Given { original, ours }| Tuned {
+            tid,
+            starttime,
+            original,
+            ours,
+        }))
+    }
+}
+
+/// The threads that can have given a process's threads their values.
+#[derive(Debug, Default)]
+pub struct Family {
+    /// Its own recorded threads and those of its nearest recorded ancestor.
+    near: Vec<Given>,
+    /// The process's lineages, and whether they are root's.
+    far: Vec<(Given, bool)>,
+}
+
+impl Family {
+    fn is_empty(&self) -> bool {
+        self.near.is_empty() && self.far.is_empty()
+    }
+
+    /// The values that a thread with `found` was given, if it was. Among several the one with the
+    /// highest nice value before counts, so that a thread gains nothing by changing an inherited
+    /// value.
+    ///
+    /// A process that merely has the same user may have its nice value from elsewhere: one of 0 or
+    /// more needs no privilege and stays, and of root's threads only exact values are ours.
+    pub fn giver(&self, found: Asking) -> Option<Given> {
+        let highest = |all: &mut dyn Iterator<Item = Given>| all.max_by_key(|g| g.original.nice);
+        let near = || self.near.iter().copied();
+        let far = || self.far.iter().copied();
+        // An I/O priority alone is no evidence: any program may choose it.
+        let is_evidence = |given: &Given| given.has_slice() || given.lowers() && found.nice < 0;
+        let any = |(given, roots): &(Given, bool)| {
+            !roots && given.is_partly(found) && (found.nice < 0 || is_slice(given, found))
+        };
+        highest(&mut near().filter(|given| given.is_exactly(found)))
+            .or_else(|| {
+                let exact = far().map(|(given, _)| given);
+                highest(&mut exact.filter(|given| given.is_exactly(found) && is_evidence(given)))
+            })
+            .or_else(|| match near().next() {
+                Some(_) => highest(&mut near().filter(|given| given.is_partly(found))),
+                None => highest(&mut far().filter(any).map(|(given, _)| given)),
+            })
+    }
+}
+
+fn is_slice(given: &Given, found: Asking) -> bool {
+    given.has_slice() && given.ours.slice_ns == found.slice_ns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asking(nice: i32, slice_us: u64) -> Asking {
+        Asking {
+            nice,
+            slice_ns: slice_us * 1000,
+            io_priority: 0,
+        }
+    }
+
+    fn given(original: (i32, u64), ours: (i32, u64)) -> Given {
+        Given {
+            original: asking(original.0, original.1),
+            ours: asking(ours.0, ours.1),
+        }
+    }
+
+    fn far(given: Given, roots: bool) -> Family {
+        Family {
+            near: Vec::new(),
+            far: vec![(given, roots)],
+        }
+    }
+
+    #[test]
+    fn child_that_changed_what_it_inherited_is_found() {
+        let boost = given((0, 0), (-20, 300));
+        let family = far(boost, false);
+        for found in [(-20, 300), (-19, 300), (-1, 0), (-20, 700), (5, 300)] {
+            assert_eq!(
+                family.giver(asking(found.0, found.1)),
+                Some(boost),
+                "{found:?}"
+            );
+        }
+        for found in [(0, 0), (5, 0), (19, 700)] {
+            assert_eq!(family.giver(asking(found.0, found.1)), None, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn ordinary_value_of_another_process_is_its_own() {
+        let family = far(given((10, 0), (-10, 0)), false);
+        assert_eq!(family.giver(asking(0, 0)), None);
+        assert!(family.giver(asking(-3, 0)).is_some());
+    }
+
+    #[test]
+    fn only_exact_values_of_other_root_threads_are_ours() {
+        let family = far(given((0, 0), (-20, 100)), true);
+        assert!(family.giver(asking(-20, 100)).is_some());
+        assert_eq!(family.giver(asking(-10, 0)), None);
+        assert_eq!(family.giver(asking(-20, 0)), None);
+    }
+
+    #[test]
+    fn nearest_ancestor_decides() {
+        let family = Family {
+            near: vec![given((-5, 0), (-20, 300))],
+            far: vec![(given((0, 0), (-20, 300)), false)],
+        };
+        let giver = family.giver(asking(-20, 300)).unwrap();
+        assert_eq!(giver.original.nice, -5);
+        assert_eq!(family.giver(giver.original), None);
+    }
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Which user may claim which app.
+//!
+//! Root may claim anything. Other users may claim their own processes, and only from the active
+//! session where logind reports it. Elsewhere the user must be in the group of `[access]`, or own a
+//! process that has the screen or an input device open. A process's name and its windows play no
+//! part: only its owner counts, as the kernel reports it.
+
+use limelight_core::control::ErrorCode;
+use limelight_core::model::App;
+use limelight_sys::pidfd::Pidfd;
+
+use crate::sources::sessions::active_users;
+use crate::system::access::{Access, Speaker};
+use crate::system::identify::{no_process, Refusal};
+use crate::system::System;
+
+/// Whether this user may make claims at all now.
+pub fn may_speak(system: &System, access: &Access, speaker: Speaker) -> Result<(), Refusal> {
+    let uid = speaker.uid;
+    if uid == 0 {
+        return Ok(());
+    }
+    if let Some(active) = active_users(system) {
+        return match active.contains(&uid) {
+            true => Ok(()),
+            false => Err(no_session(uid)),
+        };
+    }
+    if speaker.member || access.has_devices(system, uid) {
+        return Ok(());
+    }
+    let message = format!(
+        "uid {uid} may not say which app is in the foreground: logind knows of no session at a seat, and no \
+         process of this user has the screen or an input device open"
+    );
+    let cure = match access.group() {
+        Some(group) => {
+            format!("add the user to the group {group} and log in again, or ask as root")
+        }
+        None => "name a group in [access] group, or ask as root".to_owned(),
+    };
+    Err(Refusal::new(ErrorCode::NotAllowed, message, cure))
+}
+
+fn no_session(uid: u32) -> Refusal {
+    Refusal::new(
+        ErrorCode::NotAllowed,
+        format!("uid {uid} has no active session at a seat"),
+        "claim from the session that is on the screen, or as root",
+    )
+}
+
+/// Whether a person at the screen can be waiting for a program of this user. For root's programs
+/// that takes a session of root's: system services run as root, too, and do not count.
+pub fn may_be_waited_for(system: &System, uid: u32) -> bool {
+    active_users(system).is_none_or(|active| active.contains(&uid))
+}
+
+/// Whether the system may name a program of this user as the one in the foreground.
+pub fn may_be_claimed(system: &System, uid: u32) -> Result<(), Refusal> {
+    match uid == 0 || may_be_waited_for(system, uid) {
+        true => Ok(()),
+        false => Err(no_session(uid)),
+    }
+}
+
+/// Whether a program that this user starts counts as one that a person waits for.
+pub fn may_start_apps(system: &System, access: &Access, speaker: Speaker) -> Result<(), Refusal> {
+    if !may_be_waited_for(system, speaker.uid) {
+        return Err(no_session(speaker.uid));
+    }
+    may_speak(system, access, speaker)
+}
+
+/// Whether a process belongs to this user. The process is pinned, checked, and checked again, so
+/// that neither the exec of a set-user-id program nor a reused pid slips in between.
+pub fn owns_process(system: &System, uid: u32, pid: i32) -> Result<(), Refusal> {
+    if uid == 0 {
+        return Ok(());
+    }
+    let pidfd = Pidfd::open(pid).map_err(|error| no_process(pid, error))?;
+    for _ in 0..2 {
+        let (_, process) = system
+            .process(pid)
+            .map_err(|error| no_process(pid, error))?;
+        let owner = process
+            .owner_uid()
+            .map_err(|error| no_process(pid, error))?;
+        let status = process.status().map_err(|error| no_process(pid, error))?;
+        if owner != uid || status.real_uid != uid || status.effective_uid != uid {
+            return Err(Refusal::new(
+                ErrorCode::NotAllowed,
+                format!("pid {pid} does not belong to uid {uid}"),
+                "claim a process of your own, or as root",
+            ));
+        }
+    }
+    if pidfd.is_alive() {
+        Ok(())
+    } else {
+        Err(no_process(pid, "it ended just now"))
+    }
+}
+
+/// Whether every process of this list belongs to the user.
+pub fn owns_all(system: &System, uid: u32, pids: &[i32]) -> Result<(), Refusal> {
+    for &pid in pids {
+        match owns_process(system, uid, pid) {
+            Err(refusal) if refusal.code == ErrorCode::NotFound => {}
+            result => result?,
+        }
+    }
+    Ok(())
+}
+
+/// Removes the app's cgroup from a claim by a user who does not own everything in it, so that its
+/// knobs are not changed on behalf of that user. The app is then the tree of the claimed process.
+pub fn confine(system: &System, uid: u32, app: App) -> App {
+    let Some(home) = app.own_home().cloned() else {
+        return app;
+    };
+    if uid == 0 {
+        return app;
+    }
+    // Another user's process can be below the user's own slice only by the user's doing (sudo, for
+    // one).
+    let in_own_slice = home
+        .path
+        .split('/')
+        .any(|name| name == format!("user-{uid}.slice"));
+    let procs =
+        crate::system::identify::open_home(system, &app).and_then(|home| home.procs_below().ok());
+    if in_own_slice || procs.is_some_and(|procs| owns_all(system, uid, &procs).is_ok()) {
+        return app;
+    }
+    let key = app
+        .process
+        .map_or(app.key, limelight_core::model::AppKey::Tree);
+    App {
+        key,
+        home: Some(limelight_core::model::Home { own: false, ..home }),
+        ..app
+    }
+}
+
+#[cfg(test)]
+#[path = "authorization_tests.rs"]
+mod tests;

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Identifies the app of a process or a cgroup, and what belongs to it.
+
+use limelight_core::control::ErrorCode;
+use limelight_core::model::footprint::Usage;
+use limelight_core::model::protected::contains;
+use limelight_core::model::{unit, App, AppKey, Home, ProcessId};
+use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob};
+use limelight_sys::meminfo::page_bytes;
+use limelight_sys::pidfd::Pidfd;
+
+use crate::mechanisms::protect::adopt::root_of_scope;
+use crate::restore::undo::find_place;
+use crate::restore::Place;
+use crate::system::authorization::confine;
+use crate::system::System;
+
+/// Why something is no app, or not an app for this caller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The reason, for programs.
+    pub code: ErrorCode,
+    /// What is wrong.
+    pub message: String,
+    /// What the user can do about it.
+    pub cure: String,
+}
+
+impl Refusal {
+    /// Makes a refusal from its texts.
+    pub fn new(code: ErrorCode, message: impl Into<String>, cure: impl Into<String>) -> Refusal {
+        Refusal {
+            code,
+            message: message.into(),
+            cure: cure.into(),
+        }
+    }
+}
+
+/// The process does not exist, or ended during the check.
+pub fn no_process(pid: i32, why: impl std::fmt::Display) -> Refusal {
+    Refusal::new(
+        ErrorCode::NotFound,
+        format!("there is no process {pid}: {why}"),
+        "name a running process",
+    )
+}
+
+/// The app of a process. All facts hold for one and the same process: it is pinned first and must
+/// still be alive at the end.
+pub fn app_of_pid(system: &System, pid: i32) -> Result<App, Refusal> {
+    let pidfd = Pidfd::open(pid).map_err(|error| no_process(pid, error))?;
+    let gone = |error: limelight_sys::Error| no_process(pid, error);
+    let (id, process) = system.process(pid).map_err(gone)?;
+    let stat = process.stat().map_err(gone)?;
+    let kernel_thread = pid == 2 || stat.ppid == 2;
+    if pid == 1 || kernel_thread {
+        return Err(Refusal::new(
+            ErrorCode::NotAnApp,
+            format!(
+                "{} (pid {pid}) is {}",
+                stat.comm,
+                if kernel_thread {
+                    "a kernel thread"
+                } else {
+                    "init"
+                }
+            ),
+            "name a process of an app",
+        ));
+    }
+    let path = process.cgroup().map_err(gone)?;
+    let home = path.and_then(|path| home_of(system, id, &path));
+    let key = match &home {
+        Some(home) if home.own && !home.adopted => AppKey::Cgroup { inode: home.inode },
+        _ => AppKey::Tree(id),
+    };
+    if !pidfd.is_alive() {
+        return Err(no_process(pid, "it ended just now"));
+    }
+    Ok(App {
+        key,
+        name: stat.comm,
+        process: Some(id),
+        home,
+    })
+}
+
+/// The app in a cgroup that the user named.
+pub fn app_of_cgroup(system: &System, text: &str) -> Result<App, Refusal> {
+    let not_found = |why: String| {
+        Refusal::new(
+            ErrorCode::NotFound,
+            format!("there is no cgroup {text:?}: {why}"),
+            format!(
+                "give a path below {}",
+                system.cgroups.mount_point().display()
+            ),
+        )
+    };
+    let path = system
+        .cgroups
+        .path_of(text)
+        .ok_or_else(|| not_found("not a path".to_owned()))?;
+    if path.is_root() || is_never_an_app(path.name()) {
+        return Err(Refusal::new(
+            ErrorCode::NotAnApp,
+            format!("{path} holds more than one app"),
+            "name the cgroup of one app",
+        ));
+    }
+    let cgroup = system
+        .cgroups
+        .open(&path)
+        .map_err(|error| not_found(error.to_string()))?;
+    let inode = cgroup.id().0;
+    let home = Home {
+        path: path.as_str().to_owned(),
+        inode,
+        own: true,
+        adopted: false,
+    };
+    let (key, home) = match root_of_scope(path.as_str()) {
+        Some(root) => (
+            AppKey::Tree(root),
+            Home {
+                adopted: true,
+                ..home
+            },
+        ),
+        None => (AppKey::Cgroup { inode }, home),
+    };
+    Ok(App {
+        key,
+        name: path.name().to_owned(),
+        process: None,
+        home: Some(home),
+    })
+}
+
+/// Cgroups that hold a whole session or machine, whatever processes are in them.
+fn is_never_an_app(name: &str) -> bool {
+    name == "init.scope"
+        || (name.starts_with("session-") && name.ends_with(".scope"))
+        || (name.starts_with("user@") && name.ends_with(".service"))
+        || [
+            "user.slice",
+            "system.slice",
+            "machine.slice",
+            "limelight.slice",
+        ]
+        .contains(&name)
+        || (name.starts_with("user-") && name.ends_with(".slice"))
+}
+
+/// The cgroup of a process, and whether it is its app's own.
+pub fn home_of(system: &System, id: ProcessId, path: &str) -> Option<Home> {
+    let path = CgroupPath::parse(path)?;
+    // The app itself may have divided its unit further.
+    let unit = path
+        .chain()
+        .into_iter()
+        .rev()
+        .find(|path| unit::is_app(path.name()));
+    let adopted_root = root_of_scope(path.as_str());
+    let (path, own) = match (unit, adopted_root) {
+        (_, Some(root)) => (path, root == id),
+        (Some(unit), None) => (unit, true),
+        (None, None) => {
+            let own = !path.is_root()
+                && !is_never_an_app(path.name())
+                && holds_only_tree(system, &path, id.pid);
+            (path, own)
+        }
+    };
+    let cgroup = system.cgroups.open(&path).ok()?;
+    Some(Home {
+        path: path.as_str().to_owned(),
+        inode: cgroup.id().0,
+        own,
+        adopted: own && adopted_root.is_some(),
+    })
+}
+
+/// Whether a cgroup holds nothing but this process and its descendants.
+fn holds_only_tree(system: &System, path: &CgroupPath, pid: i32) -> bool {
+    let procs = system
+        .cgroups
+        .open(path)
+        .and_then(|cgroup| cgroup.procs_below());
+    let (Ok(procs), Ok(tree)) = (procs, system.proc.tree()) else {
+        return false;
+    };
+    let descendants = tree.descendants(pid);
+    !procs.is_empty()
+        && procs
+            .iter()
+            .all(|other| *other == pid || descendants.binary_search(other).is_ok())
+}
+
+/// Opens the app's cgroup, if it has one of its own that still exists.
+pub fn open_home(system: &System, app: &App) -> Option<Cgroup> {
+    find_home(system, app).ok().flatten()
+}
+
+/// The same, but fails when it cannot be determined whether the cgroup exists.
+pub fn find_home(system: &System, app: &App) -> limelight_sys::Result<Option<Cgroup>> {
+    let Some(home) = app.own_home() else {
+        return Ok(None);
+    };
+    let place = Place {
+        path: home.path.clone(),
+        inode: home.inode,
+    };
+    find_place(system, &place)
+}
+
+/// Processes that belong to the app now, ascending.
+pub fn members(system: &System, app: &App) -> Vec<ProcessId> {
+    if let Some(cgroup) = open_home(system, app) {
+        return system.identify_all(&cgroup.procs_below().unwrap_or_default());
+    }
+    let AppKey::Tree(root) = app.key else {
+        return Vec::new();
+    };
+    if system.same_process(root).is_none() {
+        return Vec::new();
+    }
+    let mut pids = system.proc.tree().unwrap_or_default().descendants(root.pid);
+    pids.push(root.pid);
+    system.identify_all(&pids)
+}
+
+/// Whether the app still exists. If that cannot be determined, as without a free descriptor, it
+/// does.
+pub fn is_alive(system: &System, app: &App) -> bool {
+    let lives = match app.key {
+        AppKey::Tree(root) => system.living(root).and_then(|process| match process {
+            Some(process) => Ok(!matches!(process.stat()?.state, 'Z' | 'X')),
+            None => Ok(false),
+        }),
+        AppKey::Cgroup { .. } => find_home(system, app).and_then(|cgroup| match cgroup {
+            Some(cgroup) => Ok(!cgroup.procs_below()?.is_empty()),
+            None => Ok(false),
+        }),
+    };
+    lives.unwrap_or_else(|error| error.is_exhausted())
+}
+
+/// The app identified anew, if the claimed process is alive and has left its cgroup. An app in a
+/// unit keeps its processes, but a cgroup manager may move one.
+pub fn moved(system: &System, app: &App) -> Option<App> {
+    let home = app.home.as_ref()?;
+    let id = app.process?;
+    let path = system.same_process(id)?.cgroup().ok().flatten()?;
+    let stays = match app.key {
+        AppKey::Cgroup { .. } => contains(&home.path, &path),
+        // A session agent may have created a unit for it.
+        AppKey::Tree(_) => home.path == path,
+    };
+    if stays {
+        return None;
+    }
+    let found = app_of_pid(system, id.pid).ok()?;
+    let owner = system.same_process(id)?.owner_uid().ok()?;
+    let found = confine(system, owner, found);
+    (found.process == Some(id) && found.key != app.key).then_some(found)
+}
+
+/// Memory counters of the app's own cgroup; `None` without one or without the controller.
+pub fn usage(system: &System, app: &App) -> Option<Usage> {
+    let cgroup = open_home(system, app)?;
+    let stat = cgroup.memory_stat().ok()?;
+    let get = |name| stat.get(name).unwrap_or(0);
+    let refaults = get("workingset_refault_file").saturating_add(get("workingset_refault_anon"));
+    Some(Usage {
+        current: cgroup.memory_current().ok()?,
+        // Absent where the kernel has no swap.
+        swapped: cgroup.swap_current().unwrap_or(0),
+        file: get("file"),
+        file_mapped: get("file_mapped"),
+        shmem: get("shmem"),
+        refaulted: refaults.saturating_mul(page_bytes()),
+    })
+}
+
+/// The smallest limit of the cgroups around the app's own, in bytes. Its own limit does not count:
+/// reclaim on its behalf disregards the reservation.
+pub fn ceiling(system: &System, app: &App) -> Option<u64> {
+    let path = CgroupPath::parse(&app.own_home()?.path)?;
+    let ancestors = path.parent()?.chain();
+    let limits = ancestors.iter().flat_map(|path| {
+        let cgroup = system.cgroups.open(path).ok();
+        let limit = move |knob| match cgroup.as_ref()?.limit(knob) {
+            Ok(Limit::Bytes(bytes)) => Some(bytes),
+            _ => None,
+        };
+        [limit(MemoryKnob::Max), limit(MemoryKnob::High)]
+    });
+    limits.flatten().min()
+}
+
+/// Page cache in the app's cgroup that its reservation keeps from reclaim, in bytes.
+pub fn protected_cache(system: &System, app: &App, usage: &Usage) -> u64 {
+    let Some(cgroup) = open_home(system, app) else {
+        return 0;
+    };
+    let bytes = |knob| match cgroup.limit(knob) {
+        Ok(Limit::Bytes(bytes)) => bytes,
+        Ok(Limit::Max) => u64::MAX,
+        Err(_) => 0,
+    };
+    let protected = bytes(MemoryKnob::Min).max(bytes(MemoryKnob::Low));
+    usage.file.saturating_sub(usage.shmem).min(protected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_and_slices_are_never_an_app() {
+        for name in [
+            "init.scope",
+            "session-2.scope",
+            "user@1000.service",
+            "user-1000.slice",
+        ] {
+            assert!(is_never_an_app(name), "{name}");
+        }
+        for name in [
+            "app-firefox-77.scope",
+            "viewer",
+            "session.scope",
+            "user@1000",
+        ] {
+            assert!(!is_never_an_app(name), "{name}");
+        }
+    }
+}

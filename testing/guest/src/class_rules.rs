@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Checks the promises about apps and their classes on a real kernel: where a class comes from, who
+//! may change it, what is never touched, what counts as in use, and that foreign kills are
+//! recorded.
+
+use std::ffi::CString;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+use serde_json::Value;
+
+use crate::boost::sleeper;
+use crate::cgroup::Cgroup;
+use crate::daemon::{self, focus, limelight, log_tail, write_config, Daemon, Line, LIMELIGHT};
+use crate::dispatch::Stage;
+use crate::process::{run as run_program, Process, Start};
+
+const BUSYBOX: &str = "/bin/busybox";
+const HISTORY: &str = "/var/lib/limelight/history.jsonl";
+
+/// Timeout; only a hang takes this long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const CONFIG: &str = "[class]\ndisposable = [\"*/app-news-*\"]\n[boost]\nenabled = false\n";
+
+const BANK: &str = "[Desktop Entry]\nType=Application\nName=Bank\nExec=bank\nCategories=Finance;\n";
+
+/// An app in its own unit, as a desktop starts one.
+struct App {
+    process: Process,
+    unit: Cgroup,
+}
+
+impl App {
+    fn start(unit: &str) -> Result<App> {
+        let unit = Cgroup::create(&format!("app.slice/{unit}"))?;
+        let process = sleeper(Some(&unit), false)?;
+        Ok(App { process, unit })
+    }
+
+    fn start_command(unit: &str, command: Command) -> Result<App> {
+        let unit = Cgroup::create(&format!("app.slice/{unit}"))?;
+        let start = Start {
+            cgroup: Some(&unit),
+            ..Start::PLAIN
+        };
+        let process = start.program(command, "app")?;
+        Ok(App { process, unit })
+    }
+
+    fn pid(&self) -> i32 {
+        self.process.pid()
+    }
+}
+
+fn sleeping() -> Command {
+    let mut command = Command::new(BUSYBOX);
+    command.args(["sleep", "1000"]);
+    command
+}
+
+/// JSON output of `limelight`, which must succeed.
+fn json(arguments: &[&str]) -> Result<Value> {
+    let (code, value) = daemon::json(arguments)?;
+    if code != 0 {
+        bail!(
+            "limelight {arguments:?} exits with {code}:\n{value}\n{}",
+            log_tail()
+        );
+    }
+    Ok(value)
+}
+
+/// One app's entry in the list.
+fn app(pid: i32) -> Result<Value> {
+    let all = json(&["class", "list"])?;
+    let all = all.as_array().context("no list")?;
+    let found = all.iter().find(|app| app["pid"] == pid);
+    found
+        .cloned()
+        .with_context(|| format!("pid {pid} is not in {all:?}"))
+}
+
+/// One app's entry once it is as wanted, or at the timeout: the daemon scans every half second.
+fn app_when(pid: i32, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let seen = app(pid)?;
+        if wanted(&seen) || Instant::now() > deadline {
+            return Ok(seen);
+        }
+        sleep(Duration::from_millis(200));
+    }
+}
+
+fn set_attribute(path: &Path, name: &str, value: &str) -> Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let name = CString::new(name)?;
+    // SAFETY: all pointers are valid for their lengths.
+    let result = unsafe {
+        libc::setxattr(
+            path.as_ptr(),
+            name.as_ptr(),
+            value.as_ptr().cast(),
+            value.len(),
+            0,
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()).context("a cgroup takes no attribute"),
+    }
+}
+
+/// Runs all checks.
+pub fn run(stage: Stage) -> Result<()> {
+    let reporter = &stage.reporter;
+    write_config(CONFIG)?;
+    fs::create_dir_all("/usr/share/applications")?;
+    fs::write("/usr/share/applications/org.x.Bank.desktop", BANK)?;
+
+    let bank = App::start("app-gnome-org.x.Bank-7.scope")?;
+    let news = App::start("app-news-1.scope")?;
+    let nested = App::start("user.slice/user@0.service/app.slice/app-deep-1.scope")?;
+    let game = App::start_command("app-game-1.scope", {
+        let mut command = sleeping();
+        command.env("LIMELIGHT_CLASS", "disposable");
+        command
+    })?;
+    std::fs::copy(BUSYBOX, "/run/Xorg")?;
+    let display = App::start_command("app-display-1.scope", {
+        let mut command = Command::new("/run/Xorg");
+        command.arg0("sleep").arg("1000");
+        command
+    })?;
+    let bare = sleeper(None, false)?;
+    let limited = Cgroup::create("background.slice/hog.scope")?;
+    limited.set("memory.max", "8388608")?;
+    limited.set("memory.swap.max", "0")?;
+    let pids = [bank.pid(), news.pid(), nested.pid(), game.pid(), bare.pid()];
+    let daemon = Daemon::start(&pids)?;
+
+    for (what, seen, class, why) in [
+        (
+            "the category of its desktop entry",
+            app(bank.pid())?,
+            "keep",
+            "Finance",
+        ),
+        (
+            "the administrator's list",
+            app(news.pid())?,
+            "disposable",
+            "limelight.toml:2",
+        ),
+        (
+            "what it asks for itself",
+            app(game.pid())?,
+            "disposable",
+            "LIMELIGHT_CLASS",
+        ),
+        (
+            "nothing",
+            app(nested.pid())?,
+            "normal",
+            "nothing says otherwise",
+        ),
+    ] {
+        let held =
+            seen["class"] == class && seen["why"].as_str().is_some_and(|text| text.contains(why));
+        reporter.check(
+            format!("{what} makes an app {class}"),
+            held,
+            seen.to_string(),
+        )?;
+    }
+    let seen = app(display.pid())?;
+    let spared = seen["untouchable"]
+        .as_str()
+        .is_some_and(|why| why.contains("Xorg"));
+    reporter.check(
+        "who holds the display is never touched",
+        spared,
+        seen.to_string(),
+    )?;
+
+    let unit = Cgroup::create("app.slice/app-news-2.scope")?;
+    let limit = unit.path().join("memory.swap.max");
+    let limit_when = |wanted: &str| -> Result<String> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let seen = fs::read_to_string(&limit).unwrap_or_default();
+            if seen.trim() == wanted || Instant::now() > deadline {
+                return Ok(seen);
+            }
+            sleep(Duration::from_millis(10));
+        }
+    };
+    let seen = limit_when("0")?;
+    reporter.check(
+        "a disposable app may not go to swap before it has begun",
+        seen.trim() == "0",
+        seen,
+    )?;
+    let seen = limit_when("max")?;
+    reporter.check(
+        "and a unit that stays empty is forgotten",
+        seen.trim() == "max",
+        seen,
+    )?;
+    unit.remove()?;
+
+    let attribute =
+        |app: &App, class: &str| set_attribute(app.unit.path(), "user.limelight.class", class);
+    attribute(&bank, "normal")?;
+    let seen = app_when(bank.pid(), |seen| seen["class"] == "normal")?;
+    let held = seen["class"] == "normal";
+    reporter.check(
+        "an app may ask for less at any time",
+        held,
+        seen.to_string(),
+    )?;
+    attribute(&nested, "keep")?;
+    let asked = |seen: &Value| {
+        seen["why"]
+            .as_str()
+            .is_some_and(|why| why.contains("asks for keep"))
+    };
+    let seen = app_when(nested.pid(), asked)?;
+    let held = seen["class"] == "normal" && asked(&seen);
+    reporter.check(
+        "and gets no more than it would without",
+        held,
+        seen.to_string(),
+    )?;
+
+    limelight(&["class", "set", &game.pid().to_string(), "keep"])?;
+    let seen = app(game.pid())?;
+    reporter.check(
+        "root may raise a class",
+        seen["class"] == "keep",
+        seen.to_string(),
+    )?;
+    limelight(&["class", "set", &game.pid().to_string(), "auto"])?;
+    let seen = app(game.pid())?;
+    let held = seen["class"] == "disposable" && seen["set_by"].is_null();
+    reporter.check("and take that back", held, seen.to_string())?;
+
+    let mut editor = Line::connect()?;
+    editor.tell(&format!(
+        r#"{{"op":"in-use","pid":{},"use":"unsaved","on":true}}"#,
+        nested.pid()
+    ))?;
+    let uses = |seen: &Value| seen["uses"].as_array().map_or(0, Vec::len);
+    let seen = app_when(nested.pid(), |seen| uses(seen) == 1)?;
+    reporter.check(
+        "unsaved work counts as use",
+        uses(&seen) == 1,
+        seen.to_string(),
+    )?;
+    drop(editor);
+    let seen = app_when(nested.pid(), |seen| uses(seen) == 0)?;
+    let ended = uses(&seen) == 0;
+    reporter.check("until the connection closes", ended, seen.to_string())?;
+
+    focus(bare.pid())?;
+    let seen = app(bare.pid())?;
+    let held = seen["own_cgroup"] == false
+        || seen["cgroup"]
+            .as_str()
+            .is_some_and(|path| path.contains("limelight.slice"));
+    reporter.check(
+        "what was in front is an app without a unit too",
+        held,
+        seen.to_string(),
+    )?;
+
+    foreign_kill(&stage, &limited)?;
+    let dead = daemon.kill()?;
+    let successor = Daemon::start_after(dead)?;
+    let entries = json(&["history"])?;
+    let kept = entries.as_array().is_some_and(|all| !all.is_empty());
+    reporter.check(
+        "the history survives a daemon that is killed",
+        kept,
+        entries.to_string(),
+    )?;
+    let (code, text) = run_program(LIMELIGHT, &["explain", "--last"])?;
+    reporter.check(
+        "nothing that was not decided is explained",
+        code == 0 && text.starts_with("nothing"),
+        text,
+    )?;
+    successor.stop(reporter)?;
+    drop((bank, news, nested, game, display, bare));
+    stage.reporter.finish()
+}
+
+/// Has the kernel's OOM killer act within this cgroup's limit.
+fn foreign_kill(stage: &Stage, unit: &Cgroup) -> Result<()> {
+    let mut command = Command::new(BUSYBOX);
+    command.args(["dd", "if=/dev/zero", "of=/dev/null", "bs=64M", "count=1"]);
+    let start = Start {
+        cgroup: Some(unit),
+        ..Start::PLAIN
+    };
+    let mut hog = start.program(command, "hog")?;
+    hog.wait(PATIENCE)?;
+    let deadline = Instant::now() + PATIENCE;
+    let mut entries = json(&["history"])?;
+    while !entries.to_string().contains("foreign-kill") && Instant::now() < deadline {
+        sleep(Duration::from_millis(200));
+        entries = json(&["history"])?;
+    }
+    stage.reporter.check(
+        "a kill by the kernel's OOM killer is noted",
+        entries.to_string().contains("foreign-kill"),
+        entries.to_string(),
+    )?;
+    let written = fs::read_to_string(HISTORY).unwrap_or_default();
+    stage.reporter.check(
+        "and written down",
+        written.contains("foreign-kill"),
+        written.clone(),
+    )
+}

@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `limelightd` and `limelight` as used by a cell.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread::{sleep, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{anyhow, bail, Context, Result};
+use limelight_core::control::{HistoryEntry, Response};
+
+use crate::cgroup::{self, Snapshot};
+use crate::process::{children, run, send, Process, Start};
+use crate::record::Reporter;
+
+/// Path of the daemon.
+pub const LIMELIGHTD: &str = "/bin/limelightd";
+/// Path of the command line program.
+pub const LIMELIGHT: &str = "/bin/limelight";
+/// The daemon's log: its standard output and standard error.
+pub const LOG: &str = "/run/limelightd.log";
+/// Path of the daemon's configuration.
+pub const CONFIG: &str = "/etc/limelight/limelight.toml";
+/// Path of the daemon's control socket.
+pub const SOCKET: &str = "/run/limelight/control.sock";
+
+const START_LIMIT: Duration = Duration::from_secs(60);
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+
+/// The daemon's files on disk while something is changed.
+const RESTORE_RECORDS: [&str; 2] = [
+    "/run/limelight/private/record/restore.json",
+    "/run/limelight/private/record/restore.json.corrupt",
+];
+
+/// State before the daemon started: values of all cgroups and of some processes.
+pub struct Before {
+    pids: Vec<i32>,
+    values: Snapshot,
+}
+
+impl Before {
+    /// Records all cgroups' and `pids`' values.
+    pub fn now(pids: &[i32]) -> Result<Self> {
+        Ok(Before {
+            pids: pids.to_vec(),
+            values: cgroup::snapshot(pids)?,
+        })
+    }
+
+    /// The values that differ now, one line each. A process that has ended keeps none.
+    pub fn changes(&self) -> Result<Vec<String>> {
+        let now = cgroup::snapshot(&self.pids)?;
+        let mut changes = cgroup::differences(&self.values, &now);
+        changes.retain(|change| !(change.starts_with("/proc/") && change.ends_with("-> gone")));
+        Ok(changes)
+    }
+
+    /// Checks that no value differs.
+    pub fn check_restored(&self, when: &str, reporter: &Reporter) -> Result<()> {
+        let changes = self.changes()?;
+        reporter.check(
+            format!("{when}, every cgroup value is what it was before limelightd started"),
+            changes.is_empty(),
+            if changes.is_empty() {
+                format!("{} values equal", self.values.len())
+            } else {
+                changes.join("; ")
+            },
+        )
+    }
+}
+
+/// Checks that no restore record is left.
+fn check_record_gone(reporter: &Reporter) -> Result<()> {
+    let left: Vec<String> = RESTORE_RECORDS
+        .into_iter()
+        .filter_map(|path| Some(format!("{path}: {}", fs::read_to_string(path).ok()?)))
+        .collect();
+    reporter.check(
+        "after limelightd stopped, the restore record is gone",
+        left.is_empty(),
+        if left.is_empty() {
+            "nothing to restore".into()
+        } else {
+            left.join(", ")
+        },
+    )
+}
+
+/// A running daemon, and the state before it.
+pub struct Daemon {
+    process: Process,
+    before: Before,
+}
+
+impl Daemon {
+    /// Starts it and waits until `limelight status` succeeds. When it stops, the values of `pids`
+    /// must be restored to those of now.
+    pub fn start(pids: &[i32]) -> Result<Self> {
+        Daemon::start_after(Before::now(pids)?)
+    }
+
+    /// As [`Daemon::start`], with the state from before a predecessor.
+    pub fn start_after(before: Before) -> Result<Self> {
+        let log = File::create(LOG).with_context(|| format!("cannot create {LOG}"))?;
+        let mut command = Command::new(LIMELIGHTD);
+        command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        let mut daemon = Daemon {
+            process: Start::PLAIN.program(command, "limelightd")?,
+            before,
+        };
+        let deadline = Instant::now() + START_LIMIT;
+        loop {
+            let (code, text) = run(LIMELIGHT, &["status"])?;
+            if code == 0 {
+                return Ok(daemon);
+            }
+            if let Some(status) = daemon.process.ended()? {
+                bail!(
+                    "limelightd ended at once with {status}; it wrote:\n{}",
+                    log_tail()
+                );
+            }
+            if Instant::now() > deadline {
+                bail!(
+                    "limelight status still exits with {code} after {START_LIMIT:?}:\n{text}\nlimelightd wrote:\n{}",
+                    log_tail()
+                );
+            }
+            sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Its current resource usage.
+    pub fn footprint(&self) -> Result<Footprint> {
+        let pid = self.process.pid();
+        let status = format!("/proc/{pid}/status");
+        let text = fs::read_to_string(&status).with_context(|| format!("cannot read {status}"))?;
+        let value = |name: &str| -> Result<u64> {
+            text.lines()
+                .find_map(|line| {
+                    line.strip_prefix(name)?
+                        .split_whitespace()
+                        .next()?
+                        .parse()
+                        .ok()
+                })
+                .with_context(|| format!("{status} has no {name}"))
+        };
+        Ok(Footprint {
+            rss_kib: value("VmRSS:")?,
+            threads: value("Threads:")?,
+            descriptors: fs::read_dir(format!("/proc/{pid}/fd"))?.count() as u64,
+        })
+    }
+
+    /// Whether it is running.
+    pub fn alive(&mut self) -> bool {
+        self.process.alive()
+    }
+
+    /// CPU time of each of its threads, in nanoseconds, by thread name.
+    pub fn cpu_by_thread(&self) -> Result<BTreeMap<String, u64>> {
+        cpu_by_thread(self.process.pid())
+    }
+
+    /// CPU time of all its threads, in nanoseconds.
+    pub fn cpu_ns(&self) -> Result<u64> {
+        Ok(self.cpu_by_thread()?.values().sum())
+    }
+
+    /// Its PID.
+    pub fn pid(&self) -> i32 {
+        self.process.pid()
+    }
+
+    /// The state before it started.
+    pub fn before(&self) -> &Before {
+        &self.before
+    }
+
+    /// Stops it with SIGTERM; returns its exit code and the state from before it started.
+    pub fn end(mut self) -> Result<(i32, Before)> {
+        self.process.signal(libc::SIGTERM)?;
+        let code = self
+            .process
+            .wait(STOP_LIMIT)
+            .with_context(|| format!("limelightd wrote:\n{}", log_tail()))?;
+        Ok((code, self.before))
+    }
+
+    /// Stops it with SIGTERM and checks that everything is restored.
+    pub fn stop(self, reporter: &Reporter) -> Result<()> {
+        let (code, before) = self.end()?;
+        reporter.check(
+            "limelightd ends with exit code 0 on SIGTERM",
+            code == 0,
+            if code == 0 {
+                "exit code 0".into()
+            } else {
+                format!("exit code {code}; it wrote:\n{}", log_tail())
+            },
+        )?;
+        before.check_restored("after limelightd stopped", reporter)?;
+        check_record_gone(reporter)
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: i32) -> Result<()> {
+        self.process.signal(signal)
+    }
+
+    /// PID of its watcher process, if it has one.
+    pub fn watcher(&self) -> Result<Option<i32>> {
+        Ok(children(self.pid())?.into_iter().next())
+    }
+
+    /// Kills the daemon and its watcher process, so that nothing is restored; returns the state
+    /// from before the daemon.
+    pub fn kill(self) -> Result<Before> {
+        let watcher = self.watcher()?;
+        // A watcher killed first would be replaced.
+        watcher.map_or(Ok(()), |pid| send(pid, libc::SIGSTOP))?;
+        let before = self.kill_alone()?;
+        watcher.map_or(Ok(()), |pid| send(pid, libc::SIGKILL))?;
+        Ok(before)
+    }
+
+    /// Kills only the daemon: its watcher restores everything. Returns the state from before the
+    /// daemon.
+    pub fn kill_alone(mut self) -> Result<Before> {
+        self.process.signal(libc::SIGKILL)?;
+        self.process.wait(STOP_LIMIT)?;
+        Ok(self.before)
+    }
+
+    /// Kills it with SIGKILL and starts a successor, which must remove its trace instance.
+    pub fn succeed(self, instance: &Path, reporter: &Reporter) -> Result<Daemon> {
+        let before = self.kill()?;
+        let left = instance.exists();
+        let daemon = Daemon::start_after(before)?;
+        let gone = !instance.exists();
+        reporter.check(
+            "a successor removes the trace instance that a killed daemon left",
+            left && gone,
+            format!("left {left}, gone {gone}"),
+        )?;
+        Ok(daemon)
+    }
+}
+
+/// CPU time of each thread of a process, in nanoseconds, by thread name.
+pub fn cpu_by_thread(pid: i32) -> Result<BTreeMap<String, u64>> {
+    let tasks = format!("/proc/{pid}/task");
+    let mut times = BTreeMap::new();
+    for task in fs::read_dir(&tasks).with_context(|| format!("cannot list {tasks}"))? {
+        let task = task?.path();
+        let read = |file| {
+            let path = task.join(file);
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+        };
+        let text = read("schedstat")?;
+        let time: Option<u64> = text.split(' ').next().and_then(|word| word.parse().ok());
+        let time = time.with_context(|| format!("{} holds {text:?}", task.display()))?;
+        *times.entry(read("comm")?.trim().to_owned()).or_default() += time;
+    }
+    Ok(times)
+}
+
+/// Voluntary context switches of each thread of a process, by TID, with its name.
+pub fn wakeups(pid: i32) -> Result<BTreeMap<String, (String, u64)>> {
+    let tasks = format!("/proc/{pid}/task");
+    let mut all = BTreeMap::new();
+    for task in fs::read_dir(&tasks).with_context(|| format!("cannot read {tasks}"))? {
+        let path = task?.path().join("status");
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let field = |name: &str| {
+            let value = text.lines().find_map(|line| line.strip_prefix(name));
+            value.map(|value| value.trim().to_owned())
+        };
+        let count = field("voluntary_ctxt_switches:").and_then(|count| count.parse().ok());
+        let count = count.with_context(|| format!("{} does not count", path.display()))?;
+        let thread = field("Pid:").unwrap_or_default();
+        all.insert(thread, (field("Name:").unwrap_or_default(), count));
+    }
+    Ok(all)
+}
+
+/// Voluntary context switches of a process's main thread.
+pub fn main_wakeups(pid: i32) -> Result<u64> {
+    let main = wakeups(pid)?.remove(&pid.to_string());
+    main.map(|(_, count)| count)
+        .with_context(|| format!("process {pid} has no main thread any more"))
+}
+
+/// Gives the focus to an app.
+pub fn focus(pid: i32) -> Result<()> {
+    limelight(&["focus", &pid.to_string()])
+}
+
+/// Runs `limelight`, which must succeed. The timeout is long: a debug kernel under memory pressure,
+/// emulated on a busy host, is slow.
+pub fn limelight(arguments: &[&str]) -> Result<()> {
+    let patient: Vec<&str> = ["--timeout", "120"]
+        .iter()
+        .chain(arguments)
+        .copied()
+        .collect();
+    let (code, text) = run(LIMELIGHT, &patient)?;
+    if code != 0 {
+        bail!(
+            "limelight {} exits with {code}:\n{text}\nlimelightd wrote:\n{}",
+            arguments.join(" "),
+            log_tail()
+        );
+    }
+    Ok(())
+}
+
+/// Writes the daemon's configuration, which it reads at its start.
+pub fn write_config(text: &str) -> Result<()> {
+    let directory = Path::new(CONFIG).parent().context("a directory")?;
+    fs::create_dir_all(directory)?;
+    fs::write(CONFIG, text).with_context(|| format!("cannot write {CONFIG}"))
+}
+
+/// A connection to the daemon, like a compositor's.
+pub struct Line {
+    stream: UnixStream,
+    answers: BufReader<UnixStream>,
+}
+
+impl Line {
+    /// Connects to the daemon.
+    pub fn connect() -> Result<Line> {
+        let stream =
+            UnixStream::connect(SOCKET).with_context(|| format!("cannot connect to {SOCKET}"))?;
+        let answers = BufReader::new(stream.try_clone()?);
+        Ok(Line { stream, answers })
+    }
+
+    /// Sends a request and waits for the answer, which must be a success.
+    pub fn tell(&mut self, request: &str) -> Result<()> {
+        self.send(request)?;
+        self.hear(request)
+    }
+
+    /// Sends a request without waiting; [`Line::hear`] must follow.
+    pub fn send(&mut self, request: &str) -> Result<()> {
+        self.stream
+            .write_all(format!("{request}\n").as_bytes())
+            .with_context(|| format!("limelightd does not listen; it wrote:\n{}", log_tail()))
+    }
+
+    /// Waits for the answer to a request and returns it unchecked.
+    pub fn answer(&mut self) -> Result<String> {
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer)?;
+        Ok(answer)
+    }
+
+    /// Waits for the answer to a request, which must be a success.
+    pub fn hear(&mut self, request: &str) -> Result<()> {
+        let answer = self.answer()?;
+        if !answer.contains(r#""result":"ok""#) {
+            bail!("limelightd answered {answer:?} to {request}");
+        }
+        Ok(())
+    }
+}
+
+/// The daemon's history of memory actions, oldest first.
+pub fn history() -> Result<Vec<HistoryEntry>> {
+    let mut line = Line::connect()?;
+    line.stream.write_all(b"{\"op\":\"history\"}\n")?;
+    let answer = line.answer()?;
+    match serde_json::from_str(&answer) {
+        Ok(Response::History { entries, .. }) => Ok(entries),
+        _ => bail!("limelightd answered {answer:?} to a request for its history"),
+    }
+}
+
+/// Exit code and JSON output of `limelight`.
+pub fn json(arguments: &[&str]) -> Result<(i32, serde_json::Value)> {
+    let all: Vec<&str> = ["--json", "--timeout", "120"]
+        .iter()
+        .chain(arguments)
+        .copied()
+        .collect();
+    let (code, text) = run(LIMELIGHT, &all)?;
+    let value = serde_json::from_str(&text).with_context(|| {
+        format!(
+            "limelight {arguments:?} exits with {code} and printed {text:?}\n{}",
+            log_tail()
+        )
+    })?;
+    Ok((code, value))
+}
+
+/// A client that listens to the daemon's notices about memory.
+pub struct Listener {
+    stream: UnixStream,
+    heard: JoinHandle<Vec<String>>,
+}
+
+impl Listener {
+    /// Starts listening.
+    pub fn start() -> Result<Listener> {
+        let mut line = Line::connect()?;
+        line.tell("{\"op\":\"listen\"}")?;
+        let Line { stream, answers } = line;
+        let heard = std::thread::spawn(move || answers.lines().map_while(Result::ok).collect());
+        Ok(Listener { stream, heard })
+    }
+
+    /// Stops, and returns the notices, one line each.
+    pub fn stop(self) -> Result<Vec<String>> {
+        self.stream.shutdown(Shutdown::Both)?;
+        let heard = self.heard.join();
+        heard.map_err(|_| anyhow!("the listener's thread has panicked"))
+    }
+}
+
+/// A running daemon's resource usage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Footprint {
+    /// Resident memory, in KiB.
+    pub rss_kib: u64,
+    /// Open file descriptors.
+    pub descriptors: u64,
+    /// Threads.
+    pub threads: u64,
+}
+
+/// The last lines of the daemon's log.
+pub fn log_tail() -> String {
+    let text = fs::read_to_string(LOG).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(20)..].join("\n")
+}

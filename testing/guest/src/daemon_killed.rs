@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `kill -9 limelightd` under load: the kernel drops its state at once, and the successor restores
+//! everything.
+
+use std::fs;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use limelight_sys::device::{Device, DeviceError, DEVICE_PATH};
+
+use crate::counters::Counters;
+use crate::daemon::Daemon;
+use crate::dispatch::Stage;
+use crate::gallery::{prepare_arm, swipe, Prepared, Viewer, APP};
+use crate::guest_setup::memory_kib;
+use crate::scenario::Gallery;
+
+/// Largest trace buffer of the daemon's own instance, in KiB per CPU.
+const TRACE_KIB: u64 = 128;
+
+/// Tolerance for the machine's locked memory, in KiB: it is counted in batches.
+const LOCKED_SLACK_KIB: u64 = 512;
+
+/// Checks that the daemon's tracing takes little of the memory that it is meant to save.
+fn check_tracing(stage: &Stage) -> Result<()> {
+    let path = "/sys/kernel/tracing/instances/limelight/buffer_size_kb";
+    let Ok(text) = fs::read_to_string(path) else {
+        // On a kernel without the tracepoint, the values are scanned.
+        return Ok(());
+    };
+    let kib = text.split_ascii_whitespace().next();
+    let kib: Option<u64> = kib.and_then(|kib| kib.parse().ok());
+    stage.reporter.check(
+        "limelightd's trace buffers are small",
+        kib.is_some_and(|kib| kib <= TRACE_KIB),
+        format!("{} KiB for each processor", text.trim()),
+    )
+}
+
+/// Runs the scenario; the gallery's loads continue while the daemon is killed.
+pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
+    let mut store = stage.store()?;
+    let prepared = Prepared::new(
+        &gallery.loads,
+        &mut store,
+        gallery.app_cgroup,
+        gallery.load_nice,
+        stage.repetition,
+    )?;
+    let mut viewer = Viewer::start(
+        &mut store,
+        "viewer",
+        gallery.app_cgroup.then_some(APP),
+        &gallery.footprint,
+        gallery.swipe_percent,
+        gallery.family,
+        stage.repetition,
+    )?;
+    let locked_before = memory_kib("Mlocked")?;
+    let daemon =
+        prepare_arm(stage.arm, &viewer)?.context("only arms with limelightd can kill it")?;
+    viewer.visit()?;
+    let counters = Counters::now()?;
+    let loads = prepared.start()?;
+    sleep(Duration::from_millis(gallery.warm_up_ms.into()));
+    swipe(&mut viewer, gallery, &mut stage.reporter)?;
+
+    let changed = daemon.before().changes()?;
+    stage.reporter.check(
+        "limelightd has changed something for the topmost app",
+        !changed.is_empty(),
+        changed.join("; "),
+    )?;
+    check_tracing(&stage)?;
+    if Path::new(DEVICE_PATH).exists() {
+        let held = matches!(
+            Device::open(Path::new(DEVICE_PATH)),
+            Err(DeviceError::Held { .. })
+        );
+        stage.reporter.check(
+            "while limelightd runs, no other process can open the device",
+            held,
+            if held { "busy" } else { "it opened" },
+        )?;
+    }
+    let locked = memory_kib("Mlocked")?;
+    let before = daemon.kill()?;
+    let left = memory_kib("Mlocked")?;
+    stage.reporter.check(
+        "at once after kill -9 nothing is locked that was not before",
+        left <= locked_before + LOCKED_SLACK_KIB && locked > left,
+        format!("{locked_before} KiB before limelightd, {locked} with it, {left} after it"),
+    )?;
+    if Path::new(DEVICE_PATH).exists() {
+        let info = Device::open(Path::new(DEVICE_PATH)).and_then(|device| device.info())?;
+        stage.reporter.check(
+            "at once after kill -9 the kernel holds no state",
+            info.generation == 0 && info.enabled == 0 && info.members == 0,
+            format!("{info:?}"),
+        )?;
+    }
+
+    let successor = Daemon::start_after(before)?;
+    successor
+        .before()
+        .check_restored("after the successor started", &stage.reporter)?;
+    drop(loads);
+    successor.stop(&stage.reporter)?;
+    counters.report(&mut stage.reporter.values)?;
+    stage.reporter.finish()
+}

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `gallery-synthetic`: the viewer with background loads, in each arm.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{bail, Context, Result};
+
+use crate::cgroup::Cgroup;
+use crate::counters::Counters;
+use crate::daemon::{self, Daemon};
+use crate::dispatch::Stage;
+use crate::guest_setup;
+use crate::knobs;
+use crate::load::{self, Counter};
+use crate::memory::{cpu_ns, now_ns, PAGE};
+use crate::plan::Arm;
+use crate::process::{Conversation, Process, Start};
+use crate::random::seed;
+use crate::record::Reporter;
+use crate::response::{series, Responses};
+use crate::scenario::{Family, Footprint, Gallery, Load};
+use crate::store::Store;
+use crate::viewer::{self, Resident, Swipe};
+
+/// The viewer's cgroup, named as systemd names an app's.
+pub const APP: &str = "app.slice/app-limelight-viewer-1.scope";
+/// Time between the arm's preparation and the loads, for the daemon to scan the app.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// A viewer that has loaded everything, and the process that faulted in its library first.
+pub struct Viewer {
+    /// The viewer.
+    pub talk: Conversation,
+    /// Its cgroup, unless everything is in the root cgroup.
+    pub cgroup: Option<Cgroup>,
+    /// Pages after loading; `None` while it has not loaded yet.
+    pub loaded: Option<Resident>,
+    _primer: Process,
+}
+
+impl Viewer {
+    /// Starts primer and viewer in `app` and a background cgroup, or both in the root cgroup.
+    pub fn start(
+        store: &mut Store,
+        name: &str,
+        app: Option<&str>,
+        footprint: &Footprint,
+        swipe_percent: u32,
+        family: Family,
+        repetition: u32,
+    ) -> Result<Self> {
+        let spec = viewer::Spec::new(store, name, footprint, swipe_percent, family, repetition)?;
+        // Creating the files has filled the page cache, charged to the runner.
+        guest_setup::drop_caches()?;
+        let cgroup = app.map(Cgroup::create).transpose()?;
+        let primer_cgroup = app
+            .map(|_| Cgroup::background(&format!("{name}-primer")))
+            .transpose()?;
+        let mut primer = Start {
+            cgroup: primer_cgroup.as_ref(),
+            nice: 0,
+            session: false,
+        }
+        .conversation("primer", &spec.library)?;
+        primer
+            .hear::<usize>()
+            .context("the library's first user failed")?;
+        let talk = Start {
+            cgroup: cgroup.as_ref(),
+            nice: 0,
+            session: false,
+        }
+        .conversation("viewer", &spec)?;
+        let mut viewer = Viewer {
+            talk,
+            cgroup,
+            loaded: None,
+            _primer: primer.process,
+        };
+        if family != Family::ChildAfterFocus {
+            viewer.load()?;
+        }
+        Ok(viewer)
+    }
+
+    /// Has it load everything.
+    pub fn load(&mut self) -> Result<()> {
+        self.loaded = Some(self.talk.ask("load").context("the viewer cannot load")?);
+        Ok(())
+    }
+
+    /// Has the viewer touch everything, like a user before the load begins. Only pages that an app
+    /// accesses while it is topmost can be attributed to it.
+    pub fn visit(&mut self) -> Result<()> {
+        self.loaded = Some(self.talk.ask("visit").context("the viewer cannot go on")?);
+        Ok(())
+    }
+
+    /// Its memory charge in bytes: its cgroup's charge, else its resident pages.
+    pub fn charge(&self) -> Result<u64> {
+        match (&self.cgroup, &self.loaded) {
+            (Some(cgroup), _) => cgroup.number("memory.current"),
+            (None, Some(loaded)) => Ok(loaded.total() * PAGE as u64),
+            (None, None) => Ok(0),
+        }
+    }
+
+    /// Its resident pages.
+    pub fn resident(&mut self) -> Result<Resident> {
+        self.talk.ask("report")
+    }
+}
+
+/// Prepares the arm for an app; returns the daemon if the arm has one.
+pub fn prepare_arm(arm: Arm, viewer: &Viewer) -> Result<Option<Daemon>> {
+    knobs::set(arm, viewer.cgroup.as_ref(), viewer.charge()?)?;
+    match arm {
+        Arm::LimelightOnDebian | Arm::Limelight => {
+            let pid = viewer.talk.process.pid();
+            let daemon = Daemon::start(&[pid])?;
+            daemon::focus(pid)?;
+            Ok(Some(daemon))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Loads with their files and cgroups, not started yet: creating those takes page cache, and
+/// cgroups that appear later would count as left behind by Limelight.
+pub struct Prepared {
+    loads: Vec<(load::Spec, Option<Cgroup>)>,
+    nice: i32,
+}
+
+impl Prepared {
+    /// Prepares background loads, each in its own cgroup or all in the root cgroup.
+    pub fn new(
+        loads: &[Load],
+        store: &mut Store,
+        own_cgroups: bool,
+        nice: i32,
+        repetition: u32,
+    ) -> Result<Self> {
+        let prepare = |(index, &load)| {
+            let counter = PathBuf::from(format!("/run/load-{index}"));
+            let name = load::name(&load);
+            let cgroup = own_cgroups
+                .then(|| Cgroup::background(&format!("{name}-{index}")))
+                .transpose()?;
+            let spec = load::Spec::new(load, store, counter, seed(index as u64, repetition))?;
+            Ok((spec, cgroup))
+        };
+        let loads: Result<Vec<_>> = loads.iter().enumerate().map(prepare).collect();
+        Ok(Prepared {
+            loads: loads?,
+            nice,
+        })
+    }
+
+    /// Starts the loads.
+    pub fn start(&self) -> Result<Loads> {
+        let mut running = Vec::new();
+        for (spec, cgroup) in &self.loads {
+            let counter = Counter::create(&spec.counter)?;
+            let process = Start {
+                cgroup: cgroup.as_ref(),
+                nice: self.nice,
+                session: false,
+            }
+            .part("load", spec)?;
+            running.push((spec.load, counter, process));
+        }
+        Ok(Loads { running })
+    }
+}
+
+/// Background loads that run until they are dropped.
+pub struct Loads {
+    running: Vec<(Load, Counter, Process)>,
+}
+
+impl Loads {
+    /// KiB that each load has processed so far.
+    pub fn kib(&self) -> Vec<u64> {
+        self.running
+            .iter()
+            .map(|(_, counter, _)| counter.kib())
+            .collect()
+    }
+
+    /// Reports each load's throughput since `before`, and whether it is still running. Only the OOM
+    /// killer may have ended it: a load that gave up would improve the app's results.
+    pub fn report(&mut self, before: &[u64], since_ns: u64, reporter: &mut Reporter) -> Result<()> {
+        let seconds = (now_ns() - since_ns) as f64 / 1e9;
+        for ((load, counter, process), before) in self.running.iter_mut().zip(before) {
+            let name = load::name(load);
+            let rate = (counter.kib() - before) as f64 / seconds;
+            reporter.value(format!("load_{name}_kib_per_s"), rate);
+            if let Some(status) = process.ended()? {
+                if status.signal() != Some(libc::SIGKILL) {
+                    bail!("the load {name} gave up with {status}: see the console");
+                }
+            }
+            reporter.value(format!("load_{name}_alive"), process.alive());
+        }
+        Ok(())
+    }
+}
+
+/// Swipes after each pause; false when the viewer has died.
+pub fn swipe(viewer: &mut Viewer, gallery: &Gallery, reporter: &mut Reporter) -> Result<bool> {
+    let (mut faults, mut library_faults, mut misses) = (0, 0, 0);
+    let mut responses = Responses::default();
+    let mut alive = true;
+    'pauses: for pause in &gallery.pauses {
+        for _ in 0..pause.swipes {
+            sleep(Duration::from_millis(pause.ms.into()));
+            let command = format!("swipe {}", now_ns());
+            let swipe: Swipe = match viewer.talk.ask(&command) {
+                Ok(swipe) => swipe,
+                Err(_) if !viewer.talk.process.alive() => {
+                    alive = false;
+                    break 'pauses;
+                }
+                Err(error) => return Err(error),
+            };
+            let response_us = swipe.response_ns as f64 / 1000.0;
+            faults += swipe.major_faults;
+            library_faults += swipe.library_major_faults;
+            misses += swipe.read_miss_pages;
+            responses.add(pause.ms, response_us, reporter);
+            reporter.sample(series(pause.ms, "major_faults"), swipe.major_faults);
+            reporter.sample(series(pause.ms, "read_miss_pages"), swipe.read_miss_pages);
+        }
+    }
+    reporter.value("major_faults", faults);
+    reporter.value("own_major_faults", faults - library_faults);
+    reporter.value("read_miss_pages", misses);
+    responses.report(reporter);
+    reporter.value("viewer_alive", alive);
+    Ok(alive)
+}
+
+/// Reports resident pages.
+pub fn report_resident(prefix: &str, resident: &Resident, reporter: &mut Reporter) {
+    for (kind, pages) in [
+        ("photos", resident.photos_pages),
+        ("heap", resident.heap_pages),
+        ("thumbnails", resident.thumbnails_pages),
+        ("library", resident.library_pages),
+    ] {
+        reporter.value(format!("{prefix}_{kind}_pages"), pages);
+    }
+}
+
+/// Runs the scenario.
+pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
+    let mut store = stage.store()?;
+    let wanted = if stage.arm == Arm::Idle {
+        &[]
+    } else {
+        gallery.loads.as_slice()
+    };
+    let prepared = Prepared::new(
+        wanted,
+        &mut store,
+        gallery.app_cgroup,
+        gallery.load_nice,
+        stage.repetition,
+    )?;
+    let mut viewer = Viewer::start(
+        &mut store,
+        "viewer",
+        gallery.app_cgroup.then_some(APP),
+        &gallery.footprint,
+        gallery.swipe_percent,
+        gallery.family,
+        stage.repetition,
+    )?;
+    if gallery.app_realtime {
+        viewer.talk.process.make_realtime()?;
+    }
+    let daemon = prepare_arm(stage.arm, &viewer)?;
+    if viewer.loaded.is_none() {
+        viewer.load()?;
+    }
+    viewer.visit()?;
+    let loaded = viewer.loaded.context("the viewer has loaded")?;
+    stage.reporter.value("footprint_pages", loaded.total());
+    sleep(SETTLE);
+
+    let mut loads = prepared.start()?;
+    sleep(Duration::from_millis(gallery.warm_up_ms.into()));
+    let served: Vec<(&str, i32)> = daemon
+        .iter()
+        .map(|daemon| ("daemon_cpu_us", daemon.pid()))
+        .chain(guest_setup::kswapd()?.map(|pid| ("kswapd_cpu_us", pid)))
+        .collect();
+    let cpu = || -> Vec<u64> { served.iter().map(|&(_, pid)| cpu_ns(pid)).collect() };
+    let counters = Counters::now()?;
+    let (before, cpu_before, since_ns) = (loads.kib(), cpu(), now_ns());
+    let alive = swipe(&mut viewer, gallery, &mut stage.reporter)?;
+    loads.report(&before, since_ns, &mut stage.reporter)?;
+    for ((&(name, _), after), before) in served.iter().zip(cpu()).zip(cpu_before) {
+        let used_us = (after - before) as f64 / 1000.0;
+        stage.reporter.value(name, used_us);
+    }
+    counters.report(&mut stage.reporter.values)?;
+    if alive {
+        report_resident("resident", &viewer.resident()?, &mut stage.reporter);
+    }
+    drop(loads);
+    if let Some(daemon) = daemon {
+        daemon.stop(&stage.reporter)?;
+    }
+    stage.reporter.finish()
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The app of the test: a user's process that creates threads and children on request.
+
+use std::io::{self, BufRead};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::PATIENCE;
+
+const USER: u32 = 1000;
+
+/// A command for the app.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// Sets its own `oom_score_adj`; answers with the error number or 0.
+    Score(i16),
+    /// Sets the nice value of its main thread; answers with the error number or 0.
+    Nice(i32),
+    /// Creates a thread, optionally under SCHED_IDLE; answers with its TID.
+    Thread { idle: bool },
+    /// Creates a child that leaves parent and session; answers with its PID.
+    Orphan(Orphan),
+    /// Creates a child that keeps forking and exiting for this many milliseconds, as does each of
+    /// its children; answers with 0 at once.
+    Chain { ms: u64 },
+    /// Answers with the PID of the last child of the chain.
+    Chained,
+}
+
+/// A child that leaves parent and session.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct Orphan {
+    /// The oom_score_adj that it sets.
+    pub score: Option<i16>,
+    /// The nice value that it sets.
+    pub nice: Option<i32>,
+    /// Whether its `/proc` files belong to root (not dumpable).
+    pub hidden: bool,
+    /// Whether it tries to set its `oom_score_adj` after SIGUSR1.
+    pub later: bool,
+}
+
+/// The app: an unprivileged process that executes commands.
+pub fn app() -> Result<()> {
+    // SAFETY: no pointers are passed. PR_SET_DUMPABLE last: exec would do this after a login.
+    let done = unsafe {
+        libc::setgid(USER) == 0
+            && libc::setuid(USER) == 0
+            && libc::prctl(libc::PR_SET_DUMPABLE, 1) == 0
+    };
+    if !done {
+        return Err(io::Error::last_os_error()).context("cannot become a user's process");
+    }
+    let mut chain = None;
+    for line in io::stdin().lock().lines() {
+        let line = line?;
+        let answer = match serde_json::from_str(&line)? {
+            Order::Score(score) => errno(write_score(score)),
+            Order::Nice(nice) => {
+                // SAFETY: no pointers are passed.
+                errno(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) } == 0)
+            }
+            Order::Thread { idle } => thread(idle)?,
+            Order::Orphan(orphan) => hear(&orphaned(|tell| live_as(orphan, tell))?)?,
+            Order::Chain { ms } => {
+                let end = Instant::now() + Duration::from_millis(ms);
+                chain = Some(orphaned(|tell| fork_until(end, tell))?);
+                0
+            }
+            Order::Chained => hear(chain.as_ref().context("no chain was begun")?)?,
+        };
+        println!("{answer}");
+    }
+    Ok(())
+}
+
+fn errno(done: bool) -> i32 {
+    match done {
+        true => 0,
+        false => io::Error::last_os_error().raw_os_error().unwrap_or(-1),
+    }
+}
+
+/// Does not allocate: a forked child and a signal handler call it as well.
+fn write_score(score: i16) -> bool {
+    let mut text = [0u8; 8];
+    let mut at = text.len();
+    let mut rest = score.unsigned_abs();
+    loop {
+        at -= 1;
+        text[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if score < 0 {
+        at -= 1;
+        text[at] = b'-';
+    }
+    // SAFETY: plain system calls on a valid path and buffer.
+    unsafe {
+        let fd = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY);
+        if fd < 0 {
+            return false;
+        }
+        let len = text.len() - at;
+        let written = libc::write(fd, text[at..].as_ptr().cast(), len);
+        let error = *libc::__errno_location();
+        libc::close(fd);
+        *libc::__errno_location() = error;
+        written == len as isize
+    }
+}
+
+fn thread(idle: bool) -> Result<i32> {
+    let (tell, hear) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        // SAFETY: the kernel reads one int there (struct sched_param).
+        let done = unsafe {
+            let nothing = 0;
+            !idle || libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_IDLE, &nothing) == 0
+        };
+        // SAFETY: no pointers are passed.
+        let tid = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
+        let _ = tell.send(done.then_some(tid));
+        loop {
+            sleep(PATIENCE);
+        }
+    });
+    hear.recv()?.context("a thread did not become idle")
+}
+
+/// Signal handler: whether this write succeeds after the inherited value was restored shows whether
+/// the process may still lower its value.
+extern "C" fn lower_again(_signal: libc::c_int) {
+    write_score(-400);
+}
+
+/// Creates a grandchild whose parent has exited; its answer can be read from the returned pipe. It
+/// makes only async-signal-safe calls.
+fn orphaned(live: impl FnOnce(libc::c_int)) -> Result<OwnedFd> {
+    let mut pipe = [0; 2];
+    // SAFETY: `pipe` has room for both descriptors, which are ours alone. Between the forks and the
+    // end of each child there are only async-signal-safe calls.
+    unsafe {
+        if libc::pipe(pipe.as_mut_ptr()) != 0 {
+            return Err(io::Error::last_os_error()).context("no pipe");
+        }
+        match libc::fork() {
+            -1 => return Err(io::Error::last_os_error()).context("no fork"),
+            0 => {
+                if libc::fork() == 0 {
+                    live(pipe[1]);
+                }
+                libc::_exit(0);
+            }
+            child => libc::waitpid(child, std::ptr::null_mut(), 0),
+        };
+        libc::close(pipe[1]);
+        Ok(OwnedFd::from_raw_fd(pipe[0]))
+    }
+}
+
+/// Reads the PID that an orphan has sent.
+fn hear(pipe: &OwnedFd) -> Result<i32> {
+    let mut pid = [0u8; 4];
+    // SAFETY: the buffer has the length that the kernel is given.
+    let read = unsafe { libc::read(pipe.as_raw_fd(), pid.as_mut_ptr().cast(), pid.len()) };
+    match (read, i32::from_ne_bytes(pid)) {
+        (4, pid) if pid > 0 => Ok(pid),
+        (_, pid) => bail!("an orphan could not do what it should: {pid}"),
+    }
+}
+
+/// In a forked child: each child forks the next one and exits.
+fn fork_until(end: Instant, tell: libc::c_int) {
+    while Instant::now() < end {
+        // SAFETY: only async-signal-safe calls.
+        unsafe {
+            match libc::fork() {
+                0 => {}
+                _ => libc::_exit(0),
+            }
+        }
+    }
+    live_as(Orphan::default(), tell);
+}
+
+/// In a forked child: applies its settings, sends its PID, and waits to be killed.
+fn live_as(orphan: Orphan, tell: libc::c_int) -> ! {
+    let mut done = orphan.score.is_none_or(write_score);
+    // SAFETY: valid pointers, a handler that makes only async-signal-safe calls, and an open pipe.
+    unsafe {
+        done &= libc::setsid() > 0;
+        if let Some(nice) = orphan.nice {
+            done &= libc::setpriority(libc::PRIO_PROCESS, 0, nice) == 0;
+        }
+        if orphan.later {
+            let handler = lower_again as extern "C" fn(libc::c_int);
+            libc::signal(libc::SIGUSR1, handler as libc::sighandler_t);
+        }
+        if orphan.hidden {
+            done &= libc::prctl(libc::PR_SET_DUMPABLE, 0) == 0;
+        }
+        let error = *libc::__errno_location();
+        let pid = if done { libc::getpid() } else { -error };
+        let pid = pid.to_ne_bytes();
+        libc::write(tell, pid.as_ptr().cast(), pid.len());
+        if !done {
+            libc::_exit(1);
+        }
+        loop {
+            libc::pause();
+        }
+    }
+}

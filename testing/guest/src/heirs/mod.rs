@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Checks that no user process keeps what it was given or inherited while its app was in the
+//! foreground: a process that changes its own values, threads, children that leave parent, session
+//! and cgroup, hide from their owner, or outlive the app. All without privilege.
+
+mod app;
+
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+use limelight_sys::sched;
+
+use crate::boost::sleeper;
+use crate::cgroup::Cgroup;
+use crate::daemon::{focus, limelight, write_config, Daemon, LIMELIGHTD};
+use crate::dispatch::Stage;
+use crate::process::{run as run_program, send, Conversation, Start};
+use crate::record::Reporter;
+
+pub use self::app::app;
+use self::app::{Order, Orphan};
+
+/// Timeout; only a hang takes this long.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Consecutive focus claims by which an app tries to lower its value further.
+const CLAIMS: usize = 3;
+/// Time for which processes keep forking and exiting, in milliseconds.
+const CHAIN_MS: u64 = 2000;
+
+/// Values of a thread; a process's are those of its main thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Values {
+    score: i16,
+    nice: i32,
+    slice_ns: u64,
+}
+
+fn values(tid: i32) -> Result<Values> {
+    let path = format!("/proc/{tid}/oom_score_adj");
+    let score = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    Ok(Values {
+        score: score.trim().parse()?,
+        nice: sched::nice(tid)?,
+        slice_ns: sched::Cpu::of(tid)?.slice_ns(),
+    })
+}
+
+/// The app and its orphans, which are killed on drop.
+struct App {
+    talk: Conversation,
+    orphans: Vec<i32>,
+}
+
+impl App {
+    fn start() -> Result<App> {
+        let start = Start {
+            session: true,
+            ..Start::PLAIN
+        };
+        Ok(App {
+            talk: start.conversation("heirs-app", &())?,
+            orphans: Vec::new(),
+        })
+    }
+
+    fn pid(&self) -> i32 {
+        self.talk.process.pid()
+    }
+
+    fn order(&mut self, order: Order) -> Result<i32> {
+        self.talk.ask(&serde_json::to_string(&order)?)
+    }
+
+    fn orphan(&mut self, orphan: Orphan) -> Result<i32> {
+        let pid = self.order(Order::Orphan(orphan))?;
+        self.orphans.push(pid);
+        Ok(pid)
+    }
+}
+
+impl Drop for App {
+    fn drop(&mut self) {
+        for pid in &self.orphans {
+            // PID 1 reaps it eventually; until then the PID is not reused.
+            let _ = send(*pid, libc::SIGKILL);
+        }
+    }
+}
+
+/// A task of the app and its expected values.
+struct Expected {
+    what: &'static str,
+    tid: i32,
+    values: Values,
+}
+
+fn check_all(when: &str, all: &[Expected], reporter: &Reporter) -> Result<()> {
+    for Expected {
+        what,
+        tid,
+        values: wanted,
+    } in all
+    {
+        let found = values(*tid)?;
+        reporter.check(
+            format!("{when}, {what} has the values that it had or chose"),
+            found == *wanted,
+            format!("{found:?}, wanted {wanted:?}"),
+        )?;
+    }
+    Ok(())
+}
+
+/// Runs all checks.
+pub fn run(stage: Stage) -> Result<()> {
+    let reporter = &stage.reporter;
+    // An app without a cgroup has no weight, so nice values are used.
+    write_config("[protect]\nadopt = \"never\"\n")?;
+    let mut app = App::start()?;
+    let scope = Cgroup::create("app.slice/app-limelight-other-1.scope")?;
+    let other = sleeper(Some(&scope), false)?;
+    let elsewhere = Cgroup::create("app.slice/app-limelight-escaped-1.scope")?;
+    let child = Cgroup::create("app.slice/app-limelight-child-1.scope")?;
+    let before = values(app.pid())?;
+    let daemon = Daemon::start(&[other.pid()])?;
+
+    focus(app.pid())?;
+    let front = values(app.pid())?;
+    reporter.check(
+        "in front the app has a lower nice value and oom_score_adj, and a shorter slice",
+        front.nice == -20 && front.score == -500 && front.slice_ns == 300_000,
+        format!("{front:?}, before {before:?}"),
+    )?;
+    let all = everything(&mut app, before, &elsewhere)?;
+    focus(other.pid())?;
+    check_all("after the focus has left", &all, reporter)?;
+    check_floors(&mut app, &all, reporter)?;
+    check_claims(&mut app, other.pid(), before, reporter)?;
+    check_escaped(&mut app, before, &child, reporter)?;
+    check_chain(&mut app, other.pid(), before, reporter)?;
+
+    focus(app.pid())?;
+    let all = everything(&mut app, before, &elsewhere)?;
+    let dead = daemon.kill()?;
+    let (code, text) = run_program(LIMELIGHTD, &["--restore"])?;
+    reporter.check(
+        "limelightd --restore ends with exit code 0",
+        code == 0,
+        format!("exit code {code}: {text}"),
+    )?;
+    check_all("after kill -9 and limelightd --restore", &all, reporter)?;
+
+    let daemon = Daemon::start_after(dead)?;
+    focus(app.pid())?;
+    let all = everything(&mut app, before, &elsewhere)?;
+    daemon.stop(reporter)?;
+    check_all("after SIGTERM", &all, reporter)?;
+    drop(app);
+    stage.reporter.finish()
+}
+
+/// Creates every kind of task by which an app might keep a value.
+fn everything(app: &mut App, before: Values, elsewhere: &Cgroup) -> Result<Vec<Expected>> {
+    let same = |what, tid| Expected {
+        what,
+        tid,
+        values: before,
+    };
+    let mut all = vec![
+        same("a thread", app.order(Order::Thread { idle: false })?),
+        same("an orphan", app.orphan(Orphan::default())?),
+    ];
+    let idle = app.order(Order::Thread { idle: true })?;
+    all.push(Expected {
+        what: "a thread of the idle scheduler",
+        tid: idle,
+        values: Values {
+            slice_ns: 0,
+            ..before
+        },
+    });
+    let raised = Orphan {
+        score: Some(-499),
+        nice: Some(-19),
+        ..Orphan::default()
+    };
+    all.push(same(
+        "an orphan that raised its values a little",
+        app.orphan(raised)?,
+    ));
+    let hidden = Orphan {
+        hidden: true,
+        ..raised
+    };
+    all.push(same("an orphan that hides", app.orphan(hidden)?));
+    let moved = app.orphan(Orphan::default())?;
+    elsewhere.set("cgroup.procs", &moved.to_string())?;
+    all.push(same("an orphan in another cgroup", moved));
+    let above = Orphan {
+        score: Some(300),
+        nice: Some(5),
+        later: true,
+        ..Orphan::default()
+    };
+    all.push(Expected {
+        what: "an orphan that raised its values above the original",
+        tid: app.orphan(above)?,
+        values: Values {
+            score: 300,
+            nice: 5,
+            ..before
+        },
+    });
+    for order in [Order::Score(-499), Order::Nice(-19)] {
+        let error = app.order(order)?;
+        if error != 0 {
+            bail!("the app cannot carry out {order:?}: error {error}");
+        }
+    }
+    all.push(same("the app, which raised its values a little", app.pid()));
+    Ok(all)
+}
+
+/// Checks that no process may lower its value again without privilege.
+fn check_floors(app: &mut App, all: &[Expected], reporter: &Reporter) -> Result<()> {
+    let error = app.order(Order::Score(-400))?;
+    reporter.check(
+        "the app may not lower its oom_score_adj again",
+        error == libc::EACCES,
+        format!("error {error}"),
+    )?;
+    let above = all.iter().find(|expected| expected.values.score == 300);
+    let above = above.context("no orphan with a value of its own")?;
+    send(above.tid, libc::SIGUSR1)?;
+    // Long enough for a signal handler on a busy machine.
+    sleep(Duration::from_millis(500));
+    check_all(
+        "after it tried to lower its oom_score_adj again",
+        std::slice::from_ref(above),
+        reporter,
+    )
+}
+
+/// Checks that each focus claim starts from the same values as the one before.
+fn check_claims(app: &mut App, other: i32, before: Values, reporter: &Reporter) -> Result<()> {
+    let mut lowest = 0;
+    for _ in 0..CLAIMS {
+        focus(app.pid())?;
+        lowest = lowest.min(values(app.pid())?.score);
+        app.order(Order::Score(-499))?;
+        focus(other)?;
+    }
+    let after = values(app.pid())?;
+    reporter.check(
+        "an app that claims the focus again and again gains nothing",
+        lowest == -500 && after == before,
+        format!("lowest {lowest}, then {after:?}"),
+    )
+}
+
+/// A child that has left its app's cgroup comes to the foreground, during and after the app's time
+/// in it.
+fn check_escaped(app: &mut App, before: Values, scope: &Cgroup, reporter: &Reporter) -> Result<()> {
+    focus(app.pid())?;
+    let child = app.orphan(Orphan {
+        score: Some(-499),
+        ..Orphan::default()
+    })?;
+    scope.set("cgroup.procs", &child.to_string())?;
+    focus(child)?;
+    let front = values(child)?;
+    reporter.check(
+        "an escaped child in front is not lowered twice",
+        front.score == -500,
+        format!("{front:?}"),
+    )?;
+    limelight(&["focus", "--none"])?;
+    let expected = Expected {
+        what: "the child",
+        tid: child,
+        values: before,
+    };
+    check_all("after that", &[expected], reporter)
+}
+
+/// Checks that processes that fork and exit faster than the daemon can scan keep nothing once they
+/// stop.
+fn check_chain(app: &mut App, other: i32, before: Values, reporter: &Reporter) -> Result<()> {
+    focus(app.pid())?;
+    app.order(Order::Chain { ms: CHAIN_MS })?;
+    sleep(Duration::from_millis(CHAIN_MS / 4));
+    focus(other)?;
+    let last = app.order(Order::Chained)?;
+    app.orphans.push(last);
+    let deadline = Instant::now() + PATIENCE;
+    while values(last)? != before && Instant::now() < deadline {
+        sleep(Duration::from_millis(100));
+    }
+    let expected = Expected {
+        what: "the last of many processes that forked and ended",
+        tid: last,
+        values: before,
+    };
+    check_all("after a while", &[expected], reporter)
+}

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The process of an app of a situation.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::{sleep, spawn};
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::situations::Act;
+use crate::load::Counter;
+use crate::memory::{Mapping, MIB};
+use crate::random::Random;
+
+/// How often a process that waits for its turn looks.
+const LOOK: Duration = Duration::from_millis(100);
+const BEAT: Duration = Duration::from_millis(10);
+/// One request in this time, and how long one is waited for before it counts as late again.
+const ASK_EVERY: Duration = Duration::from_millis(100);
+const LATE_EVERY_MS: i32 = 100;
+/// What an answer that never comes counts as, in ms.
+const NEVER_MS: u64 = 60_000;
+/// A step of growth.
+const STEP: usize = MIB / 2;
+/// Pages of its memory that an app needs for an answer.
+const ANSWER_PAGES: usize = 64;
+
+/// An app as its process gets it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Spec {
+    /// Its memory at first, in MiB.
+    pub mib: u32,
+    /// Its user.
+    pub uid: u32,
+    /// What it does when it has its memory.
+    pub act: Act,
+    /// Where its words are: see [`Words`].
+    pub words: PathBuf,
+    /// The app whose socket it asks.
+    pub asks: Option<PathBuf>,
+    /// Its children, started with it.
+    pub children: Vec<Nested>,
+}
+
+/// A child.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Nested {
+    /// Its program: this one by some name.
+    pub program: PathBuf,
+    /// As its process gets it.
+    pub spec: Spec,
+    /// It has a pipe to and from its parent.
+    pub piped: bool,
+}
+
+/// Words that an actor shares with the runner, files beside each other.
+pub struct Words {
+    /// Set by the runner: 1, take the memory; 2, act.
+    pub phase: Counter,
+    /// 1 when it has its memory; then what it has done: pages used, requests answered.
+    pub beats: Counter,
+    /// Its longest wait for an answer, or how late its timer was, in ms.
+    pub late: Counter,
+    /// 1 when it has done what ends by itself.
+    pub done: Counter,
+}
+
+impl Words {
+    fn each(base: &Path, open: fn(&Path) -> Result<Counter>) -> Result<Words> {
+        let word = |name: &str| open(&base.with_extension(name));
+        Ok(Words {
+            phase: word("phase")?,
+            beats: word("beats")?,
+            late: word("late")?,
+            done: word("done")?,
+        })
+    }
+
+    /// Makes them, for any user's process to write.
+    pub fn create(base: &Path) -> Result<Words> {
+        Words::each(base, |path| {
+            let word = Counter::create(path)?;
+            fs::set_permissions(path, Permissions::from_mode(0o666))?;
+            Ok(word)
+        })
+    }
+}
+
+/// The file in which an actor says its pid.
+pub fn pid_file(words: &Path) -> PathBuf {
+    words.with_extension("pid")
+}
+
+/// The socket of an actor that answers.
+pub fn socket(words: &Path) -> PathBuf {
+    words.with_extension("sock")
+}
+
+/// Runs it until it is killed.
+pub fn run(spec: &Spec) -> Result<()> {
+    let words = Words::each(&spec.words, Counter::open)?;
+    fs::write(pid_file(&spec.words), std::process::id().to_string())?;
+    let mut pipes = Vec::new();
+    for nested in &spec.children {
+        pipes.push(start(nested)?);
+    }
+    let listener = match spec.act {
+        Act::AnswerSocket => {
+            let path = socket(&spec.words);
+            let listener = UnixListener::bind(&path)?;
+            fs::set_permissions(&path, Permissions::from_mode(0o666))?;
+            Some(listener)
+        }
+        _ => None,
+    };
+    let fill = matches!(spec.act, Act::Fill { .. } | Act::Copy { .. });
+    if spec.uid != 0 && !fill {
+        change_user(spec.uid)?;
+    }
+    wait_for(&words, 1);
+    let mut heap = Mapping::anonymous(spec.mib as usize * MIB)?;
+    let mut random = Random::new(u64::from(spec.mib));
+    for page in 0..heap.pages() {
+        heap.fill_words(page, 8, &mut random);
+    }
+    words.beats.add(1);
+    wait_for(&words, 2);
+    ask(spec, pipes);
+    act(spec, &words, heap, listener)
+}
+
+fn wait_for(words: &Words, phase: u64) {
+    while words.phase.kib() < phase {
+        sleep(LOOK);
+    }
+}
+
+fn start(nested: &Nested) -> Result<Child> {
+    let pipe = || {
+        if nested.piped {
+            Stdio::piped()
+        } else {
+            Stdio::null()
+        }
+    };
+    let mut command = Command::new(&nested.program);
+    command
+        .args(["innocent", &serde_json::to_string(&nested.spec)?])
+        .stdin(pipe())
+        .stdout(pipe());
+    command.spawn().context("cannot start a child")
+}
+
+/// The group first: afterwards it may not be changed.
+fn change_user(uid: u32) -> Result<()> {
+    // SAFETY: neither call takes pointers.
+    let done = unsafe { libc::setgid(uid) == 0 && libc::setuid(uid) == 0 };
+    match done {
+        true => Ok(()),
+        false => Err(io::Error::last_os_error()).context("cannot change the user"),
+    }
+}
+
+/// Asks in a thread what it has to ask.
+fn ask(spec: &Spec, pipes: Vec<Child>) {
+    let late = spec.words.with_extension("late");
+    let mut pipes = pipes.into_iter();
+    let piped = pipes.find_map(|mut child| Some((child.stdin.take()?, child.stdout.take()?)));
+    if let Some(path) = spec.asks.clone() {
+        spawn(move || -> Result<()> {
+            let late = Counter::open(&late)?;
+            match UnixStream::connect(&path) {
+                Ok(stream) => asker(&stream, &stream, stream.as_raw_fd(), &late),
+                Err(_) => late.add(NEVER_MS),
+            }
+            Ok(())
+        });
+    } else if let Some((input, output)) = piped {
+        spawn(move || -> Result<()> {
+            let number = output.as_raw_fd();
+            asker(input, output, number, &Counter::open(&late)?);
+            Ok(())
+        });
+    }
+}
+
+fn asker(mut to: impl Write, mut from: impl Read, number: i32, late: &Counter) {
+    loop {
+        let begun = Instant::now();
+        if to.write_all(b"?").and_then(|()| to.flush()).is_err() {
+            return late.add(NEVER_MS);
+        }
+        loop {
+            let mut poll = libc::pollfd {
+                fd: number,
+                events: libc::POLLIN,
+                revents: 0,
+            };
+            // SAFETY: one valid structure.
+            let ready = unsafe { libc::poll(&mut poll, 1, LATE_EVERY_MS) };
+            let waited = u64::try_from(begun.elapsed().as_millis()).unwrap_or(NEVER_MS);
+            late.add(waited.saturating_sub(late.kib()));
+            if ready > 0 {
+                break;
+            }
+        }
+        match from.read(&mut [0]) {
+            Ok(1) => sleep(ASK_EVERY),
+            _ => return late.add(NEVER_MS),
+        }
+    }
+}
+
+fn act(
+    spec: &Spec,
+    words: &Words,
+    mut heap: Mapping,
+    listener: Option<UnixListener>,
+) -> Result<()> {
+    match spec.act {
+        Act::Idle => {}
+        Act::Use => used(words, &mut heap, BEAT),
+        Act::Churn => used(words, &mut heap, Duration::ZERO),
+        Act::Grow { mib_per_s, to_mib } => grow(words, mib_per_s, to_mib)?,
+        Act::Fill { mib_per_s, to_mib } => fill(spec, words, mib_per_s, to_mib)?,
+        Act::Copy { mib } => copy(words, mib)?,
+        Act::Fork { mib } => forks(words, mib)?,
+        Act::Ring { ms } => {
+            let begun = Instant::now();
+            let due = Duration::from_millis(u64::from(ms));
+            sleep(due);
+            let late = begun.elapsed().saturating_sub(due);
+            words.late.add(u64::try_from(late.as_millis())?);
+        }
+        Act::AnswerPipe => answer(words, &heap, io::stdin(), io::stdout()),
+        Act::AnswerSocket => {
+            let (stream, _) = listener.context("a socket")?.accept()?;
+            answer(words, &heap, &stream, &stream);
+        }
+    }
+    words.done.add(1);
+    loop {
+        sleep(Duration::from_secs(1));
+    }
+}
+
+fn used(words: &Words, heap: &mut Mapping, pause: Duration) {
+    let mut random = Random::new(7);
+    for page in (0..heap.pages()).cycle() {
+        heap.dirty_page(page, random.word());
+        words.beats.add(1);
+        if !pause.is_zero() {
+            sleep(pause);
+        }
+    }
+}
+
+fn grow(words: &Words, mib_per_s: u32, to_mib: u32) -> Result<()> {
+    let mut random = Random::new(9);
+    let mut taken = Vec::new();
+    while to_mib == 0 || taken.len() * STEP < to_mib as usize * MIB {
+        let mut more = Mapping::anonymous(STEP)?;
+        for page in 0..more.pages() {
+            more.fill_words(page, 8, &mut random);
+        }
+        taken.push(more);
+        words.beats.add(1);
+        sleep(step_time(mib_per_s));
+    }
+    // It has its result until the end of the situation.
+    std::mem::forget(taken);
+    Ok(())
+}
+
+fn step_time(mib_per_s: u32) -> Duration {
+    Duration::from_secs(1) * STEP as u32 / (mib_per_s.max(1) * MIB as u32)
+}
+
+fn fill(spec: &Spec, words: &Words, mib_per_s: u32, to_mib: u32) -> Result<()> {
+    let mut file = File::create(spec.words.with_extension("upload"))?;
+    let piece = vec![1; STEP];
+    for _ in 0..to_mib as usize * MIB / STEP {
+        file.write_all(&piece)?;
+        words.beats.add(1);
+        sleep(step_time(mib_per_s));
+    }
+    Ok(())
+}
+
+fn copy(words: &Words, mib: u32) -> Result<()> {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create(true).truncate(true);
+    let mut file = file
+        .open("/data/copy")
+        .context("cannot make a file on the disk")?;
+    let mut piece = vec![1; STEP];
+    loop {
+        for read in [false, true] {
+            file.seek(SeekFrom::Start(0))?;
+            for _ in 0..mib as usize * MIB / STEP {
+                match read {
+                    true => file.read_exact(&mut piece)?,
+                    false => file.write_all(&piece)?,
+                }
+                words.beats.add(1);
+                // The emulated disk is not what this is about.
+                sleep(BEAT);
+            }
+        }
+    }
+}
+
+/// The child of a fork may do little: it takes memory and ends.
+fn forks(words: &Words, mib: u32) -> Result<()> {
+    loop {
+        // SAFETY: the child is single-threaded and makes system calls only.
+        match unsafe { libc::fork() } {
+            0 => {
+                if let Ok(mut heap) = Mapping::anonymous(mib as usize * MIB) {
+                    let mut random = Random::new(3);
+                    for page in 0..heap.pages() {
+                        heap.fill_words(page, 8, &mut random);
+                    }
+                }
+                // SAFETY: it takes no pointers.
+                unsafe { libc::_exit(0) };
+            }
+            pid if pid > 0 => {
+                // SAFETY: no status is asked for.
+                unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+                words.beats.add(1);
+            }
+            _ => bail!("cannot fork"),
+        }
+    }
+}
+
+fn answer(words: &Words, heap: &Mapping, mut from: impl Read, mut to: impl Write) {
+    let mut next = 0;
+    while let Ok(1) = from.read(&mut [0]) {
+        for _ in 0..ANSWER_PAGES {
+            heap.touch_page(next % heap.pages());
+            next += 1;
+        }
+        if to.write_all(b"!").and_then(|()| to.flush()).is_err() {
+            return;
+        }
+        words.beats.add(1);
+    }
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Apps that did nothing wrong while memory runs short, on stock Linux and beside the daemon: what
+//! becomes of each must be no worse.
+
+pub mod actor;
+mod scene;
+mod situations;
+
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Result};
+
+pub use self::situations::Day;
+
+use self::scene::{Actor, Scene};
+use self::situations::{Situation, ALL};
+use crate::daemon::{self, focus, history, Daemon};
+use crate::dispatch::Stage;
+use crate::plan::{Arm, Swap};
+use crate::scenario::Innocents;
+use crate::swap_app::CLASSES;
+
+/// An app is one that starts for 10 s: all processes of a day are older before its first situation.
+const AGE: Duration = Duration::from_secs(11);
+/// A situation lasts this long, and what ends by itself may take longer.
+const LASTS: Duration = Duration::from_secs(7);
+const LASTS_MOST: Duration = Duration::from_secs(40);
+/// What dies of the shortage has died so long after the app that takes the memory.
+const AFTERMATH: Duration = Duration::from_millis(1500);
+const SAMPLE: Duration = Duration::from_millis(25);
+
+/// An app that is stopped, or rests, for longer has lost something: twice the longest time for which the daemon
+/// stops one.
+const STOPPED_MOST: Duration = Duration::from_secs(4);
+/// An answer that takes so long, or a timer that is so late, is a hang. On stock they take 0.1 s.
+const LATE_MOST_MS: u64 = 5000;
+
+/// Runs the situations of a day, on the machine that they need.
+pub fn run(mut stage: Stage, work: &Innocents) -> Result<()> {
+    let daemon = match stage.arm {
+        Arm::Stock => false,
+        Arm::LimelightOnDebian | Arm::Limelight => true,
+        arm => bail!("innocents knows no arm {arm:?}"),
+    };
+    daemon::write_config(CLASSES)?;
+    let swap = !matches!(stage.machine.swap, Swap::None);
+    let here = |one: &&Situation| one.day == work.day && one.swap == swap;
+    let begun = Instant::now();
+    let scenes = ALL.iter().filter(here).map(Scene::start);
+    let scenes: Vec<Scene> = scenes.collect::<Result<_>>()?;
+    sleep(AGE.saturating_sub(begun.elapsed()));
+    for scene in scenes {
+        let name = scene.situation.name;
+        stage.reporter.progress(name)?;
+        let took = Instant::now();
+        play(&mut stage, scene, daemon)?;
+        let elapsed = took.elapsed().as_secs_f64() * 1000.0;
+        stage.reporter.value(format!("{name}.time_ms"), elapsed);
+    }
+    stage.reporter.finish()
+}
+
+/// Plays one situation, and reports what each app lost.
+fn play(stage: &mut Stage, mut scene: Scene, with_daemon: bool) -> Result<()> {
+    scene.set_up()?;
+    let daemon = with_daemon.then(|| Daemon::start(&[])).transpose()?;
+    let announced = scene.announce(with_daemon)?;
+    if with_daemon {
+        focus(scene.actors[0].pid)?;
+    }
+    scene.act()?;
+    watch(&mut scene, with_daemon)?;
+    let notes = match with_daemon {
+        true => format!("{:?}\n{}", history()?, daemon::log_tail()),
+        false => String::new(),
+    };
+    judge(stage, &scene, with_daemon, &notes)?;
+    let situation = scene.situation;
+    drop((announced, scene));
+    daemon.map_or(Ok(()), |daemon| daemon.stop(&stage.reporter))?;
+    Scene::clear(situation)
+}
+
+/// Samples the apps until everything that is to happen has happened.
+fn watch(scene: &mut Scene, with_daemon: bool) -> Result<()> {
+    let begun = Instant::now();
+    let mut then = scene.situation.then.filter(|_| with_daemon);
+    let mut over: Option<Instant> = None;
+    loop {
+        let at = begun.elapsed();
+        for actor in &mut scene.actors {
+            actor.sample();
+        }
+        if let Some((_, name)) = then.filter(|(ms, _)| at >= Duration::from_millis(*ms)) {
+            then = None;
+            // It may have died of the shortage.
+            if let Some(actor) = scene.actor(name).filter(|actor| actor.is_alive()) {
+                focus(actor.pid)?;
+            }
+        }
+        let open = |actor: &&Actor| actor.is_open();
+        if scene.actors.iter().find(open).is_none() {
+            over.get_or_insert_with(Instant::now);
+        }
+        let calm = over.is_some_and(|over| over.elapsed() >= AFTERMATH);
+        let greedy = scene.actors.iter().any(|one| one.cast.act.is_greedy());
+        if calm && (greedy || at >= LASTS) || at >= LASTS_MOST {
+            return Ok(());
+        }
+        sleep(SAMPLE);
+    }
+}
+
+/// Reports for each app whether it lost something, and checks what must hold beside the daemon.
+fn judge(stage: &mut Stage, scene: &Scene, with_daemon: bool, notes: &str) -> Result<()> {
+    let name = scene.situation.name;
+    let mut dead = Vec::new();
+    let mut stopped = Vec::new();
+    for actor in &scene.actors {
+        let app = actor.cast.name;
+        if actor.cast.act.is_greedy() {
+            let ended = usize::from(!actor.is_alive());
+            stage.reporter.value(format!("{name}.{app}_ended"), ended);
+            continue;
+        }
+        let lost = actor.lost();
+        if !actor.is_alive() {
+            dead.push(app);
+        }
+        if actor.cast.never_stopped && actor.stops > 0 {
+            stopped.push(app);
+        }
+        let lost_at_all = usize::from(!lost.is_empty());
+        stage
+            .reporter
+            .value(format!("{name}.{app}_lost"), lost_at_all);
+        if !lost.is_empty() {
+            stage
+                .reporter
+                .progress(format!("{name}: {app} {}", lost.join(", ")))?;
+        }
+    }
+    if !with_daemon {
+        return Ok(());
+    }
+    let takes = scene.actors.iter().any(|actor| actor.cast.act.is_greedy());
+    stage.reporter.check(
+        match takes {
+            true => format!("{name}: nothing dies but what took the memory"),
+            false => format!("{name}: nothing dies"),
+        },
+        dead.is_empty(),
+        format!("{dead:?} died: {notes}"),
+    )?;
+    stage.reporter.check(
+        format!("{name}: what another process may be waiting for is never stopped"),
+        stopped.is_empty(),
+        format!("{stopped:?} were stopped: {notes}"),
+    )
+}
+
+impl Actor {
+    /// What happened to it that should not have.
+    fn lost(&self) -> Vec<String> {
+        let mut lost = Vec::new();
+        if !self.is_alive() {
+            lost.push("died".to_owned());
+            return lost;
+        }
+        if self.stopped_for > STOPPED_MOST {
+            lost.push(format!("was stopped for {:?}", self.stopped_for));
+        }
+        let late = self.words.late.kib();
+        if late > LATE_MOST_MS {
+            lost.push(format!("waited {late} ms"));
+        }
+        // On a busy host, what goes on is only slow.
+        let rests = self.rested_for() > STOPPED_MOST;
+        if self.cast.act.is_finite() && self.words.done.kib() == 0 && rests {
+            lost.push("did not get to its end".to_owned());
+        }
+        lost
+    }
+}
+
+/// Whether a process runs, or could.
+fn lives(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().unwrap_or_default().trim_start();
+    !state.is_empty() && !state.starts_with(['Z', 'X'])
+}

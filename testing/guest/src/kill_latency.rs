@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Apps leak one after the other until they are killed, on a busy machine. Measures the time from
+//! when a kill is due until the memory is free.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Result};
+use limelight_core::control::{HistoryEntry, MemoryAction};
+
+use crate::counters::Counters;
+use crate::daemon::{self, focus, history, Daemon};
+use crate::dispatch::Stage;
+use crate::gallery::Prepared;
+use crate::plan::Arm;
+use crate::scenario::KillLatency;
+use crate::swap_app::{App, Spec, CLASSES, DISPOSABLE, KEEP, NORMAL};
+
+/// Memory of the foreground app, of one that must survive, and of each victim when it begins to
+/// leak.
+const FRONT_MIB: u32 = 24;
+const KEPT_MIB: u32 = 16;
+const VICTIM_MIB: u32 = 32;
+
+/// Time within which an app is killed, and its kill recorded.
+const END: Duration = Duration::from_secs(60);
+const NOTED: Duration = Duration::from_secs(10);
+/// Time for the daemon to scan an app and for the last kill's rate limit to expire.
+const LOOK: Duration = Duration::from_millis(1500);
+
+/// Runs the scenario.
+pub fn run(mut stage: Stage, work: &KillLatency) -> Result<()> {
+    if !matches!(stage.arm, Arm::Limelight | Arm::LimelightOnDebian) {
+        bail!("kill-latency runs with limelightd, not as {:?}", stage.arm);
+    }
+    let mut store = stage.store()?;
+    let prepared = Prepared::new(&work.loads, &mut store, true, 0, stage.repetition)?;
+    crate::guest_setup::drop_caches()?;
+    let spec = |mib| Spec {
+        mib,
+        leak_mib_per_s: 0,
+        seed: u64::from(mib),
+    };
+    let mut kept = App::start(KEEP, "kept", &spec(KEPT_MIB))?;
+    let mut front = App::start(NORMAL, "front", &spec(FRONT_MIB))?;
+    daemon::write_config(CLASSES)?;
+    let daemon = Daemon::start(&[])?;
+    focus(kept.pid())?;
+    focus(front.pid())?;
+    let loads = prepared.start()?;
+    let counters = Counters::now()?;
+    let cpu_before = daemon.cpu_by_thread()?;
+
+    let mut kills: Vec<HistoryEntry> = Vec::new();
+    let mut survived = 0u64;
+    for number in 0..work.kills {
+        stage
+            .reporter
+            .progress(format!("kill {number} of {}", work.kills))?;
+        let name = format!("hog{number}");
+        let mut victim = App::start(DISPOSABLE, &name, &spec(VICTIM_MIB))?;
+        sleep(LOOK);
+        victim.talk.say("leak")?;
+        let began = Instant::now();
+        while victim.alive() && began.elapsed() < END {
+            sleep(Duration::from_millis(10));
+        }
+        match victim.alive() {
+            true => survived += 1,
+            false => kills.extend(noted(&name)?),
+        }
+        let cgroup = victim.cgroup().clone();
+        drop(victim);
+        cgroup.remove()?;
+    }
+    let cpu = daemon.cpu_by_thread()?;
+    counters.report(&mut stage.reporter.values)?;
+    drop(loads);
+    let dead = u64::from(!kept.alive()) + u64::from(!front.alive());
+    report(&mut stage, &kills);
+    let reporter = &mut stage.reporter;
+    reporter.value("survived", survived);
+    reporter.value("innocent_dead", dead);
+    let mut all = 0;
+    for (thread, time) in &cpu {
+        let used = time - cpu_before.get(thread).unwrap_or(&0);
+        reporter.value(format!("daemon_cpu_{thread}_us"), used / 1000);
+        all += used / 1000;
+    }
+    reporter.value("daemon_cpu_us", all);
+    drop((kept, front));
+    daemon.stop(&stage.reporter)?;
+    stage.reporter.finish()
+}
+
+/// The kill of the app of this name; `None` if something else killed it first.
+fn noted(name: &str) -> Result<Option<HistoryEntry>> {
+    let group = format!(".{name}-");
+    let began = Instant::now();
+    while began.elapsed() < NOTED {
+        let kill = history()?.into_iter().rev().find(|entry| {
+            let cgroup = entry.app.as_ref().and_then(|app| app.cgroup.as_deref());
+            entry.action == MemoryAction::Kill
+                && cgroup.is_some_and(|cgroup| cgroup.contains(&group))
+        });
+        if kill.is_some() {
+            return Ok(kill);
+        }
+        sleep(Duration::from_millis(50));
+    }
+    Ok(None)
+}
+
+fn report(stage: &mut Stage, kills: &[HistoryEntry]) {
+    let reporter = &mut stage.reporter;
+    let mut took: Vec<u64> = kills.iter().filter_map(|kill| kill.took_us).collect();
+    let mut freed: Vec<u64> = kills.iter().map(|kill| kill.bytes >> 10).collect();
+    for us in &took {
+        reporter.sample("kill_us", *us);
+    }
+    took.sort_unstable();
+    freed.sort_unstable();
+    reporter.value("kills", took.len());
+    for (name, percent) in [("p50", 50), ("p99", 99), ("max", 100)] {
+        if let Some(us) = percentile(&took, percent) {
+            reporter.value(format!("kill_{name}_us"), us);
+        }
+    }
+    if let Some(kib) = percentile(&freed, 50) {
+        reporter.value("freed_p50_kib", kib);
+    }
+}
+
+/// The percentile of a sorted list, by the nearest-rank method.
+fn percentile(sorted: &[u64], percent: usize) -> Option<u64> {
+    let rank = (sorted.len() * percent).div_ceil(100).max(1);
+    sorted.get(rank - 1).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::percentile;
+
+    #[test]
+    fn percentiles_are_elements_of_the_list() {
+        let all: Vec<u64> = (1..=200).collect();
+        assert_eq!(percentile(&all, 50), Some(100));
+        assert_eq!(percentile(&all, 99), Some(198));
+        assert_eq!(percentile(&all, 100), Some(200));
+        assert_eq!(percentile(&[7], 1), Some(7));
+        assert_eq!(percentile(&[], 99), None);
+    }
+}

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! An app leaks memory, in the background or in the foreground, next to apps of every class.
+
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+use limelight_core::control::{HistoryEntry, MemoryAction};
+use limelight_core::model::class::Class;
+use limelight_sys::meminfo::MemInfo;
+
+use crate::counters::Counters;
+use crate::daemon::{self, focus, history, Daemon};
+use crate::dispatch::Stage;
+use crate::guest_setup::{mount, unmount};
+use crate::plan::Arm;
+use crate::scenario::{Leak, Leaker};
+use crate::swap_app::{App, Spec, CLASSES, DISPOSABLE, KEEP, NORMAL};
+
+/// The innocent apps: class, name and memory in MiB. The disposable ones are smaller than what a
+/// kill must free: killing them instead of the leaking app gains nothing.
+const INNOCENT: [(&str, &str, u32); 6] = [
+    (KEEP, "office", 16),
+    (KEEP, "bank", 12),
+    (NORMAL, "chat", 16),
+    (NORMAL, "mail", 16),
+    (DISPOSABLE, "news", 8),
+    (DISPOSABLE, "feed", 8),
+];
+const FRONT_MIB: u32 = 24;
+/// Empty files of a ramfs: each has a dentry and an inode, about 800 bytes in caches that count as
+/// reclaimable but stay for as long as the mount exists.
+const PINNING: u32 = 24_576;
+const PINNING_IN: &str = "/tmp/pinning";
+
+const LEAKING_MIB: u32 = 8;
+
+/// Bytes that must have gone to swap before an app is killed on behalf of the topmost app.
+const SQUEEZED: u64 = 1 << 20;
+
+/// A leak ends within this time, whatever ends it.
+const END: Duration = Duration::from_secs(120);
+/// Any other app that dies does so within this time.
+const AFTERMATH: Duration = Duration::from_secs(3);
+/// Time for the daemon to scan all apps.
+const LOOK: Duration = Duration::from_secs(3);
+
+struct Scene {
+    front: App,
+    leaking: Option<App>,
+    innocent: Vec<App>,
+}
+
+impl Scene {
+    fn start(work: &Leak, seed: u64) -> Result<Scene> {
+        let spec = |mib, leak_mib_per_s| Spec {
+            mib,
+            leak_mib_per_s,
+            seed: seed ^ u64::from(mib),
+        };
+        let innocent = INNOCENT
+            .iter()
+            .map(|(class, name, mib)| App::start(class, name, &spec(*mib, 0)));
+        let innocent = innocent.collect::<Result<_>>()?;
+        let leaking = match work.leaker {
+            Leaker::Background | Leaker::Pinned | Leaker::Unguarded => {
+                let spec = spec(LEAKING_MIB, work.mib_per_s);
+                Some(App::start(NORMAL, "leak", &spec)?)
+            }
+            Leaker::Front => None,
+        };
+        let front = App::start(NORMAL, "front", &spec(FRONT_MIB, work.mib_per_s))?;
+        Ok(Scene {
+            front,
+            leaking,
+            innocent,
+        })
+    }
+
+    /// Brings each app to the foreground once to establish an order of use: the disposable ones
+    /// first, then the leaking one, which is thus not the least recently used, then the apps of
+    /// higher classes.
+    fn use_all(&self) -> Result<()> {
+        let (cheap, dear): (Vec<&App>, Vec<&App>) = self
+            .innocent
+            .iter()
+            .rev()
+            .partition(|app| app.name.starts_with(DISPOSABLE));
+        let all = cheap.into_iter().chain(&self.leaking).chain(dear);
+        for app in all.chain([&self.front]) {
+            focus(app.pid())?;
+        }
+        Ok(())
+    }
+
+    fn leaker(&mut self) -> &mut App {
+        self.leaking.as_mut().unwrap_or(&mut self.front)
+    }
+
+    /// Names of the apps that have died, without the leaking one.
+    fn dead(&mut self) -> Vec<String> {
+        let front = self.leaking.is_some().then_some(&mut self.front);
+        let all = self.innocent.iter_mut().chain(front);
+        let dead = all.filter_map(|app| (!app.alive()).then(|| app.name.clone()));
+        dead.collect()
+    }
+}
+
+/// Runs the scenario.
+pub fn run(stage: Stage, work: &Leak) -> Result<()> {
+    let daemon_wanted = match stage.arm {
+        Arm::Stock => false,
+        Arm::LimelightOnDebian | Arm::Limelight => true,
+        arm => bail!("leak knows no arm {arm:?}"),
+    };
+    if work.leaker == Leaker::Pinned {
+        pin_caches().with_context(|| format!("cannot fill {PINNING_IN}"))?;
+    }
+    let scene = Scene::start(work, u64::from(stage.repetition))?;
+    let daemon = match daemon_wanted {
+        true => {
+            let config = match work.leaker {
+                Leaker::Unguarded => format!("{CLASSES}[swap]\nkill = false\n"),
+                _ => CLASSES.to_owned(),
+            };
+            daemon::write_config(&config)?;
+            // No PIDs: some of these processes will have exited.
+            let daemon = Daemon::start(&[])?;
+            scene.use_all()?;
+            sleep(LOOK);
+            Some(daemon)
+        }
+        false => None,
+    };
+    match work.leaker {
+        Leaker::Background | Leaker::Pinned => background(stage, scene, daemon, MemoryAction::Kill),
+        Leaker::Unguarded => background(stage, scene, daemon, MemoryAction::ForeignKill),
+        Leaker::Front => front(stage, scene, daemon),
+    }
+}
+
+fn pin_caches() -> Result<()> {
+    std::fs::create_dir(PINNING_IN)?;
+    mount("ramfs", PINNING_IN, "ramfs", "")?;
+    for number in 0..PINNING {
+        std::fs::File::create(format!("{PINNING_IN}/{number}"))?;
+    }
+    Ok(())
+}
+
+/// The leaking app dies and no other; `action` tells which killer did it.
+fn background(
+    mut stage: Stage,
+    mut scene: Scene,
+    daemon: Option<Daemon>,
+    action: MemoryAction,
+) -> Result<()> {
+    let counters = Counters::now()?;
+    let leaked = Instant::now();
+    scene.leaker().talk.say("leak")?;
+    let ended = loop {
+        if !scene.leaker().alive() || leaked.elapsed() > END {
+            break !scene.leaker().alive();
+        }
+        sleep(Duration::from_millis(20));
+    };
+    let elapsed = leaked.elapsed();
+    sleep(AFTERMATH);
+    let dead = scene.dead();
+    let reporter = &mut stage.reporter;
+    counters.report(&mut reporter.values)?;
+    reporter.value("leaker_dead", ended);
+    reporter.value("innocent_dead", dead.len());
+    reporter.value("leaked_us", elapsed.as_micros() as f64);
+    if Path::new(PINNING_IN).exists() {
+        unmount(PINNING_IN)?;
+        std::fs::remove_dir(PINNING_IN).with_context(|| format!("cannot remove {PINNING_IN}"))?;
+    }
+    let Some(daemon) = daemon else {
+        return stage.reporter.finish();
+    };
+    let entries = history()?;
+    let kills = kills(&entries);
+    reporter.check("the leaking app dies", ended, daemon::log_tail())?;
+    reporter.check(
+        "every other app lives",
+        dead.is_empty(),
+        format!("dead: {dead:?}"),
+    )?;
+    let by_kernel = match action {
+        MemoryAction::ForeignKill => 1.0,
+        _ => 0.0,
+    };
+    reporter.check(
+        "the kernel's OOM killer acts only where the daemon may not",
+        reporter.values["oom_kills"] == by_kernel,
+        format!("{} OOM kills", reporter.values["oom_kills"]),
+    )?;
+    reporter.check(
+        "history names the leaking app, what it had, and who killed it; no other app was killed",
+        matches!(&kills[..], [kill] if kill.action == action && is_of(kill, "leak") && kill.bytes > 0),
+        format!("{kills:?}"),
+    )?;
+    if let Some(kill) = kills.first() {
+        reporter.value("freed_kib", kill.bytes >> 10);
+        reporter.value("kill_us", kill.took_us.unwrap_or(0));
+    }
+    drop(scene);
+    daemon.stop(&stage.reporter)?;
+    stage.reporter.finish()
+}
+
+/// The topmost app survives its own leak; listeners are notified, and the others are killed in the
+/// order of their classes. The leak stops after the first kill.
+fn front(mut stage: Stage, mut scene: Scene, daemon: Option<Daemon>) -> Result<()> {
+    let counters = Counters::now()?;
+    let memory = MemInfo::parse(&std::fs::read_to_string("/proc/meminfo")?);
+    let swap_free = memory.swap_free_bytes.unwrap_or(0);
+    let started = Instant::now();
+    let listener = daemon.as_ref().map(|_| daemon::Listener::start());
+    let listener = listener.transpose()?;
+    scene.leaker().talk.say("leak")?;
+    while scene.dead().is_empty() && scene.front.alive() && started.elapsed() < END {
+        sleep(Duration::from_millis(5));
+    }
+    let front_lives = scene.front.alive();
+    if front_lives {
+        scene.front.talk.process.signal(libc::SIGSTOP)?;
+    }
+    sleep(AFTERMATH);
+    let dead = scene.dead();
+    let reporter = &mut stage.reporter;
+    counters.report(&mut reporter.values)?;
+    reporter.value("front_dead", !front_lives);
+    reporter.value("innocent_dead", dead.len());
+    let Some(daemon) = daemon else {
+        return stage.reporter.finish();
+    };
+    let entries = history()?;
+    let kills = kills(&entries);
+    reporter.check(
+        "the app in front lives",
+        front_lives,
+        format!("dead: {dead:?}"),
+    )?;
+    let disposable = |kill: &&HistoryEntry| kill.class == Some(Class::Disposable);
+    reporter.check(
+        "every app that was killed for it was disposable",
+        !kills.is_empty() && kills.iter().all(disposable) && dead.len() == kills.len(),
+        format!("dead: {dead:?}; history: {kills:?}"),
+    )?;
+    reporter.check(
+        "the kernel's OOM killer did nothing before",
+        reporter.values["oom_kills"] == 0.0,
+        format!("{} OOM kills", reporter.values["oom_kills"]),
+    )?;
+    let lines = listener.map(daemon::Listener::stop).transpose()?;
+    let lines = lines.unwrap_or_default();
+    let about_front = lines.iter().any(|line| line.contains("front"));
+    reporter.check(
+        "listeners are told that the app in front takes memory without end",
+        about_front,
+        lines.join("\n"),
+    )?;
+    if stage.machine.swap != crate::plan::Swap::None {
+        // A squeeze is recorded when it is done, which may be after the kill.
+        let at_kill = kills.first().context("no app was killed")?.memory.swap_free;
+        let swapped = swap_free.saturating_sub(at_kill);
+        reporter.check(
+            "the others are squeezed before anybody is killed",
+            swapped >= SQUEEZED,
+            format!("{} KiB went to swap before; {entries:?}", swapped >> 10),
+        )?;
+    }
+    drop(scene);
+    daemon.stop(&stage.reporter)?;
+    stage.reporter.finish()
+}
+
+fn kills(entries: &[HistoryEntry]) -> Vec<&HistoryEntry> {
+    let kills = |entry: &&HistoryEntry| {
+        matches!(entry.action, MemoryAction::Kill | MemoryAction::ForeignKill)
+    };
+    entries.iter().filter(kills).collect()
+}
+
+fn is_of(entry: &HistoryEntry, name: &str) -> bool {
+    let cgroup = entry.app.as_ref().and_then(|app| app.cgroup.as_deref());
+    cgroup.is_some_and(|cgroup| cgroup.contains(&format!(".{name}-")))
+}

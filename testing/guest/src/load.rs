@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Background loads. Each counts its progress in a shared word that the cell's runner reads, so
+//! that its throughput is measured over exactly the measured time.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::memory::{Mapping, MIB, PAGE};
+use crate::random::Random;
+use crate::scenario::{Access, Load};
+use crate::store::{Extent, Store};
+
+/// Bytes that an indexer reads in one place.
+const PIECE: usize = 16 << 10;
+/// Bytes per read and write of a copy.
+const BLOCK: usize = 128 << 10;
+/// Size at which a copy wraps around in its target, in MiB: this much is enough to push everything
+/// else out of the guest's memory.
+const COPY_TARGET_MIB: u32 = 128;
+
+/// Parameters of a load's process.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Spec {
+    /// The kind of load.
+    pub load: Load,
+    /// The file that it reads, if any.
+    pub source: Option<Extent>,
+    /// The file that it writes, if any.
+    pub target: Option<Extent>,
+    /// File of the progress counter, in KiB.
+    pub counter: PathBuf,
+    /// Seed of its random offsets.
+    pub seed: u64,
+}
+
+impl Spec {
+    /// The load with its files from `store`.
+    pub fn new(load: Load, store: &mut Store, counter: PathBuf, seed: u64) -> Result<Self> {
+        let (source, target) = match load {
+            Load::Copy { mib } => (
+                Some(store.file("background", mib)?),
+                Some(store.target("copy", mib.min(COPY_TARGET_MIB))),
+            ),
+            Load::Index { mib, .. } => (Some(store.file("background", mib)?), None),
+            Load::Grow { .. } => (None, None),
+        };
+        Ok(Spec {
+            load,
+            source,
+            target,
+            counter,
+            seed,
+        })
+    }
+}
+
+/// The name of a load in values, results and cgroups.
+pub fn name(load: &Load) -> &'static str {
+    match load {
+        Load::Copy { .. } => "copy",
+        Load::Index {
+            access: Access::Read,
+            ..
+        } => "index_read",
+        Load::Index {
+            access: Access::Mapping,
+            ..
+        } => "index_mapping",
+        Load::Grow { .. } => "grow",
+    }
+}
+
+/// The number of KiB that a load has copied, read or touched.
+pub struct Counter(Mapping);
+
+impl Counter {
+    /// Creates the counter's file, at 0.
+    pub fn create(path: &Path) -> Result<Self> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(path)
+            .with_context(|| format!("cannot create {}", path.display()))?;
+        file.set_len(PAGE as u64)?;
+        Ok(Counter(Mapping::shared_word(&file)?))
+    }
+
+    /// Opens a counter created by another process.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(path)
+            .with_context(|| format!("cannot open {}", path.display()))?;
+        let mapping = Mapping::shared_word(&file)?;
+        mapping.lock()?;
+        Ok(Counter(mapping))
+    }
+
+    /// Adds to the counter.
+    pub fn add(&self, amount: u64) {
+        self.0.word().fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// KiB done so far.
+    pub fn kib(&self) -> u64 {
+        self.0.word().load(Ordering::Relaxed)
+    }
+}
+
+/// Runs a load until it is killed.
+pub fn run(spec: &Spec) -> Result<()> {
+    let counter = Counter::open(&spec.counter)?;
+    let done = counter.0.word();
+    let mut random = Random::new(spec.seed);
+    let source = || spec.source.as_ref().context("this load needs a source");
+    match spec.load {
+        Load::Copy { .. } => copy(
+            source()?,
+            spec.target.as_ref().context("a copy needs a target")?,
+            done,
+        ),
+        Load::Index {
+            access: Access::Read,
+            ..
+        } => read_pieces(source()?, &mut random, done),
+        Load::Index {
+            access: Access::Mapping,
+            ..
+        } => touch_pieces(source()?, &mut random, done),
+        Load::Grow { mib } => grow(mib as usize * MIB, &mut random, done),
+    }
+}
+
+fn copy(source: &Extent, target: &Extent, done: &AtomicU64) -> Result<()> {
+    let from = source.open()?;
+    let to = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&target.path)
+        .with_context(|| format!("cannot write {}", target.path.display()))?;
+    let mut block = vec![0u8; BLOCK];
+    loop {
+        for offset in (0..source.len).step_by(BLOCK) {
+            from.read_exact_at(&mut block, source.offset + offset)
+                .context("a copy cannot read its source")?;
+            to.write_all_at(&block, target.offset + offset % target.len)
+                .context("a copy cannot write its target")?;
+            done.fetch_add(BLOCK as u64 >> 10, Ordering::Relaxed);
+        }
+    }
+}
+
+fn read_pieces(source: &Extent, random: &mut Random, done: &AtomicU64) -> Result<()> {
+    let file: File = source.open()?;
+    let pieces = source.len / PIECE as u64;
+    let mut piece = vec![0u8; PIECE];
+    loop {
+        let offset = source.offset + random.below(pieces) * PIECE as u64;
+        file.read_exact_at(&mut piece, offset)
+            .context("an indexer cannot read its file")?;
+        done.fetch_add(PIECE as u64 >> 10, Ordering::Relaxed);
+    }
+}
+
+fn touch_pieces(source: &Extent, random: &mut Random, done: &AtomicU64) -> Result<()> {
+    let file: File = source.open()?;
+    let mapping = Mapping::file(&file, source.offset, source.len as usize)?;
+    let pages_a_piece = PIECE / PAGE;
+    let pieces = mapping.pages() / pages_a_piece;
+    loop {
+        let first = random.below(pieces as u64) as usize * pages_a_piece;
+        for page in first..first + pages_a_piece {
+            mapping.touch_page(page);
+        }
+        done.fetch_add(PIECE as u64 >> 10, Ordering::Relaxed);
+    }
+}
+
+fn grow(bytes: usize, random: &mut Random, done: &AtomicU64) -> Result<()> {
+    let mut memory = Mapping::anonymous(bytes)?;
+    for page in 0..memory.pages() {
+        memory.fill_page(page, random);
+        done.fetch_add(PAGE as u64 >> 10, Ordering::Relaxed);
+    }
+    loop {
+        let page = random.below(memory.pages() as u64) as usize;
+        memory.dirty_page(page, random.word());
+        done.fetch_add(PAGE as u64 >> 10, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Virtual disks of the kernel (`null_blk`), with all their configfs properties.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{bail, Context, Result};
+
+use crate::memory::MIB;
+
+/// Unit in which zeroes are skipped when copying.
+const PIECE: usize = 64 << 10;
+
+/// A null_blk disk. It remains when this is dropped.
+pub struct NullBlk {
+    directory: PathBuf,
+    device: PathBuf,
+}
+
+impl NullBlk {
+    /// Creates the disk `/dev/NAME` and powers it on.
+    pub fn create(name: &str, properties: &[(&str, String)]) -> Result<Self> {
+        let directory = PathBuf::from("/sys/kernel/config/nullb").join(name);
+        fs::create_dir(&directory).with_context(|| {
+            format!("cannot create {}: is null_blk there?", directory.display())
+        })?;
+        let disk = NullBlk {
+            directory,
+            device: Path::new("/dev").join(name),
+        };
+        for (file, value) in properties {
+            disk.set(file, value)?;
+        }
+        disk.set("power", "1")?;
+        if !disk.device.exists() {
+            bail!("null_blk did not create {}", disk.device.display());
+        }
+        Ok(disk)
+    }
+
+    /// Creates the disk `/dev/NAME` with the contents of another one; pieces of zeroes take no
+    /// memory.
+    pub fn copy_of(source: &Path, name: &str, completion_nsec: u32) -> Result<Self> {
+        let mut from =
+            File::open(source).with_context(|| format!("cannot open {}", source.display()))?;
+        let bytes = from.seek(SeekFrom::End(0))?;
+        from.rewind()?;
+        let disk = NullBlk::create(
+            name,
+            &[
+                ("size", bytes.div_ceil(MIB as u64).to_string()),
+                ("memory_backed", "1".into()),
+                ("irqmode", "2".into()),
+                ("completion_nsec", completion_nsec.to_string()),
+            ],
+        )?;
+        let to = OpenOptions::new().write(true).open(disk.device())?;
+        let mut buffer = vec![0; MIB];
+        let mut at = 0;
+        while at < bytes {
+            let length = MIB.min((bytes - at) as usize);
+            from.read_exact(&mut buffer[..length])
+                .with_context(|| format!("cannot read {}", source.display()))?;
+            for (index, piece) in buffer[..length].chunks(PIECE).enumerate() {
+                if piece.iter().any(|&byte| byte != 0) {
+                    to.write_all_at(piece, at + (index * PIECE) as u64)
+                        .with_context(|| format!("cannot fill {}", disk.device().display()))?;
+                }
+            }
+            at += length as u64;
+        }
+        to.sync_all()?;
+        Ok(disk)
+    }
+
+    /// Path of its device.
+    pub fn device(&self) -> &Path {
+        &self.device
+    }
+
+    /// Sets a property.
+    pub fn set(&self, file: &str, value: &str) -> Result<()> {
+        let path = self.directory.join(file);
+        fs::write(&path, value)
+            .with_context(|| format!("cannot write {value} to {}", path.display()))
+    }
+
+    /// Removes the disk even if it is in use.
+    pub fn remove(self) -> Result<()> {
+        fs::remove_dir(&self.directory)
+            .with_context(|| format!("cannot remove {}", self.directory.display()))
+    }
+}

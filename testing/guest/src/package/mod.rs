@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Debian's package as somebody meets it who is logged in under sway and types `apt install`: it works without
+//! anything being configured, is upgraded, and leaves nothing behind.
+
+mod before;
+pub mod kernel;
+mod person;
+mod stranger;
+
+use std::fs;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{bail, Context, Result};
+use serde_json::Value;
+
+use crate::daemon::wakeups;
+use crate::dispatch::Stage;
+use crate::followed::{self, Moved};
+use crate::guest_setup;
+use crate::plan::PACKAGES;
+use crate::process::run as run_program;
+use crate::record::Reporter;
+use crate::scenario::Package;
+use crate::systemd::systemctl;
+
+use before::Before;
+pub use person::APPS;
+use person::{agent, App, Person};
+
+/// Name of the package, of its service, and of what an administrator changes.
+const PACKAGE: &str = "limelight";
+const SERVICE: &str = "limelightd.service";
+const AGENT: &str = "limelight-agent.service";
+const CONFIG: &str = "/etc/limelight/limelight.toml";
+const PROGRAM: &str = "/usr/bin/limelight";
+/// Mechanisms that cannot act on a machine without a display and an input device.
+const NO_DEVICE: [&str; 1] = ["windows"];
+/// Most that `systemd-analyze security` may say of the daemon's unit, in tenths, as docs/packaging.md has it.
+const EXPOSURE: u32 = 30;
+/// Most resident memory, in KiB.
+const DAEMON_KIB: u64 = 10 << 10;
+const AGENT_KIB: u64 = 15 << 10;
+/// After so long without anything new the daemon looks at the app in front as seldom as it ever does: four looks
+/// half a second apart, four of 2 s, and four of 16 s, with something to spare.
+const SETTLED: Duration = Duration::from_secs(80);
+/// How long nothing happens while wake-ups are counted.
+const QUIET: Duration = Duration::from_secs(120);
+/// Most wake-ups of all threads in that time, none a second when rounded down to tenths. By the clock there are 4 of the
+/// guard and of the sign of life for systemd (one a minute each), and one look at the app in front with one at the pages that
+/// it shares; the guard's others are there because somebody else on the machine worked.
+const WAKEUPS: u64 = 11;
+/// Runs the test.
+pub fn run(mut stage: Stage, work: &Package) -> Result<()> {
+    let [first, next] = stage.machine.packages.as_slice() else {
+        bail!("the package's test needs two packages");
+    };
+    let (first, next) = (format!("{PACKAGES}/{first}"), format!("{PACKAGES}/{next}"));
+    stage.reporter.progress("logging in")?;
+    let (mut person, apps) = Person::start(work.desktop)?;
+    let before = Before::now(apps.iter().map(|app| app.pid).collect())?;
+
+    stage.reporter.progress("installing")?;
+    apt(&["install", &first])?;
+    let daemon = check_daemon(&stage.reporter, "installed")?;
+    check_exposure(&stage.reporter)?;
+    person.check_agent(&stage.reporter, "installed")?;
+    let follow_in_turn = |app: &App| follow(&mut person, app);
+    followed::check_round(
+        &mut stage.reporter,
+        PROGRAM,
+        &apps,
+        |app| &app.name,
+        follow_in_turn,
+    )?;
+    check_doctor(&stage.reporter)?;
+    if let (true, Some(app)) = (work.desktop, apps.first()) {
+        stage.reporter.progress("a user without a seat")?;
+        follow(&mut person, app)?;
+        stranger::check(&stage.reporter, app)?;
+    }
+    person.rest()?;
+    check_size(&mut stage.reporter, daemon)?;
+
+    stage.reporter.progress("upgrading")?;
+    let configured = "[topmost]\ngap_ms = 1500\n";
+    fs::write(CONFIG, configured).with_context(|| format!("cannot write {CONFIG}"))?;
+    apt(&["install", &next])?;
+    let upgraded = check_daemon(&stage.reporter, "upgraded")?;
+    stage.reporter.check(
+        "an upgrade starts the new daemon",
+        upgraded != daemon,
+        format!("pid {daemon}, then {upgraded}"),
+    )?;
+    let kept = fs::read_to_string(CONFIG)?;
+    stage.reporter.check(
+        "an upgrade keeps the configuration",
+        kept == configured,
+        kept,
+    )?;
+    person.check_agent(&stage.reporter, "upgraded")?;
+    let moved = follow(&mut person, &apps[0])?;
+    stage.reporter.check(
+        "after an upgrade, the app that gets the focus is protected and boosted",
+        moved.is_some(),
+        format!("{moved:?}"),
+    )?;
+
+    stage.reporter.progress("removing")?;
+    apt(&["remove", PACKAGE])?;
+    check_gone(&stage.reporter, &before)?;
+    let kept = Path::new(CONFIG).exists();
+    stage
+        .reporter
+        .check("removal keeps the configuration", kept, CONFIG)?;
+    apt(&["purge", PACKAGE])?;
+    before.check_files(&stage.reporter)?;
+    check_units(&stage.reporter)?;
+    person.stop()?;
+    stage.reporter.finish()
+}
+
+fn apt(arguments: &[&str]) -> Result<()> {
+    std::env::set_var("DEBIAN_FRONTEND", "noninteractive");
+    let mut all = vec!["--quiet", "--yes"];
+    all.extend(arguments);
+    let (code, text) = run_program("/usr/bin/apt-get", &all)?;
+    if code != 0 {
+        bail!("apt-get {} exits with {code}:\n{text}", arguments.join(" "));
+    }
+    Ok(())
+}
+
+/// One property of a unit of the system.
+fn property(unit: &str, name: &str) -> Result<String> {
+    let (_, text) = run_program("/bin/systemctl", &["show", "--value", "-p", name, unit])?;
+    Ok(text.trim().to_owned())
+}
+
+/// The daemon runs and answers; its pid.
+fn check_daemon(reporter: &Reporter, when: &str) -> Result<i32> {
+    let running = guest_setup::wait(|| Ok(run_program(PROGRAM, &["status"])?.0 == 0))?;
+    let state = property(SERVICE, "ActiveState")?;
+    let (_, log) = run_program(
+        "/bin/journalctl",
+        &["--no-pager", "--lines=30", "--output=cat", "-u", SERVICE],
+    )?;
+    reporter.check(
+        format!("{when}, the daemon runs and answers"),
+        running && state == "active",
+        format!("{state}\n{log}"),
+    )?;
+    let (_, enabled) = run_program("/bin/systemctl", &["is-enabled", SERVICE])?;
+    reporter.check(
+        format!("{when}, the daemon starts with the machine"),
+        enabled.trim() == "enabled",
+        enabled.trim(),
+    )?;
+    // What its unit forbids it must not try, or the unit is wrong.
+    let refused: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains("not permitted") || line.contains("denied"))
+        .collect();
+    reporter.check(
+        format!("{when}, its unit lets the daemon do what it does"),
+        refused.is_empty(),
+        refused.join("\n"),
+    )?;
+    property(SERVICE, "MainPID")?
+        .parse()
+        .context("the daemon has no pid")
+}
+
+fn check_exposure(reporter: &Reporter) -> Result<()> {
+    let threshold = EXPOSURE.to_string();
+    let arguments = ["security", "--no-pager", "--threshold", &threshold, SERVICE];
+    let (code, text) = run_program("/usr/bin/systemd-analyze", &arguments)?;
+    reporter.check(
+        "the daemon's unit is as confined as the documentation says",
+        code == 0,
+        text.lines().last().unwrap_or_default(),
+    )
+}
+
+/// Gives a window the focus and waits for what follows.
+fn follow(person: &mut Person, app: &App) -> Result<Option<Moved>> {
+    followed::follow(app.pid, || person.focus(app))
+}
+
+/// Every mechanism acts that this kernel can have, but for what this machine has no device for.
+fn check_doctor(reporter: &Reporter) -> Result<()> {
+    let findings = doctor()?;
+    let mechanisms: Vec<(&str, &str)> = findings
+        .iter()
+        .filter_map(|finding| {
+            let name = finding["check"].as_str()?.strip_prefix("mechanism ")?;
+            Some((name, finding["state"].as_str()?))
+        })
+        .collect();
+    let idle: Vec<&str> = mechanisms
+        .iter()
+        .filter(|(name, state)| ["inert", "missing"].contains(state) && !NO_DEVICE.contains(name))
+        .map(|(name, _)| *name)
+        .collect();
+    reporter.check(
+        "the doctor finds that everything acts that can",
+        !mechanisms.is_empty() && idle.is_empty(),
+        format!("{mechanisms:?}"),
+    )
+}
+
+/// What the doctor finds.
+fn doctor() -> Result<Vec<Value>> {
+    let (code, text) = run_program(PROGRAM, &["doctor", "--json"])?;
+    serde_json::from_str(&text)
+        .with_context(|| format!("limelight doctor --json exits with {code} and prints {text}"))
+}
+
+/// What daemon and agent take, and how often they wake up while nothing happens.
+fn check_size(reporter: &mut Reporter, daemon: i32) -> Result<()> {
+    let agent = agent()?.map(|pid| ("agent", pid, AGENT_KIB));
+    for (who, pid, most) in [("daemon", daemon, DAEMON_KIB)].into_iter().chain(agent) {
+        let kib = own_kib(pid)?;
+        reporter.value(format!("{who}_own_kib"), kib);
+        reporter.check(
+            format!("the {who} takes less than {} MiB", most >> 10),
+            kib < most,
+            format!("{kib} KiB"),
+        )?;
+    }
+    let all = [
+        ("daemon", Some(daemon)),
+        ("agent", agent.map(|(_, pid, _)| pid)),
+    ];
+    sleep(SETTLED);
+    let before = all.map(|(_, pid)| pid.map(wakeups));
+    sleep(QUIET);
+    for ((who, pid), before) in all.into_iter().zip(before) {
+        let (Some(pid), Some(before)) = (pid, before) else {
+            continue;
+        };
+        let (before, after) = (before?, wakeups(pid)?);
+        let threads: Vec<(&str, u64)> = after
+            .iter()
+            .map(|(thread, (name, count))| {
+                let before = before.get(thread).map_or(0, |(_, count)| *count);
+                (name.as_str(), count - before)
+            })
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        let sum: u64 = threads.iter().map(|(_, count)| count).sum();
+        reporter.value(
+            format!("{who}_switches_per_s"),
+            sum as f64 / QUIET.as_secs_f64(),
+        );
+        reporter.check(
+            format!("the {who} sleeps while nothing happens"),
+            sum <= WAKEUPS,
+            format!("woken {sum} times in {} s: {threads:?}", QUIET.as_secs()),
+        )?;
+    }
+    Ok(())
+}
+
+/// A process's resident memory, in KiB, without what it maps shared: that is files of the app in front, which the daemon
+/// keeps in memory for it.
+fn own_kib(pid: i32) -> Result<u64> {
+    let path = format!("/proc/{pid}/smaps");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let (mut sum, mut shared) = (0, false);
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        match (words.next(), words.next()) {
+            (Some("Rss:"), Some(kib)) if !shared => {
+                sum += kib
+                    .parse::<u64>()
+                    .with_context(|| format!("{path} holds {line:?}"))?;
+            }
+            (Some(range), Some(permissions)) if range.contains('-') => {
+                shared = permissions.ends_with('s');
+            }
+            _ => {}
+        }
+    }
+    Ok(sum)
+}
+
+/// Nothing of the package runs any more, and every value is as it was.
+fn check_gone(reporter: &Reporter, before: &Before) -> Result<()> {
+    let gone = guest_setup::wait(|| {
+        Ok(agent()?.is_none()
+            && property(SERVICE, "MainPID")? == "0"
+            && before.changes()?.is_empty())
+    })?;
+    reporter.check(
+        "after removal nothing of it runs, and every value is as it was",
+        gone,
+        format!(
+            "agent {:?}, daemon {}, {} values, changed: {}",
+            agent()?,
+            property(SERVICE, "MainPID")?,
+            before.values.len(),
+            before.changes()?.join("; ")
+        ),
+    )
+}
+
+/// systemd knows nothing of it any more.
+fn check_units(reporter: &Reporter) -> Result<()> {
+    systemctl(&["daemon-reload"])?;
+    let list = [
+        "list-units",
+        "--all",
+        "--plain",
+        "--no-legend",
+        "limelightd*",
+    ];
+    let (_, units) = run_program("/bin/systemctl", &list)?;
+    reporter.check(
+        "after a purge no unit of it is left",
+        units.trim().is_empty(),
+        units.trim(),
+    )
+}

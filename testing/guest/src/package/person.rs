@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Who has the focus moved, and what between.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{bail, Result};
+
+use super::{AGENT, PROGRAM};
+use crate::cgroup;
+use crate::guest_setup;
+use crate::handover::USER;
+use crate::process::{named, run as run_program, Process, Start};
+use crate::record::Reporter;
+use crate::sway::{Sway, Window};
+
+/// Apps: sway's name for them, and the command.
+pub const APPS: [(&str, &str); 3] = [
+    ("foot", "foot"),
+    ("galculator", "galculator"),
+    ("mousepad", "mousepad --disable-server"),
+];
+
+/// Who has the focus moved.
+pub(super) enum Person {
+    /// A user in his session; the agent tells the daemon.
+    Desktop(Box<Sway>),
+    /// Root, who tells the daemon himself, and his processes.
+    Root(Vec<Process>),
+}
+
+/// Something that can be in front.
+#[derive(Debug, Clone)]
+pub(super) struct App {
+    pub(super) pid: i32,
+    pub(super) name: String,
+    /// Where there is a desktop.
+    window: Option<Window>,
+}
+
+impl Person {
+    pub(super) fn start(desktop: bool) -> Result<(Person, Vec<App>)> {
+        if desktop {
+            let mut sway = Sway::start()?;
+            let mut apps = Vec::new();
+            for (name, command) in APPS {
+                let window = sway.launch(name, command)?;
+                apps.push(App {
+                    pid: window.pid,
+                    name: name.to_owned(),
+                    window: Some(window),
+                });
+            }
+            return Ok((Person::Desktop(Box::new(sway)), apps));
+        }
+        let (mut processes, mut apps) = (Vec::new(), Vec::new());
+        for (name, _) in APPS {
+            let mut command = Command::new("/usr/bin/systemd-run");
+            command
+                .args(["--quiet", "--scope", "--slice=app.slice"])
+                .arg(format!("--unit=app-{name}-1.scope"))
+                .args(["/bin/sleep", "infinity"]);
+            let process = Start::PLAIN.program(command, name)?;
+            let scope = Path::new(cgroup::ROOT).join(format!("app.slice/app-{name}-1.scope"));
+            // It is systemd-run that becomes the program, in the scope.
+            if !guest_setup::wait(|| Ok(cgroup::of(process.pid())? == scope))? {
+                bail!("{} has not appeared", scope.display());
+            }
+            apps.push(App {
+                pid: process.pid(),
+                name: name.to_owned(),
+                window: None,
+            });
+            processes.push(process);
+        }
+        Ok((Person::Root(processes), apps))
+    }
+
+    pub(super) fn focus(&mut self, app: &App) -> Result<()> {
+        match (self, &app.window) {
+            (Person::Desktop(sway), Some(window)) => sway.focus(window),
+            _ => {
+                let (code, text) = run_program(PROGRAM, &["focus", &app.pid.to_string()])?;
+                if code != 0 {
+                    bail!("limelight focus {} exits with {code}: {text}", app.pid);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Nothing happens any more that is not Limelight's.
+    pub(super) fn rest(&self) -> Result<()> {
+        match self {
+            Person::Desktop(sway) => sway.stop_clock(),
+            Person::Root(_) => Ok(()),
+        }
+    }
+
+    pub(super) fn check_agent(&self, reporter: &Reporter, when: &str) -> Result<()> {
+        let (_, enabled) = run_program("/bin/systemctl", &["--global", "is-enabled", AGENT])?;
+        reporter.check(
+            format!("{when}, the agent starts with everybody's session"),
+            enabled.trim() == "enabled",
+            enabled.trim(),
+        )?;
+        if matches!(self, Person::Root(_)) {
+            return Ok(());
+        }
+        let running = guest_setup::wait(|| Ok(agent()?.is_some()))?;
+        let user = format!("_UID={USER}");
+        let arguments = ["--no-pager", "--lines=20", "--output=cat", &user];
+        let (_, log) = run_program("/bin/journalctl", &arguments)?;
+        reporter.check(
+            format!("{when}, the agent runs in the session that is open"),
+            running,
+            log,
+        )
+    }
+
+    pub(super) fn stop(self) -> Result<()> {
+        match self {
+            Person::Desktop(sway) => sway.stop(),
+            Person::Root(processes) => {
+                drop(processes);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The agent's process, if there is one.
+pub(super) fn agent() -> Result<Option<i32>> {
+    named("limelight-agent")
+}

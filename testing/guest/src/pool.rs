@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The kernel's pool of zeroed pages, the configuration of its engine, and the response windows in
+//! which it must not be filled.
+
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+
+use crate::daemon::{log_tail, write_config, Line};
+use crate::plan::Machine;
+use crate::scenario::{Engine, Mechanisms};
+
+/// sysfs directory of the pool.
+const POOL: &str = "/sys/kernel/mm/limelight/prezero";
+/// Timeout for the pool to fill. 8192 pages at 256 MiB/s take an eighth of a second; an emulated
+/// CPU with other work is slower.
+const FILL_LIMIT: Duration = Duration::from_secs(60);
+
+/// The contents of a file of the pool's directory.
+pub fn text(name: &str) -> Result<String> {
+    let path = format!("{POOL}/{name}");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    Ok(text.trim().to_owned())
+}
+
+/// The number in a file of the pool's directory.
+pub fn number(name: &str) -> Result<u64> {
+    let text = text(name)?;
+    text.parse()
+        .with_context(|| format!("{POOL}/{name} holds {text:?}, not a number"))
+}
+
+/// Turns the check of each page that is handed out on or off.
+pub fn set_verify(on: bool) -> Result<()> {
+    let path = format!("{POOL}/verify");
+    fs::write(&path, if on { "1" } else { "0" }).with_context(|| format!("cannot write {path}"))
+}
+
+/// Waits until the pool has reached its target; returns its size.
+pub fn wait_full() -> Result<u64> {
+    let deadline = Instant::now() + FILL_LIMIT;
+    loop {
+        let (pooled, target) = (number("pooled")?, number("target")?);
+        if target > 0 && pooled >= target {
+            return Ok(pooled);
+        }
+        if Instant::now() > deadline {
+            bail!(
+                "the pool has {pooled} of {target} pages after {FILL_LIMIT:?} (engine {}); \
+                 limelightd wrote:\n{}",
+                text("engine")?,
+                log_tail()
+            );
+        }
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// Writes the daemon's configuration for an engine of this machine.
+pub fn configure(engine: Engine, mechanisms: Mechanisms, machine: &Machine) -> Result<()> {
+    let mut text = String::new();
+    if mechanisms == Mechanisms::PrezeroOnly {
+        for section in ["protect", "boost", "premap", "readahead"] {
+            text.push_str(&format!("[{section}]\nenabled = false\n"));
+        }
+    }
+    text.push_str("[prezero]\n");
+    if mechanisms == Mechanisms::AllButPrezero {
+        text.push_str("enabled = false\n");
+    }
+    match engine {
+        Engine::Cpu => text.push_str("engine = \"cpu\"\n"),
+        Engine::Block {
+            disk,
+            offset_mib,
+            trusted,
+        } => {
+            let device = machine.zero_disks.get(disk as usize).with_context(|| {
+                format!("the plan's machine has no disk of zeroes number {disk}")
+            })?;
+            text.push_str(&format!(
+                "engine = \"block\"\nblock_device = \"{device}\"\nblock_mib = 4\n\
+                 block_offset_mib = {offset_mib}\nblock_trusted = {trusted}\n"
+            ));
+        }
+    }
+    write_config(&text)
+}
+
+/// A connection that reports response windows, like a compositor's.
+pub struct Windows(Line);
+
+impl Windows {
+    /// Connects to the daemon.
+    pub fn connect() -> Result<Self> {
+        Line::connect().map(Windows)
+    }
+
+    /// Reports input for the topmost app.
+    pub fn open(&mut self) -> Result<()> {
+        self.0
+            .tell(r#"{"op":"window","event":"open","source":"lab"}"#)
+    }
+
+    /// Reports the frame that answers it.
+    pub fn close(&mut self) -> Result<()> {
+        self.0
+            .tell(r#"{"op":"window","event":"close","source":"lab"}"#)
+    }
+}

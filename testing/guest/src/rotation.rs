@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `rotation`: SWAP's experiment. Apps are launched in turn for several rounds on a machine with
+//! too little memory for all of them; a killed app needs a cold launch.
+//!
+//! The delay of a launch is measured from the user's touch until the app is ready. Like a
+//! compositor, the launcher reports the foreground app to a running limelightd over a persistent
+//! connection, and does not wait for the answer.
+
+mod app;
+mod blocks;
+mod killer;
+mod launcher;
+mod real;
+mod rival;
+mod synthetic;
+mod table;
+mod tally;
+
+use std::fs;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{bail, Context, Result};
+
+use crate::cgroup::Cgroup;
+use crate::counters::Counters;
+use crate::daemon::{write_config, Daemon, Line};
+use crate::disk::{Disk, Requests};
+use crate::dispatch::Stage;
+use crate::flash;
+use crate::guest_setup;
+use crate::plan::{Arm, Init, Swap};
+use crate::random::{seed, Random};
+use crate::scenario::Rotation;
+use crate::systemd;
+
+use self::blocks::Blocks;
+use self::killer::Killer;
+use self::launcher::{Cast, Launcher};
+use self::real::Real;
+use self::rival::Rival;
+use self::synthetic::Synthetic;
+use self::table::Class;
+
+pub use self::app::run as app;
+
+/// Seed purpose of the order of launches.
+const PURPOSE: u64 = 0x7207_a710;
+/// Time before the first launch.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// Memory management settings of a phone. Phones use neither huge pages nor the free memory that
+/// the kernel reserves for them. The reserve for the kernel itself must not depend on the memory
+/// taken by the lab's disks: 3 MiB are what a phone of 2 GB keeps with Android's
+/// `extra_free_kbytes`, at the guest's scale. Android (`init.rc`) does not boost the watermarks
+/// where migrate types are mixed: a pageblock is a hundredth of this guest's memory, but a
+/// thousandth of the phone's.
+const SETTINGS: [(&str, &str); 3] = [
+    ("/sys/kernel/mm/transparent_hugepage/enabled", "never"),
+    ("/proc/sys/vm/min_free_kbytes", "3072"),
+    ("/proc/sys/vm/watermark_boost_factor", "0"),
+];
+
+/// limelightd's configuration: the apps' classes, by app ID. Everything else is the default.
+fn configuration(parts: &[(&str, Class)]) -> String {
+    let mut text = String::from("[class]\n");
+    for class in Class::ALL {
+        let names: Vec<String> = parts
+            .iter()
+            .filter(|part| part.1 == class)
+            .map(|part| format!("{:?}", part.0))
+            .collect();
+        text.push_str(&format!("{} = [{}]\n", class.name(), names.join(", ")));
+    }
+    text
+}
+
+/// Runs the scenario.
+pub fn run(stage: Stage, work: &Rotation) -> Result<()> {
+    let cast = Synthetic::prepare(&mut stage.store()?, stage.repetition)?;
+    let file = cast.file().to_owned();
+    rotate(stage, work, cast, &file)
+}
+
+/// Runs `rotation-real`.
+pub fn run_real(stage: Stage, work: &Rotation) -> Result<()> {
+    let store = stage.store()?;
+    systemd::start_user()?;
+    let cast = Real::prepare(&store, systemd::SESSION)?;
+    let directory = cast.directory().to_owned();
+    rotate(stage, work, cast, &directory)
+}
+
+/// Launches the apps of a cast in turn; `file` is one of its files.
+fn rotate<C: Cast>(mut stage: Stage, work: &Rotation, cast: C, file: &Path) -> Result<()> {
+    guest_setup::drop_caches()?;
+    for (file, value) in SETTINGS {
+        fs::write(file, value).with_context(|| format!("cannot write {value} to {file}"))?;
+    }
+    if stage.arm == Arm::KillOnly {
+        guest_setup::swap_off(&stage.machine.swap)?;
+    }
+    let slice = match stage.machine.init == Init::Systemd {
+        true => {
+            systemd::start_user()?;
+            systemd::APPS
+        }
+        false => "app.slice",
+    };
+    // The slice must have its controllers before the daemon scans it.
+    Cgroup::create(&format!("{slice}/launcher.scope"))?;
+    let daemon = match stage.arm {
+        Arm::KillOnly | Arm::SwapAll | Arm::Earlyoom | Arm::Nohang | Arm::SystemdOomd => None,
+        Arm::LimelightOnDebian | Arm::Limelight => {
+            let parts: Vec<(&str, Class)> = (0..cast.parts()).map(|i| cast.part(i)).collect();
+            write_config(&configuration(&parts))?;
+            Some(Daemon::start(&[])?)
+        }
+        arm => bail!("rotation knows no arm {arm:?}"),
+    };
+    let rival = Rival::of(stage.arm)?;
+    let own_killer = matches!(stage.arm, Arm::KillOnly | Arm::SwapAll);
+    let parts = cast.parts();
+    let line = match &daemon {
+        Some(daemon) => Some((daemon.pid(), Line::connect()?)),
+        None => None,
+    };
+    let mut launcher = Launcher::new(cast, slice, own_killer.then(Killer::start), line);
+    sleep(SETTLE);
+
+    let mut random = Random::new(seed(PURPOSE, stage.repetition));
+    let turns = random.sample(parts, parts);
+    let disk = Disk::of(file)?;
+    let swap_disk = guest_setup::swap_device(&stage.machine.swap)
+        .map(|device| Disk::of(Path::new(&device)))
+        .transpose()?;
+    let mut blocks = match (&stage.machine.flash, &stage.machine.swap) {
+        (Some(flash), Swap::Disk(_)) => {
+            Some(Blocks::watch(flash::swap_sector(flash), flash.swap_mib)?)
+        }
+        _ => None,
+    };
+    let mut counters = Counters::now()?;
+    let mut before = (disk.requests()?, requests(swap_disk.as_ref())?);
+    for round in 0..work.rounds {
+        if round == 1 {
+            counters = Counters::now()?;
+            before = (disk.requests()?, requests(swap_disk.as_ref())?);
+        }
+        for &index in &turns {
+            launcher.launch(index, round == 0)?;
+            if let Some(blocks) = &mut blocks {
+                blocks.collect()?;
+            }
+            sleep(Duration::from_millis(work.think_ms.into()));
+        }
+        stage
+            .reporter
+            .progress(format!("round {} of {}", round + 1, work.rounds))?;
+    }
+    counters.report(&mut stage.reporter.values)?;
+    let (disk_now, swap_now) = (disk.requests()?, requests(swap_disk.as_ref())?);
+    let used = disk_now.since(before.0);
+    stage.reporter.value("files_read_kib", used.read_kib);
+    stage.reporter.value("files_written_kib", used.written_kib);
+    let used = swap_now.since(before.1);
+    stage.reporter.value("swap_reads", used.reads);
+    stage.reporter.value("swap_writes", used.writes);
+    stage.reporter.value("swap_read_kib", used.read_kib);
+    stage.reporter.value("swap_written_kib", used.written_kib);
+    if let Some(blocks) = blocks {
+        let summary = blocks.stop()?;
+        stage.reporter.value("swap_blocks_used", summary.used);
+        stage.reporter.value("swap_block_hottest", summary.hottest);
+    }
+    launcher.finish(&mut stage.reporter)?;
+    if let Some(rival) = rival {
+        rival.stop(&stage.reporter)?;
+    }
+    if let Some(daemon) = daemon {
+        daemon.stop(&stage.reporter)?;
+    }
+    stage.reporter.finish()
+}
+
+fn requests(disk: Option<&Disk>) -> Result<Requests> {
+    disk.map(Disk::requests)
+        .transpose()
+        .map(Option::unwrap_or_default)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configuration_lists_every_apps_class() {
+        let text = configuration(&[
+            ("bank", Class::Keep),
+            ("mail", Class::Keep),
+            ("news", Class::Disposable),
+        ]);
+        let expected = [
+            "[class]",
+            "keep = [\"bank\", \"mail\"]",
+            "normal = []",
+            "disposable = [\"news\"]",
+        ];
+        assert_eq!(text.lines().collect::<Vec<_>>(), expected);
+    }
+}

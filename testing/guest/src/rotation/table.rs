@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The 24 apps of SWAP's experiment, as synthetic programs.
+//!
+//! SWAP's machine is a phone with 2 GB of memory and 2 GB of swap, on which 24 real apps are
+//! launched in turn: video players, social networks, games, news, mail, maps, a browser, a camera,
+//! notes. The lab models that phone at 1/[`SCALE`]: memory, swap and every app have an eighth of
+//! their size and every app does an eighth of its work, so that as many of them fit, and the parts
+//! of a launch keep their proportions. The time of one disk request is not scaled, because there
+//! are an eighth as many.
+//!
+//! | column | meaning | where from |
+//! |---|---|---|
+//! | class | SWAP's three | SWAP: finance, office and location first; social, streaming and browsers next; news, advertising and players that restore themselves last |
+//! | heap | private anonymous memory, in MB of the phone | 60 to 250 MB, chosen by kind of app, not measured; the sum of all 24 is 1.3 times the phone's memory, SWAP's premise |
+//! | files | code, resources and databases of its own, mapped | about half of the heap, chosen likewise |
+//! | cold | CPU time of a cold launch, in ms of the phone | less than the 1-2 s of a whole cold launch; a disposable app has a few bytes to restore |
+//! | warm | CPU time of coming to the foreground | an eighth to a tenth of it: what Android's vitals call a hot start |
+//! | hot | percentage of heap and files that coming to the foreground touches | a fifth to a half: ASAP (Son et al., USENIX ATC 2021) prepages such "switch footprints" |
+
+use serde::{Deserialize, Serialize};
+
+/// Size ratio of the phone to the guest.
+pub const SCALE: u32 = 8;
+
+/// Allowed actions on an app when memory is short: SWAP's classes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Class {
+    /// Never killed; may be swapped.
+    Keep,
+    /// May be swapped, and killed when no lower class is left.
+    Normal,
+    /// Killed first, never swapped.
+    Disposable,
+}
+
+impl Class {
+    /// All classes.
+    pub const ALL: [Class; 3] = [Class::Keep, Class::Normal, Class::Disposable];
+
+    /// Its name in configurations and in names of values.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Keep => "keep",
+            Class::Normal => "normal",
+            Class::Disposable => "disposable",
+        }
+    }
+}
+
+/// One of the apps, at the phone's scale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct App {
+    /// Name of its cgroup and its files.
+    pub name: &'static str,
+    /// Its class.
+    pub class: Class,
+    /// Private anonymous memory, in MB.
+    pub heap_mb: u32,
+    /// Its own mapped files, in MB.
+    pub files_mb: u32,
+    /// CPU time of a cold launch, in ms.
+    pub cold_ms: u32,
+    /// CPU time of a warm launch, in ms.
+    pub warm_ms: u32,
+    /// Percentage of heap and files that a warm launch touches.
+    pub hot_percent: u32,
+}
+
+const fn app(
+    name: &'static str,
+    class: Class,
+    [heap_mb, files_mb]: [u32; 2],
+    [cold_ms, warm_ms]: [u32; 2],
+    hot_percent: u32,
+) -> App {
+    App {
+        name,
+        class,
+        heap_mb,
+        files_mb,
+        cold_ms,
+        warm_ms,
+        hot_percent,
+    }
+}
+
+use Class::{Disposable, Keep, Normal};
+
+/// All apps, in the order of the app list.
+pub const APPS: [App; 24] = [
+    app("bank", Keep, [90, 50], [700, 70], 35),
+    app("wallet", Keep, [70, 40], [500, 50], 35),
+    app("office", Keep, [140, 80], [900, 90], 30),
+    app("notes", Keep, [60, 30], [400, 40], 40),
+    app("mail", Keep, [100, 50], [600, 60], 35),
+    app("calendar", Keep, [60, 40], [450, 50], 40),
+    app("maps", Keep, [170, 80], [1000, 120], 30),
+    app("transit", Keep, [90, 50], [600, 60], 35),
+    app("social", Normal, [180, 90], [1000, 120], 30),
+    app("pictures", Normal, [160, 80], [900, 100], 30),
+    app("chat", Normal, [100, 50], [600, 60], 40),
+    app("browser", Normal, [220, 90], [800, 100], 25),
+    app("camera", Normal, [120, 50], [600, 80], 45),
+    app("shop", Normal, [130, 60], [800, 90], 30),
+    app("puzzle", Normal, [200, 80], [1200, 120], 40),
+    app("racing", Normal, [250, 100], [1500, 150], 40),
+    app("news", Disposable, [80, 40], [250, 60], 40),
+    app("magazine", Disposable, [90, 50], [300, 60], 40),
+    app("weather", Disposable, [60, 30], [200, 40], 45),
+    app("feeds", Disposable, [70, 40], [200, 50], 40),
+    app("coupons", Disposable, [70, 40], [250, 50], 40),
+    app("video", Disposable, [120, 60], [300, 80], 35),
+    app("music", Disposable, [80, 40], [250, 50], 35),
+    app("podcast", Disposable, [70, 30], [200, 40], 40),
+];
+
+/// Code and resources that every app maps (the runtime and the framework), in MB;
+/// [`FRAMEWORK_HOT_PERCENT`] of it is touched by every launch.
+pub const FRAMEWORK_MB: u32 = 80;
+/// Percentage of [`FRAMEWORK_MB`] that every launch touches.
+pub const FRAMEWORK_HOT_PERCENT: u32 = 40;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn apps_exceed_the_phones_memory_and_fit_with_its_swap() {
+        let heap: u32 = APPS.iter().map(|app| app.heap_mb).sum();
+        let files: u32 = APPS.iter().map(|app| app.files_mb).sum();
+        assert!(heap + files > 2048 + 2048 / 2, "{heap} + {files}");
+        assert!(heap < 2048 + 2048, "{heap}");
+    }
+
+    #[test]
+    fn each_class_has_eight_apps_and_names_are_unique() {
+        for class in Class::ALL {
+            assert_eq!(APPS.iter().filter(|app| app.class == class).count(), 8);
+        }
+        let mut names: Vec<&str> = APPS.iter().map(|app| app.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), APPS.len());
+    }
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Statistics of all launches, deaths and cgroups, and their report.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::record::Reporter;
+use crate::response::quantile;
+
+use super::app::Launched;
+use super::table::Class;
+
+/// Sums over one class.
+#[derive(Debug, Default, Clone)]
+struct Sums {
+    /// Delays of cold launches and of warm ones, in microseconds.
+    cold_us: Vec<f64>,
+    warm_us: Vec<f64>,
+    kills: u64,
+    /// Launches that had to restart because the app died meanwhile.
+    failed: u64,
+    major_faults: u64,
+    swapped_pages: u64,
+    swapped_apps: u64,
+    refaulted_anon: u64,
+    refaulted_file: u64,
+}
+
+/// Counters of a cgroup so far.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Charges {
+    /// Peak of its pages in swap.
+    pub swap_peak_pages: u64,
+    /// Pages of anonymous memory that were refaulted.
+    pub refaulted_anon: u64,
+    /// File pages that were refaulted.
+    pub refaulted_file: u64,
+}
+
+impl Charges {
+    /// Counters of the cgroup in `directory`; `None` when it is gone. Without `memory.swap.peak`
+    /// (kernels before 6.5) the current swap usage is taken.
+    pub fn of(directory: &Path) -> Option<Self> {
+        let number = |file: &str| -> Option<u64> {
+            let text = fs::read_to_string(directory.join(file)).ok()?;
+            text.trim().parse().ok()
+        };
+        let stat = fs::read_to_string(directory.join("memory.stat")).ok()?;
+        let keyed = |name: &str| {
+            stat.lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+                .unwrap_or(0)
+        };
+        let swapped = number("memory.swap.peak").or_else(|| number("memory.swap.current"))?;
+        Some(Charges {
+            swap_peak_pages: swapped / crate::memory::PAGE as u64,
+            refaulted_anon: keyed("workingset_refault_anon"),
+            refaulted_file: keyed("workingset_refault_file"),
+        })
+    }
+}
+
+/// All statistics.
+#[derive(Debug, Default)]
+pub struct Tally {
+    classes: BTreeMap<Class, Sums>,
+    /// Delays of the round in which every app is launched for the first time.
+    first_us: Vec<f64>,
+    /// CPU time of limelightd's threads during launches, in microseconds, by thread name.
+    daemon_us: BTreeMap<String, f64>,
+    daemon_launches: u32,
+}
+
+impl Tally {
+    fn of(&mut self, class: Class) -> &mut Sums {
+        self.classes.entry(class).or_default()
+    }
+
+    /// Adds a launch. In the first round every app is new.
+    pub fn launched(&mut self, class: Class, first: bool, cold: bool, launched: &Launched) {
+        let delay_us = launched.delay_ns as f64 / 1000.0;
+        if first {
+            self.first_us.push(delay_us);
+            return;
+        }
+        let sums = self.of(class);
+        let delays = if cold {
+            &mut sums.cold_us
+        } else {
+            &mut sums.warm_us
+        };
+        delays.push(delay_us);
+        sums.major_faults += launched.major_faults;
+    }
+
+    /// Adds the CPU time of limelightd's threads before and after a launch, in nanoseconds.
+    pub fn daemon_worked(&mut self, before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) {
+        self.daemon_launches += 1;
+        for (thread, after) in after {
+            let used = after.saturating_sub(before.get(thread).copied().unwrap_or(0));
+            *self.daemon_us.entry(thread.clone()).or_default() += used as f64 / 1000.0;
+        }
+    }
+
+    /// Counts an app that was killed.
+    pub fn killed(&mut self, class: Class) {
+        self.of(class).kills += 1;
+    }
+
+    /// Counts an app that died while its user waited for it.
+    pub fn failed(&mut self, class: Class) {
+        self.of(class).failed += 1;
+    }
+
+    /// Adds the counters of a cgroup that is gone, or of any at the end.
+    pub fn ended(&mut self, class: Class, charges: Charges) {
+        let sums = self.of(class);
+        sums.swapped_pages += charges.swap_peak_pages;
+        sums.swapped_apps += u64::from(charges.swap_peak_pages > 0);
+        sums.refaulted_anon += charges.refaulted_anon;
+        sums.refaulted_file += charges.refaulted_file;
+    }
+
+    /// Reports everything, by class and overall.
+    pub fn report(&self, reporter: &mut Reporter) {
+        let mut all = Sums::default();
+        for class in Class::ALL {
+            let sums = self.classes.get(&class).cloned().unwrap_or_default();
+            report(&sums, &format!("{}_", class.name()), reporter);
+            all.add(&sums);
+        }
+        report(&all, "", reporter);
+        for delay in all.cold_us.iter().chain(&all.warm_us) {
+            reporter.sample("launch_us", *delay);
+        }
+        reporter.value("first_mean_us", mean(&self.first_us));
+        if self.daemon_launches > 0 {
+            let launches = f64::from(self.daemon_launches);
+            let all: f64 = self.daemon_us.values().sum();
+            reporter.value("daemon_launch_us", all / launches);
+            for (thread, us) in &self.daemon_us {
+                reporter.value(format!("daemon_launch_us_{thread}"), us / launches);
+            }
+        }
+    }
+}
+
+impl Sums {
+    fn add(&mut self, other: &Sums) {
+        self.cold_us.extend(&other.cold_us);
+        self.warm_us.extend(&other.warm_us);
+        self.kills += other.kills;
+        self.failed += other.failed;
+        self.major_faults += other.major_faults;
+        self.swapped_pages += other.swapped_pages;
+        self.swapped_apps += other.swapped_apps;
+        self.refaulted_anon += other.refaulted_anon;
+        self.refaulted_file += other.refaulted_file;
+    }
+}
+
+fn report(sums: &Sums, prefix: &str, reporter: &mut Reporter) {
+    let mut every: Vec<f64> = sums.cold_us.iter().chain(&sums.warm_us).copied().collect();
+    every.sort_by(f64::total_cmp);
+    for (name, delays) in [
+        ("launch", &every),
+        ("cold", &sums.cold_us),
+        ("warm", &sums.warm_us),
+    ] {
+        if !delays.is_empty() {
+            reporter.value(format!("{prefix}{name}_mean_us"), mean(delays));
+        }
+    }
+    if !every.is_empty() {
+        reporter.value(format!("{prefix}launch_p50_us"), quantile(&every, 0.5));
+        reporter.value(format!("{prefix}launch_p95_us"), quantile(&every, 0.95));
+    }
+    for (name, value) in [
+        ("cold_launches", sums.cold_us.len() as u64),
+        ("warm_launches", sums.warm_us.len() as u64),
+        ("kills", sums.kills),
+        ("failed_launches", sums.failed),
+        ("launch_major_faults", sums.major_faults),
+        ("swapped_pages", sums.swapped_pages),
+        ("swapped_apps", sums.swapped_apps),
+        ("refaulted_anon_pages", sums.refaulted_anon),
+        ("refaulted_file_pages", sums.refaulted_file),
+    ] {
+        reporter.value(format!("{prefix}{name}"), value);
+    }
+}
+
+fn mean(samples: &[f64]) -> f64 {
+    match samples.len() {
+        0 => 0.0,
+        count => samples.iter().sum::<f64>() / count as f64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_add_up_and_the_first_round_is_separate() {
+        let mut tally = Tally::default();
+        let launched = |delay_us: u64, major_faults| Launched {
+            delay_ns: delay_us * 1000,
+            major_faults,
+        };
+        tally.launched(Class::Keep, true, true, &launched(900, 5));
+        tally.launched(Class::Keep, false, false, &launched(10, 1));
+        tally.launched(Class::Disposable, false, true, &launched(30, 2));
+        tally.killed(Class::Disposable);
+        let charges = Charges {
+            swap_peak_pages: 7,
+            refaulted_anon: 2,
+            refaulted_file: 3,
+        };
+        tally.ended(Class::Keep, charges);
+        tally.ended(Class::Keep, Charges::default());
+        let used = |main| BTreeMap::from([("main".to_owned(), main)]);
+        tally.daemon_worked(&used(1_000), &used(5_000));
+        tally.daemon_worked(&BTreeMap::new(), &used(2_000));
+        let mut reporter = Reporter::new("cell");
+        tally.report(&mut reporter);
+        let value = |name: &str| reporter.values[name];
+        assert_eq!(value("launch_mean_us"), 20.0);
+        assert_eq!(value("first_mean_us"), 900.0);
+        assert_eq!(value("keep_warm_mean_us"), 10.0);
+        assert_eq!(value("disposable_kills"), 1.0);
+        assert_eq!(
+            (value("keep_swapped_pages"), value("keep_swapped_apps")),
+            (7.0, 1.0)
+        );
+        assert_eq!(value("launch_major_faults"), 3.0);
+        assert_eq!(value("daemon_launch_us"), 3.0);
+        assert_eq!(value("daemon_launch_us_main"), 3.0);
+        assert_eq!(reporter.series["launch_us"], [30.0, 10.0]);
+    }
+}

@@ -1,0 +1,848 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The scenarios that a cell of a [`crate::plan::Plan`] can run.
+//!
+//! Sizes are in MiB and times in milliseconds unless a name says otherwise. Each scenario's doc
+//! comment lists the values it reports; names of values end in their unit (`_us`, `_pages`, `_kib`,
+//! none for counts).
+
+use serde::{Deserialize, Serialize};
+
+pub use crate::innocents::Day;
+
+/// One scenario with its parameters.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "scenario", rename_all = "kebab-case")]
+pub enum Work {
+    /// Run a static program of the initramfs and pass on its output and exit code.
+    Command {
+        /// Program and arguments.
+        argv: Vec<String>,
+    },
+    /// FMP's experiment with synthetic programs.
+    GallerySynthetic(Gallery),
+    /// FMP's experiment with a real X server, image viewer, copy and indexer.
+    GalleryReal(RealGallery),
+    /// Two apps: the focus moves from the first to the second, then memory gets short.
+    FocusMove(FocusMove),
+    /// A topmost app that is larger than the memory it may use.
+    SelfHog(SelfHog),
+    /// `kill -9 limelightd` under load, followed by a new daemon.
+    DaemonKilled(Gallery),
+    /// Starts `limelightd` where it cannot work, and checks the message and exit code of each case.
+    Startup,
+    /// Starts and stops `limelightd` with an app in the foreground. Value: `starts`.
+    DaemonStarts {
+        /// Number of starts.
+        times: u32,
+    },
+    /// Random focus changes, forks and exits under memory pressure.
+    Soak(Soak),
+    /// Cold start of a real program: none of its files are in the page cache.
+    ColdStart(ColdStart),
+    /// EIMOS's CPU experiments.
+    Boost(Boost),
+    /// Checks boost's rules that do not concern speed.
+    BoostRules,
+    /// Checks, one by one, that no user process keeps a value it was given or inherited.
+    Heirs,
+    /// Checks the promises for a system laid out as Android's, with cgroup v1.
+    AndroidRules,
+    /// Checks the promises about apps and their classes.
+    ClassRules,
+    /// Checks what several users of one machine may do and see.
+    AccessRules,
+    /// Three users run random unprivileged operations, then one of them takes all memory.
+    UsersChaos(UsersChaos),
+    /// Checks that the unused part of the topmost app's reservation protects no other cgroup.
+    Siblings,
+    /// Checks the promises of `readahead`.
+    ReadaheadRules,
+    /// EIMOS's reader in the foreground, and one in the background.
+    Reading(Reading),
+    /// PREMAP's app: its heap grows and shrinks.
+    Heap(Heap),
+    /// Checks that premap respects limits, boundaries and other kernel mechanisms.
+    PremapRules,
+    /// Checks prezero's promises: only zeroed pages, whatever the engine does, and no starved
+    /// allocations.
+    PrezeroRules {
+        /// Number of times the app takes 1,500 pages with each engine.
+        rounds: u32,
+    },
+    /// Measures how much of an app's first response window prezero serves.
+    PrezeroFirstWindow,
+    /// Page faults and reclaim while Limelight's device is closed.
+    Overhead(Overhead),
+    /// Access patterns with known cache misses.
+    CacheModel(CachePattern),
+    /// Checks the promises of response windows.
+    WindowRules,
+    /// The same without an agent: input devices and display frames are the only sources.
+    WindowSources,
+    /// Compares the foreground app inferred by the wake graph with the window that has the focus,
+    /// in an X server with a keyboard and no session agent. Values: `moves` of the focus and the
+    /// daemon's answer after each: `right`, `wrong` (`wrong_idle`, `wrong_animation`,
+    /// `wrong_manager` of them), `none`; `quiet_wakeups` of the daemon's main thread in 5 s without
+    /// a key press, while a client draws.
+    Wakes,
+    /// Compares the daemon's response times with those of an independent observer.
+    WindowOracle(WindowOracle),
+    /// The cost of a response window. Values: `daemon_us_per_window`, the daemon's CPU time for
+    /// opening and closing one; `elapsed_us_per_window`, including both socket round trips;
+    /// `ioctl_us_per_window`, both ioctls alone; `ioctl_us_for_nothing`, two ioctls that close a
+    /// window that is not open.
+    WindowCost,
+    /// PREZERO's task, alone or with a background program.
+    Prezero(Prezero),
+    /// The pool filled by each engine in turn, and by engines that fail.
+    PrezeroEngines(PrezeroEngines),
+    /// OpenRC and elogind instead of systemd, with a session; values and series are [`Package`]'s
+    /// focus values.
+    Openrc,
+    /// Well-behaved apps while memory runs short.
+    Innocents(Innocents),
+    /// The foreground app shares its cgroup with background apps while memory runs short.
+    Gate(Gate),
+    /// Apps that share a session's cgroup on a system without systemd.
+    OwnTree(OwnTree),
+    /// The Debian package: installed, used, upgraded, removed and purged.
+    Package(Package),
+    /// The Debian package of the running kernel: installed, used by Limelight's package, and
+    /// removed.
+    KernelPackage,
+    /// CPUs go offline and come back; checks that work on each of them is noticed.
+    Processors {
+        /// Whether the machine also suspends.
+        sleep: bool,
+    },
+    /// SWAP's experiment: 24 apps launched in turn.
+    Rotation(Rotation),
+    /// The same with real programs on an X server, with systemd as PID 1.
+    RotationReal(Rotation),
+    /// An app leaks memory.
+    Leak(Leak),
+    /// Processes, cgroups and apps come and go while memory is short.
+    Storm(Storm),
+    /// Time from the kill threshold to freed memory.
+    KillLatency(KillLatency),
+    /// Everything that `limelightd` depends on fails.
+    Chaos(Chaos),
+    /// An hour of use, accelerated: apps in turn, leaks, storms.
+    SwapSoak(SwapSoak),
+}
+
+/// The leaking app.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Leaker {
+    /// A background app of the class normal: it dies, all others survive.
+    Background,
+    /// The same, with more reclaimable kernel caches pinned than would be left when a kill is due.
+    Pinned,
+    /// The same, but the daemon may not kill: the kernel's OOM killer does, and history names its
+    /// victim.
+    Unguarded,
+    /// The topmost app: listeners are notified, and it is never the victim.
+    Front,
+}
+
+/// Parameters of `innocents`.
+///
+/// Values: `SITUATION.APP_lost` (0 or 1) for each app, `SITUATION.APP_ended` for apps that leak,
+/// `SITUATION.time_ms` including setup and teardown.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Innocents {
+    /// The situations to run.
+    pub day: Day,
+}
+
+/// How the foreground process and background processes share a cgroup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sharing {
+    /// It is a child of the previous foreground app, in the same cgroup.
+    Child,
+    /// It is in a cgroup below that of a background app.
+    Nested,
+    /// Two windows of one program alternate in the foreground; both are children of a third
+    /// process.
+    Windows,
+    /// All processes share the session's cgroup, as after startx.
+    Session,
+    /// It is moved into a background app's cgroup while it is in the foreground.
+    Moved,
+    /// As [`Sharing::Child`], in a container's PID and cgroup namespaces.
+    Container,
+}
+
+/// Parameters of `gate`.
+///
+/// Values: `beats` (pages that the foreground process touched in the last 4 s), `load_kib` (KiB
+/// written by the load), `notices` (lines sent to a listener).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Gate {
+    /// Location of the foreground process.
+    pub sharing: Sharing,
+}
+
+/// Parameters of `own-tree`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OwnTree {
+    /// Whether controllers are enabled in the root's `cgroup.subtree_control`, as OpenRC does; else
+    /// they are enabled nowhere.
+    pub handed_down: bool,
+}
+
+/// Parameters of `package`.
+///
+/// Values: `focus_protect_us` and `focus_boost_us` from a focus change to the changed value
+/// (medians; `_p95_us` is the 95th percentile, `_max_us` the longest), `daemon_own_kib` and, with a
+/// desktop, `agent_own_kib` (resident memory, without the app files that the daemon keeps
+/// resident), `daemon_switches_per_s` (context switches while idle). Series: `focus_protect_us`,
+/// `focus_boost_us`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Package {
+    /// Whether a user is logged in under sway and moves the focus there; otherwise root sets it by
+    /// PID.
+    pub desktop: bool,
+}
+
+/// Parameters of `leak`.
+///
+/// Values: `leaker_dead`, `front_dead`, `innocent_dead`, `leaked_us` (from the start of the leak to
+/// the app's end), `freed_kib` and `kill_us` of the kill as recorded in history, `oom_kills`,
+/// `vmstat_*`, `psi_*`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Leak {
+    /// The leaking app.
+    pub leaker: Leaker,
+    /// Rate of the leak; 0 is as fast as possible.
+    pub mib_per_s: u32,
+}
+
+/// Parameters of `storm`.
+///
+/// Values: `processes`, `processes_per_s`, `cgroups`, `bursts` (apps that leaked until they died),
+/// `kills` (those killed by the daemon), `innocent_dead`, `daemon_fds_before`, `daemon_fds_after`,
+/// `oom_kills`, `vmstat_*`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Storm {
+    /// Minimum duration.
+    pub seconds: u32,
+    /// Short-lived processes created per second, as long as the machine keeps up.
+    pub processes_per_s: u32,
+    /// It continues until the whole guest has created this many processes.
+    pub processes: u64,
+}
+
+/// Parameters of `kill-latency`.
+///
+/// Values: `kills`, `kill_p50_us`, `kill_p99_us`, `kill_max_us`: from the last sample at which no
+/// kill was due until the memory was free, as recorded in the daemon's history; `survived`,
+/// `freed_p50_kib`, `innocent_dead`, `oom_kills`, `daemon_cpu_us`, and `daemon_cpu_<name>_us` for
+/// each of its threads. Series: `kill_us`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct KillLatency {
+    /// Number of apps that leak until they are killed, one after the other.
+    pub kills: u32,
+    /// Concurrent load on CPUs and disk.
+    pub loads: Vec<Load>,
+}
+
+/// Parameters of `swap-soak`.
+///
+/// Values: `switches`, `leaks`, `storms`, `restarted` (apps that had been killed and were
+/// restarted), `kills`, `measured_us`, `daemon_cpu_percent`, `daemon_rss_kib` (maximum),
+/// `daemon_fds_first`, `daemon_fds_last` (minimum in the first and in the last tenth), `keep_lost`
+/// (apps of the class keep that died), `oom_kills`, `vmstat_*`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SwapSoak {
+    /// Number of apps that come to the foreground, one after the other.
+    pub switches: u32,
+    /// Time that each is in the foreground.
+    pub pause_ms: u32,
+    /// Number of switches between two leaks.
+    pub leak_every: u32,
+    /// Number of switches between two storms.
+    pub storm_every: u32,
+}
+
+/// Parameters of `rotation` and `rotation-real`.
+///
+/// Values, without a prefix over all apps and with `keep_`, `normal_` or `disposable_` for one
+/// class. In the first round every app is new: it has only `first_mean_us` and counts in no other
+/// delay or fault. `launch_{mean,p50,p95}_us` from the user's touch until the app is ready,
+/// `cold_mean_us` of cold launches and `warm_mean_us` of the others, `{cold,warm}_launches`,
+/// `launch_major_faults`, `kills` and `failed_launches` (apps that died, and those of them that
+/// died while the user waited; both in all rounds), `swapped_pages` (sum of each app life's peak in
+/// swap, in all rounds), `swapped_apps` (app lives with any pages in swap),
+/// `refaulted_{anon,file}_pages` (in all rounds). Without a class: `living_apps` at the end,
+/// `{files,swap}_{read,written}_kib` of the disks, `swap_{reads,writes}` in requests,
+/// `swap_blocks_used` and `swap_block_hottest` (accesses of the most accessed block; all rounds),
+/// `vmstat_*`, `oom_kills`. Series: `launch_us`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Rotation {
+    /// Launches of each app, including the first.
+    pub rounds: u32,
+    /// Time that the user spends in an app.
+    pub think_ms: u32,
+}
+
+/// The viewer's memory by kind of page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Footprint {
+    /// Photos: mapped file pages.
+    pub photos_mib: u32,
+    /// Decoded images: anonymous pages.
+    pub heap_mib: u32,
+    /// Thumbnails: file pages that the viewer only `read()`s, on every visit.
+    pub thumbnails_mib: u32,
+    /// A library: mapped file pages that a process in another cgroup faulted in.
+    pub library_mib: u32,
+}
+
+impl Footprint {
+    /// The viewer of a 160 MiB guest.
+    pub const SMALL: Footprint = Footprint {
+        photos_mib: 24,
+        heap_mib: 16,
+        thumbnails_mib: 8,
+        library_mib: 8,
+    };
+
+    /// Sum of all kinds, in MiB.
+    pub fn total_mib(&self) -> u32 {
+        self.photos_mib + self.heap_mib + self.thumbnails_mib + self.library_mib
+    }
+}
+
+/// How a background load reads its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Access {
+    /// By `pread()`.
+    Read,
+    /// Through a mapping.
+    Mapping,
+}
+
+/// A background load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(tag = "load", rename_all = "kebab-case")]
+pub enum Load {
+    /// Copies a file from end to end, repeatedly: the paper's USB transfer.
+    Copy {
+        /// Size of the file.
+        mib: u32,
+    },
+    /// Reads random 16 KiB pieces of a file larger than memory.
+    Index {
+        /// Access method.
+        access: Access,
+        /// Size of the file.
+        mib: u32,
+    },
+    /// An anonymous memory hog: grows to its size, then touches random pages of it.
+    Grow {
+        /// Size it grows to.
+        mib: u32,
+    },
+}
+
+/// A series of swipes, each after a pause of the same length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pause {
+    /// Pause before each swipe.
+    pub ms: u32,
+    /// Number of swipes.
+    pub swipes: u32,
+}
+
+/// The app process that does the work, and when it is created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Family {
+    /// The focused process itself.
+    Single,
+    /// A child of it, created before it gets the focus.
+    ChildBeforeFocus,
+    /// A child of it, created after it got the focus.
+    ChildAfterFocus,
+}
+
+/// Parameters of `gallery-synthetic`.
+///
+/// Values: `major_faults`, `own_major_faults` (without the library's, which is charged to another
+/// cgroup) and `read_miss_pages` (sums over all swipes), `response_us` (median over the swipes of
+/// the shortest pause), `response_mean_us`, `pause_<ms>_worst_us`,
+/// `resident_{photos,heap,thumbnails,library}_pages` after the last swipe and `footprint_pages`,
+/// `viewer_alive` (0 or 1), `oom_kills`, `load_{copy,index_read,index_mapping,grow}_kib_per_s`,
+/// `daemon_cpu_us` and `kswapd_cpu_us` (CPU time within the measured time), `measured_us`,
+/// `vmstat_*` (differences over the measured time), `psi_{memory,io}_{some,full}_us`. Series, one
+/// sample per swipe: `pause_<ms>_response_us`, `pause_<ms>_major_faults`,
+/// `pause_<ms>_read_miss_pages`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Gallery {
+    /// The viewer's memory.
+    pub footprint: Footprint,
+    /// Background loads; the idle arm omits them.
+    pub loads: Vec<Load>,
+    /// The loads' nice value. Exact mode has one CPU, and sharing it is `boost`'s job, not
+    /// `protect`'s: it uses 19.
+    pub load_nice: i32,
+    /// Whether the viewer runs under SCHED_FIFO, so that it preempts everything, including kswapd:
+    /// for exact mode, likewise.
+    pub app_realtime: bool,
+    /// Time from the start of the loads to the first swipe.
+    pub warm_up_ms: u32,
+    /// Swipes, in this order.
+    pub pauses: Vec<Pause>,
+    /// Percentage of the footprint that one swipe touches.
+    pub swipe_percent: u32,
+    /// Whether app and loads have cgroups of their own; otherwise all are in the root cgroup.
+    pub app_cgroup: bool,
+    /// The process that does the app's work.
+    pub family: Family,
+}
+
+/// Parameters of `gallery-real`.
+///
+/// Values and series as for [`Gallery`], except for the `resident_*` values; faults are those of
+/// the viewer's process tree.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RealGallery {
+    /// Number of photos that the viewer cycles through.
+    pub photos: u32,
+    /// Background loads; the idle arm omits them.
+    pub loads: Vec<RealLoad>,
+    /// Longest time from the start of the loads to the first key, which is sent once they have
+    /// caused as many pages to be reclaimed as the machine has.
+    pub warm_up_ms: u32,
+    /// Keys, in this order.
+    pub pauses: Vec<Pause>,
+    /// Whether viewer and loads have cgroups of their own.
+    pub app_cgroup: bool,
+}
+
+/// A real program in the background.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RealLoad {
+    /// `cp` of a file larger than memory, repeatedly.
+    Copy,
+    /// The packaged indexer over the whole root file system, repeatedly.
+    Index,
+}
+
+/// Parameters of `focus-move`.
+///
+/// Values: `first_resident_pages`, `second_resident_pages` (mapped and anonymous pages of each app
+/// after the load), `footprint_pages`, `vmstat_*`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FocusMove {
+    /// Memory of each of the two apps.
+    pub footprint: Footprint,
+    /// Loads that create memory pressure after the focus has moved.
+    pub loads: Vec<Load>,
+    /// Duration of the pressure.
+    pub pressure_ms: u32,
+    /// Whether the apps have cgroups of their own.
+    pub app_cgroup: bool,
+}
+
+/// Kind of memory that the topmost app of `self-hog` uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HogMemory {
+    /// Anonymous memory.
+    Anonymous,
+    /// A mapped file.
+    Mapping,
+}
+
+/// Parameters of `self-hog`.
+///
+/// Values: `elapsed_us`, `completed` (0 or 1), `major_faults`, `oom_kills`, `vmstat_*`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SelfHog {
+    /// Kind of memory.
+    pub memory: HogMemory,
+    /// Amount of memory.
+    pub mib: u32,
+    /// Number of passes over all of it, in order.
+    pub rounds: u32,
+    /// memory.max of the app's cgroup; with none, only the machine's memory is the limit.
+    pub limit_mib: Option<u32>,
+}
+
+/// Parameters of `soak`.
+///
+/// Values: `focus_changes`, `forks`, `exits`, `oom_kills`, `vmstat_*`; everything else is a check.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Soak {
+    /// Random steps: focus changes, forks and exits with equal probability.
+    pub steps: u32,
+    /// Seed of the sequence.
+    pub seed: u64,
+    /// Loads that keep memory short.
+    pub loads: Vec<Load>,
+}
+
+/// Parameters of `chaos`.
+///
+/// Values: `trouble_*`, how often each trouble occurred, 0 where the machine does not support it;
+/// everything else is a check. With a root file system, the focus moves between windows of its X
+/// server, and limelight-agent reports them to the daemon; both get killed too.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Chaos {
+    /// Number of troubles; each occurs once before any repeats.
+    pub steps: u32,
+    /// Seed of their order.
+    pub seed: u64,
+    /// Whether the machine suspends; it must be able to.
+    pub sleep: bool,
+}
+
+/// Parameters of `users-chaos`.
+///
+/// Values: `innocent_dead` (idle apps of the users that take no memory), `taken_mib`, `oom_kills`,
+/// `vmstat_*`; everything else is a check.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UsersChaos {
+    /// Random operations before memory gets short.
+    pub operations: u32,
+    /// Seed of all choices.
+    pub seed: u64,
+}
+
+/// A CPU-bound program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Spin {
+    /// EIMOS's nested loop of additions.
+    AddLoop,
+    /// Systems of linear equations.
+    Linpack,
+    /// A frame 60 times a second, each using a fifth of the frame time.
+    Frames,
+    /// Short-lived processes, eight at a time.
+    Build,
+}
+
+/// Cgroups of the app and its loads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// The app in `app.slice`, loads in `background.slice`, each in its own cgroup.
+    Background,
+    /// All in `app.slice`, each in its own cgroup.
+    Siblings,
+    /// All in the root cgroup.
+    Root,
+}
+
+/// A helper process of the app, and whether the daemon recognizes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Helper {
+    /// Configured by name.
+    Known,
+    /// No helper is configured.
+    Unknown,
+}
+
+/// Parameters of `boost`.
+///
+/// Values: `run_us` and `run_median_us` of the app's runs, `mflops` (Linpack); for frames
+/// `wake_p50_us`, `wake_p99_us` (from due until drawing begins), `frame_p50_us`, `frame_p99_us`
+/// (from due until drawn), `missed_frames_percent`; with a helper these are the helper's, next to
+/// an app that never sleeps. `daemon_percent`: the daemon's share of a CPU meanwhile. With
+/// `switches`: `switch_p50_us`, `switch_max_us`, until the boost has moved.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Boost {
+    /// The app's work.
+    pub app: Spin,
+    /// Number of timed runs or frames.
+    pub runs: u32,
+    /// Each load's work.
+    pub load: Spin,
+    /// Number of loads; the idle arm has none.
+    pub loads: u32,
+    /// Cgroups of all of them.
+    pub place: Place,
+    /// A program that draws frames for the app.
+    pub helper: Option<Helper>,
+    /// Times focus changes to another app and back instead.
+    pub switches: bool,
+}
+
+/// Parameters of `overhead`.
+///
+/// Values, in guest nanoseconds (exact mode: instructions): `anon_fault_ns_per_page`,
+/// `file_fault_ns_per_page`, `reclaim_ns_per_page`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Overhead {
+    /// Memory touched in each phase.
+    pub mib: u32,
+    /// Repetitions of each phase; the median is reported.
+    pub rounds: u32,
+}
+
+/// An access pattern that tests the cache model.
+///
+/// Values: `cache_report`, to which the lab adds the model's counters (`cache_*`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(tag = "pattern", rename_all = "kebab-case")]
+pub enum CachePattern {
+    /// 16 KiB, walked 100 times.
+    InsideL1,
+    /// 4 MiB, walked 8 times.
+    InsideLlc,
+    /// 32 MiB, walked 3 times.
+    BeyondLlc,
+    /// Fresh pages, one word of each written.
+    Zeroing {
+        /// Number of pages.
+        pages: u32,
+    },
+    /// 6 MiB of a background program, walked again after an app has taken fresh pages.
+    Displaced {
+        /// Number of pages.
+        pages: u32,
+    },
+}
+
+/// A background program with a fixed amount of work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Program {
+    /// Follows pointers through a working set slightly smaller than the last-level cache.
+    Chaser,
+    /// Adds two arrays into a third; together they exceed the last-level cache.
+    Stream,
+    /// Debian's gzip.
+    Compressor,
+    /// Debian's perl.
+    Interpreter,
+}
+
+/// The engine that zeroes pages in advance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(tag = "engine", rename_all = "kebab-case")]
+pub enum Engine {
+    /// The CPU, bypassing its caches.
+    Cpu,
+    /// A disk of zeroes.
+    Block {
+        /// Index of the machine's disk, from 0.
+        disk: u32,
+        /// Offset on the disk.
+        offset_mib: u32,
+        /// Whether pages read from it are used without verifying them.
+        trusted: bool,
+    },
+}
+
+/// Mechanisms that the daemon uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mechanisms {
+    /// `prezero` alone.
+    PrezeroOnly,
+    /// All mechanisms.
+    All,
+    /// All mechanisms except `prezero`.
+    AllButPrezero,
+}
+
+/// Parameters of `prezero`.
+///
+/// Values: `response_us` (median of the runs, measured by the app), `response_mean_us`,
+/// `app_cpu_us`, `runs`, `vmstat_*`; with a background program `background_us` from its start to
+/// its end without rests, and `background_cpu_us`; with the cache model `cache_*`; with Limelight
+/// `prezero_cpu_us` (the zeroing thread's), `daemon_cpu_us`, and `pooled_pages` before the first
+/// run. Series: `run_us`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Prezero {
+    /// Pages that the app allocates, touches, computes on and frees in each run.
+    pub pages: u32,
+    /// Number of runs; with a background program, as many as fit while it runs.
+    pub runs: u32,
+    /// Idle time between two runs.
+    pub gap_ms: u32,
+    /// Time after each gap in which the background program is stopped too, so that the machine is
+    /// idle. 0: it never rests.
+    pub rest_ms: u32,
+    /// Unmeasured runs at the start.
+    pub warm_up: u32,
+    /// The background program; in the idle arm it runs without the app.
+    pub background: Option<Program>,
+    /// The zeroing engine in the arm with Limelight.
+    pub engine: Engine,
+    /// The other mechanisms in that arm.
+    pub mechanisms: Mechanisms,
+    /// Whether caches are modelled.
+    pub cache_model: bool,
+}
+
+/// What happens to a disk of zeroes while the kernel reads from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Damage {
+    /// Nothing: it is broken from the start.
+    None,
+    /// Other data is written to it.
+    Written,
+    /// It is removed from the machine.
+    Removed,
+}
+
+/// Parameters of `prezero-engines`, which reports only checks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PrezeroEngines {
+    /// Pages that the topmost app takes in a window.
+    pub pages: u32,
+    /// Engines that must work, by name.
+    pub engines: Vec<(String, Engine)>,
+    /// Engines that fail, by name, and how.
+    pub broken: Vec<(String, Engine, Damage)>,
+}
+
+/// A reader's access pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(tag = "pattern", rename_all = "kebab-case")]
+pub enum Pattern {
+    /// From start to end.
+    Sequential {
+        /// Bytes per `read()`.
+        bytes: u32,
+    },
+    /// 24 random pages in each of several random 256 KiB stretches.
+    Clusters {
+        /// By `pread()` or through a mapping.
+        access: Access,
+        /// Number of stretches.
+        clusters: u32,
+    },
+}
+
+/// Parameters of `reading`.
+///
+/// Values: `read_us`, `major_faults`, `requests` and `read_kib` of the disk while the topmost app
+/// reads, `requests_per_mib` of its file; `background_read_us`, `background_requests`,
+/// `background_read_kib` while a background process reads another file in the same way;
+/// `daemon_cpu_us`, limelightd's CPU time meanwhile.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Reading {
+    /// Size of each of the two files.
+    pub mib: u32,
+    /// The access pattern.
+    pub pattern: Pattern,
+    /// Read-ahead factor: `best-stock` sets it for the whole disk, Limelight for the topmost app.
+    pub factor: u32,
+}
+
+/// A heap's growth pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(tag = "growth", rename_all = "kebab-case")]
+pub enum Growth {
+    /// As in a browser's swipe: brk() in steps of 132 KiB, and mappings of 64 KiB to 1 MiB; most of
+    /// it is used, from start to end, and all is freed at the end.
+    Swipe {
+        /// Pages per round.
+        pages: u32,
+    },
+    /// A large reservation with a few scattered pages used, and small ones of which only the first
+    /// page is used.
+    Sparse {
+        /// Size of the large one; the small ones add up to the same.
+        mib: u32,
+        /// One page in this many is used.
+        every: u32,
+    },
+    /// Threads that commit arenas by `mprotect()` in steps of 132 KiB.
+    Arenas {
+        /// Number of threads.
+        threads: u32,
+        /// Pages that each thread commits.
+        pages: u32,
+    },
+    /// Debian's perl, which builds and destroys a table.
+    Program,
+}
+
+/// System-wide page size for faults on fresh memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(tag = "pages", rename_all = "kebab-case")]
+pub enum Pages {
+    /// Single base pages.
+    Base,
+    /// Folios of this size, `always`.
+    Mthp {
+        /// 16, 32 or 64.
+        kib: u32,
+    },
+    /// Huge pages, `always`.
+    Thp,
+}
+
+/// Parameters of `heap`.
+/// Values: `faults` (CPU page faults in all rounds; not with `timed`), `used_pages` (in all rounds;
+/// not for the program), `peak_kib`, `response_us` (median of the rounds), `vmstat_*`. Series:
+/// `round_us`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Heap {
+    /// The growth pattern.
+    pub growth: Growth,
+    /// Number of rounds; the program runs once.
+    pub rounds: u32,
+    /// The system-wide page size.
+    pub pages: Pages,
+    /// Memory fragmented into single free pages; none leaves memory as it is.
+    pub fragmented_mib: Option<u32>,
+    /// Whether time is measured; then nothing else is counted.
+    pub timed: bool,
+}
+
+/// Parameters of `cold-start`.
+///
+/// Values: `start_us`, from exec until the program reports that it is ready; `requests` and
+/// `read_kib` of the disk meanwhile, loads included, `major_faults` of the program,
+/// `load_kib_per_s` of all loads together, `vmstat_*`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ColdStart {
+    /// Processes that concurrently read and write the same disk, 0 to 5.
+    pub loads: u32,
+    /// Whether the daemon has recorded an earlier start of the program.
+    pub record: bool,
+}
+
+/// Parameters of `window-oracle`.
+///
+/// Values: `keys`, `windows_opened`, `daemon_answers`; for `p50`, `p95` and `max`: `daemon_<x>_us`
+/// as measured by the daemon, `oracle_<x>_us` from the key to the last change of the window before
+/// it stays unchanged, or to the frame, as timestamped by the X server or the kernel;
+/// `heard_<x>_us` until the oracle received the event (in an X server also from before it sent the
+/// key), and `off_<x>_us`, the daemon's figure minus the timestamped one. Series: `oracle_us`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WindowOracle {
+    /// The app's display, and its observer.
+    pub display: OracleDisplay,
+    /// Number of key presses.
+    pub keys: u32,
+    /// Pause before each key press.
+    pub pause_ms: u32,
+    /// Number of concurrent addition loops.
+    pub loads: u32,
+}
+
+/// An app's display, and the observer of its updates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OracleDisplay {
+    /// feh in an X server; the observer is a second client.
+    X11,
+    /// A test app on the kernel's display; the observer is the app itself, which gets frame events
+    /// from the kernel.
+    Kms,
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! A phone's screen on an X server: a launched app gets all of it. This program is the window
+//! manager, so it knows which window belongs to which launch, and decides which is in the
+//! foreground.
+
+use std::fs;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use x11rb::connection::Connection;
+use x11rb::protocol::damage::{ConnectionExt as _, ReportLevel};
+use x11rb::protocol::xproto::{
+    ChangeWindowAttributesAux, ConfigureWindowAux, ConnectionExt as _, EventMask, InputFocus,
+    StackMode, Window, KEY_PRESS_EVENT, KEY_RELEASE_EVENT,
+};
+use x11rb::protocol::xtest::ConnectionExt as _;
+use x11rb::protocol::Event;
+use x11rb::rust_connection::RustConnection;
+
+use crate::counters::keyed;
+use crate::memory::now_ns;
+use crate::x11::connect;
+
+/// Time for which an app must neither draw nor compute nor wait for the disk to count as ready.
+/// Blinking cursors pause for longer.
+const QUIET: Duration = Duration::from_millis(300);
+/// Sampling interval.
+const INTERVAL: Duration = Duration::from_millis(20);
+/// CPU share that counts as computing, in percent: a timer's ticks stay below it.
+const BUSY_PERCENT: u64 = 10;
+/// Timeout for an app to settle.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// The screen, and the windows on it.
+pub struct Screen {
+    connection: RustConnection,
+    root: Window,
+    size: (u16, u16),
+    /// Windows shown since the last call of [`Screen::expect`], the first one first.
+    shown: Vec<Window>,
+    /// Time of the last damage.
+    drawn: Instant,
+}
+
+impl Screen {
+    /// Waits for the display, and manages its windows.
+    pub fn manage(display: &str) -> Result<Self> {
+        let (connection, number) = connect(display)?;
+        let screen = &connection.setup().roots[number];
+        let (root, size) = (
+            screen.root,
+            (screen.width_in_pixels, screen.height_in_pixels),
+        );
+        connection.damage_query_version(1, 1)?.reply()?;
+        connection.xtest_get_version(2, 2)?.reply()?;
+        let mask = EventMask::SUBSTRUCTURE_REDIRECT | EventMask::SUBSTRUCTURE_NOTIFY;
+        connection
+            .change_window_attributes(root, &ChangeWindowAttributesAux::new().event_mask(mask))?
+            .check()
+            .context("another window manager is there")?;
+        Ok(Screen {
+            connection,
+            root,
+            size,
+            shown: Vec::new(),
+            drawn: Instant::now(),
+        })
+    }
+
+    /// Windows shown from now on belong to another app.
+    pub fn expect(&mut self) -> Result<()> {
+        self.take_events()?;
+        self.shown.clear();
+        Ok(())
+    }
+
+    /// The windows shown since then, the main one first.
+    pub fn shown(&self) -> &[Window] {
+        &self.shown
+    }
+
+    /// Raises an app's windows, the first one lowest.
+    pub fn raise(&mut self, windows: &[Window]) -> Result<()> {
+        let above = ConfigureWindowAux::new().stack_mode(StackMode::ABOVE);
+        for &window in windows {
+            // Unchecked: a window that is gone is no error.
+            self.connection.configure_window(window, &above)?;
+        }
+        if let Some(&main) = windows.first() {
+            self.focus(main)?;
+        }
+        Ok(self.connection.flush()?)
+    }
+
+    /// Presses and releases a key for the focused window.
+    pub fn press(&mut self, keysym: u32) -> Result<()> {
+        let setup = self.connection.setup();
+        let (first, last) = (setup.min_keycode, setup.max_keycode);
+        let mapping = self
+            .connection
+            .get_keyboard_mapping(first, last - first + 1)?
+            .reply()?;
+        let per_key = usize::from(mapping.keysyms_per_keycode);
+        let index = mapping
+            .keysyms
+            .chunks(per_key)
+            .position(|symbols| symbols.contains(&keysym));
+        let key = first
+            + index.with_context(|| format!("the keyboard has no key for keysym {keysym:#x}"))?
+                as u8;
+        for kind in [KEY_PRESS_EVENT, KEY_RELEASE_EVENT] {
+            self.connection
+                .xtest_fake_input(kind, key, 0, self.root, 0, 0, 0)?;
+        }
+        Ok(self.connection.flush()?)
+    }
+
+    /// Waits until the app in `cgroup` has a window, if it `needs` one, and is idle: it neither
+    /// draws nor computes nor waits for the disk. Returns the time from `sent_ns` until it was last
+    /// busy; an app that has died is an error.
+    pub fn settle(&mut self, cgroup: &Path, needs_window: bool, sent_ns: u64) -> Result<u64> {
+        let deadline = Instant::now() + LIMIT;
+        let mut used_us = computed_us(cgroup)?;
+        let (mut looked, mut busy_ns) = (Instant::now(), now_ns());
+        loop {
+            let begun = Instant::now();
+            self.wait(INTERVAL)?;
+            self.take_events()?;
+            let used = computed_us(cgroup)?;
+            let elapsed_us = looked.elapsed().as_micros() as u64;
+            let busy = (used - used_us) * 100 > elapsed_us * BUSY_PERCENT
+                || self.drawn >= begun
+                || waits(cgroup)?;
+            (used_us, looked) = (used, Instant::now());
+            if busy {
+                busy_ns = now_ns();
+            }
+            let there = !needs_window || !self.shown.is_empty();
+            if there && now_ns() - busy_ns > QUIET.as_nanos() as u64 {
+                return Ok(busy_ns.saturating_sub(sent_ns));
+            }
+            if Instant::now() > deadline {
+                bail!(
+                    "{} is not ready after {LIMIT:?}; it has {} windows",
+                    cgroup.display(),
+                    self.shown.len()
+                );
+            }
+        }
+    }
+
+    fn take_events(&mut self) -> Result<()> {
+        while let Some(event) = self.connection.poll_for_event()? {
+            match event {
+                Event::MapRequest(event) => self.show(event.window)?,
+                Event::ConfigureRequest(event) => {
+                    let wanted = ConfigureWindowAux::from_configure_request(&event);
+                    self.connection.configure_window(event.window, &wanted)?;
+                }
+                Event::DamageNotify(_) => self.drawn = Instant::now(),
+                _ => {}
+            }
+        }
+        Ok(self.connection.flush()?)
+    }
+
+    /// Shows a window; an app's first one gets the whole screen.
+    fn show(&mut self, window: Window) -> Result<()> {
+        if self.shown.contains(&window) {
+            self.connection.map_window(window)?;
+            return Ok(());
+        }
+        if self.shown.is_empty() {
+            let (width, height) = self.size;
+            let whole = ConfigureWindowAux::new()
+                .x(0)
+                .y(0)
+                .width(u32::from(width))
+                .height(u32::from(height))
+                .border_width(0);
+            self.connection.configure_window(window, &whole)?;
+        }
+        self.connection.map_window(window)?;
+        let damage = self.connection.generate_id()?;
+        self.connection
+            .damage_create(damage, window, ReportLevel::RAW_RECTANGLES)?;
+        if self.shown.is_empty() {
+            self.focus(window)?;
+        }
+        self.shown.push(window);
+        self.drawn = Instant::now();
+        Ok(())
+    }
+
+    fn focus(&self, window: Window) -> Result<()> {
+        self.connection
+            .set_input_focus(InputFocus::POINTER_ROOT, window, x11rb::CURRENT_TIME)?;
+        Ok(())
+    }
+
+    /// Waits until the server sends something, or `limit` has passed.
+    fn wait(&self, limit: Duration) -> Result<()> {
+        let time = Timespec {
+            tv_sec: limit.as_secs() as i64,
+            tv_nsec: i64::from(limit.subsec_nanos()),
+        };
+        let stream = self.connection.stream();
+        let mut fds = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)];
+        match poll(&mut fds, Some(&time)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error).context("cannot wait for the X server"),
+        }
+    }
+}
+
+/// CPU time of all processes in a cgroup.
+fn computed_us(cgroup: &Path) -> Result<u64> {
+    keyed(&cgroup.join("cpu.stat"), "usage_usec")
+}
+
+/// Whether a thread of the cgroup runs or waits for the disk; an empty cgroup is an error, because
+/// its app has died.
+fn waits(cgroup: &Path) -> Result<bool> {
+    let path = cgroup.join("cgroup.threads");
+    let text =
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    if text.is_empty() {
+        bail!("nothing is left in {}", cgroup.display());
+    }
+    // A thread that has just exited waits for nothing.
+    Ok(text
+        .lines()
+        .filter_map(|thread| fs::read_to_string(format!("/proc/{thread}/stat")).ok())
+        .any(|stat| at_work(&stat)))
+}
+
+/// Whether a thread with this `stat` line runs or waits for the disk.
+fn at_work(stat: &str) -> bool {
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, rest)| rest.starts_with(['R', 'D']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::at_work;
+
+    #[test]
+    fn thread_in_disk_wait_is_at_work() {
+        assert!(at_work("7 (a) S (b) D 1 7 7 0"));
+        assert!(at_work("7 (feh) R 1 7 7 0"));
+        assert!(!at_work("7 (D) S 1 7 7 0"));
+        assert!(!at_work(""));
+    }
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! While memory is short, the reservation for an app that returns from swap protects no other
+//! cgroup, so that reclaim can take the siblings' memory.
+
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+use limelight_core::model::shortage::Level;
+use limelight_sys::cgroup::{CgroupPath, Hierarchy};
+
+use crate::cgroup::{Cgroup, ROOT};
+use crate::counters::Counters;
+use crate::daemon::{self, focus, Daemon};
+use crate::dispatch::Stage;
+use crate::guest_setup::{memory_kib, mglru};
+use crate::memory::{Mapping, MIB, PAGE};
+use crate::process::Start;
+use crate::swap_app::{App, Spec, Touched, KEEP};
+
+const APP_MIB: u32 = 32;
+const OTHER_MIB: u32 = 40;
+/// How much is then allocated beyond what is free, and how much of that must come from the sibling,
+/// which has nearly all reclaimable memory. If the unused part of the app's reservation protected
+/// it, little could be reclaimed.
+const WANTED_MIB: usize = 24;
+const GIVEN_MIB: u64 = 8;
+/// More than the guest's files, which are in memory.
+const FILES_MIB: u64 = 32;
+/// What the ancestors may hold beyond what the app uses: twice the spare of a machine of this size,
+/// plus what the app may have freed meanwhile.
+const BEYOND_MIB: u64 = 20;
+
+/// Step in which memory is taken until it is short.
+const STEP: usize = 2 * MIB;
+/// Timeout; only a hang takes this long.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Time within which the ancestors' protection follows the app.
+const FOLLOWED: Duration = Duration::from_secs(2);
+
+/// Runs all checks.
+pub fn run(stage: Stage) -> Result<()> {
+    let reporter = &stage.reporter;
+    let spec = |mib| Spec {
+        mib,
+        leak_mib_per_s: 0,
+        seed: u64::from(mib),
+    };
+    // These pages would be reclaimed instead.
+    reclaim(Path::new(ROOT), FILES_MIB)?;
+    let mut app = App::start(KEEP, "returning", &spec(APP_MIB))?;
+    // A service, not an app, so that only reclaim takes its memory.
+    let beside = Cgroup::create("app.slice/beside.service")?;
+    let start = Start {
+        cgroup: Some(&beside),
+        ..Start::PLAIN
+    };
+    let mut other = start.conversation("swap-app", &spec(OTHER_MIB))?;
+    other.ask::<Touched>("touch")?;
+    reclaim(app.cgroup().path(), u64::from(APP_MIB))?;
+    // Leaves its memory to the kernel's reclaim.
+    daemon::write_config("[swap]\nservices = false\n")?;
+    let daemon = Daemon::start(&[app.pid()])?;
+    let taken = take_until_short()?;
+    let counters = Counters::now()?;
+
+    focus(app.pid())?;
+    sleep(FOLLOWED);
+    let knob = if mglru() { "memory.min" } else { "memory.low" };
+    // On a busy host the guest may stall, and protection is lowered for some seconds.
+    let covers = u64::from(APP_MIB) * MIB as u64;
+    let deadline = Instant::now() + PATIENCE;
+    let mut own = app.cgroup().number(knob)?;
+    while own < covers && Instant::now() < deadline {
+        sleep(FOLLOWED / 4);
+        own = app.cgroup().number(knob)?;
+    }
+    reporter.check(
+        "the app's reservation covers what it has in swap",
+        own >= covers,
+        format!("{} MiB", own / MIB as u64),
+    )?;
+    let used = app.cgroup().number("memory.current")?;
+    let carried = Cgroup::create("app.slice")?.number(knob)?;
+    reporter.check(
+        "while memory is short, its slice holds what the app uses and a little more",
+        carried >= used && carried <= used + BEYOND_MIB * MIB as u64,
+        format!("{carried} bytes, of which it uses {used}"),
+    )?;
+    let before = beside.number("memory.current")?;
+    // Not memory.reclaim: under MGLRU only kswapd determines which cgroups are protected
+    // (kswapd_age_node()).
+    let free = memory_kib("MemFree")? as usize;
+    let wanted = Mapping::locked((free << 10) / PAGE * PAGE + WANTED_MIB * MIB)?;
+    let given = before.saturating_sub(beside.number("memory.current")?);
+    reporter.check(
+        "reclaim takes from who is not in front",
+        given >= GIVEN_MIB * MIB as u64,
+        format!("{given} of {before} bytes of its sibling"),
+    )?;
+    let dead = !app.alive() || !other.process.alive();
+    let mut values = stage.reporter.values.clone();
+    counters.report(&mut values)?;
+    reporter.check(
+        "no app dies",
+        !dead && values["oom_kills"] == 0.0,
+        format!("{} OOM kills", values["oom_kills"]),
+    )?;
+    drop((taken, wanted));
+    daemon.stop(&stage.reporter)?;
+    drop((app, other));
+    stage.reporter.finish()
+}
+
+/// Has the kernel reclaim this many MiB from a cgroup, or as many as it can.
+fn reclaim(cgroup: &Path, mib: u64) -> Result<()> {
+    let below = Path::new("/").join(cgroup.strip_prefix(ROOT)?);
+    let path = below.to_str().and_then(CgroupPath::parse);
+    let path = path.with_context(|| format!("{} is no cgroup", cgroup.display()))?;
+    let cgroup = Hierarchy::at(ROOT)?.open(&path)?;
+    cgroup.reclaim(mib * MIB as u64, None)?;
+    Ok(())
+}
+
+/// Locks memory until the daemon finds it short.
+fn take_until_short() -> Result<Vec<Mapping>> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut taken = Vec::new();
+    while Instant::now() < deadline {
+        let (_, status) = daemon::json(&["status"])?;
+        let level: Option<Level> = serde_json::from_value(status["memory"]["level"].clone())?;
+        if level.context("the guard is not running")? > Level::Plenty {
+            return Ok(taken);
+        }
+        taken.push(Mapping::locked(STEP)?);
+    }
+    bail!(
+        "{} MiB were taken, and memory is not short: {}",
+        taken.len() * STEP / MIB,
+        daemon::log_tail()
+    )
+}

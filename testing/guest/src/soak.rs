@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Random focus changes, forks and exits under memory pressure. Nothing may be left behind: no
+//! problem in the kernel log, no restore record, no changed cgroup.
+
+use std::io::{self, BufRead};
+use std::process::exit;
+
+use anyhow::{bail, Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::cgroup::Cgroup;
+use crate::counters::Counters;
+use crate::daemon::{focus, limelight, Daemon};
+use crate::dispatch::Stage;
+use crate::gallery::Prepared;
+use crate::memory::{Mapping, MIB};
+use crate::plan::Arm;
+use crate::process::{Conversation, Start};
+use crate::random::{seed, Random};
+use crate::scenario::Soak;
+use crate::store::Extent;
+
+/// Number of running apps; one of them stays in the root cgroup.
+const APPS: usize = 6;
+/// Most children per app.
+const CHILDREN: usize = 3;
+/// Anonymous memory of an app and of each of its children, in MiB.
+const APP_MIB: usize = 4;
+const CHILD_MIB: usize = 1;
+/// Steps between two progress records.
+const PROGRESS_STEPS: u32 = 200;
+
+/// Parameters of an app's process.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Spec {
+    /// A file that all apps map.
+    pub library: Extent,
+}
+
+/// An app's process: `fork` starts a child, `reap` kills the oldest one; each answers with the
+/// number of children.
+pub fn app(spec: &Spec) -> Result<()> {
+    let library = Mapping::file(
+        &spec.library.open()?,
+        spec.library.offset,
+        spec.library.len as usize,
+    )?;
+    let mut heap = Mapping::anonymous(APP_MIB * MIB)?;
+    let mut random = Random::new(u64::from(std::process::id()));
+    let mut children: Vec<i32> = Vec::new();
+    for line in io::stdin().lock().lines() {
+        for page in 0..library.pages() {
+            library.touch_page(page);
+        }
+        for page in 0..heap.pages() {
+            heap.dirty_page(page, random.word());
+        }
+        match line?.as_str() {
+            "touch" => {}
+            "fork" => {
+                // SAFETY: the app is single-threaded, so its child may continue with the whole
+                // program.
+                match unsafe { libc::fork() } {
+                    -1 => return Err(io::Error::last_os_error()).context("an app cannot fork"),
+                    0 => child(&mut heap),
+                    pid => children.push(pid),
+                }
+            }
+            "reap" if !children.is_empty() => {
+                let pid = children.remove(0);
+                let mut status = 0;
+                // SAFETY: the child is ours and has not been waited for.
+                unsafe {
+                    libc::kill(pid, libc::SIGKILL);
+                    libc::waitpid(pid, &mut status, 0);
+                }
+            }
+            other => bail!("the app does not expect {other:?}"),
+        }
+        println!("{}", children.len());
+    }
+    Ok(())
+}
+
+/// Dirties half of the parent's heap, adds its own memory, and sleeps until it is killed.
+fn child(heap: &mut Mapping) -> ! {
+    // SAFETY: prctl with these arguments only requests a signal on the parent's death.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    for page in 0..heap.pages() / 2 {
+        heap.dirty_page(page, 1);
+    }
+    match Mapping::anonymous(CHILD_MIB * MIB) {
+        Ok(mut memory) => {
+            for page in 0..memory.pages() {
+                memory.dirty_page(page, 1);
+            }
+            loop {
+                // SAFETY: pause has no preconditions.
+                unsafe { libc::pause() };
+            }
+        }
+        Err(_) => exit(1),
+    }
+}
+
+struct App {
+    talk: Conversation,
+    children: usize,
+}
+
+impl App {
+    fn start(cgroup: Option<&Cgroup>, spec: &Spec) -> Result<Self> {
+        let mut talk = Start {
+            cgroup,
+            nice: 0,
+            session: false,
+        }
+        .conversation("soak-app", spec)?;
+        talk.ask::<usize>("touch")?;
+        Ok(App { talk, children: 0 })
+    }
+
+    /// Sends a command; false when the OOM killer has killed the app.
+    fn ask(&mut self, command: &str) -> Result<bool> {
+        match self.talk.ask(command) {
+            Ok(children) => {
+                self.children = children;
+                Ok(true)
+            }
+            Err(_)
+                if self
+                    .talk
+                    .process
+                    .wait(std::time::Duration::from_secs(5))
+                    .is_ok() =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Runs the scenario.
+pub fn run(mut stage: Stage, work: &Soak) -> Result<()> {
+    if !matches!(stage.arm, Arm::Limelight | Arm::LimelightOnDebian) {
+        bail!("soak runs with limelightd, not as {:?}", stage.arm);
+    }
+    let mut store = stage.store()?;
+    let prepared = Prepared::new(&work.loads, &mut store, true, 0, stage.repetition)?;
+    let spec = Spec {
+        library: store.file("soak-library", 4)?,
+    };
+    crate::guest_setup::drop_caches()?;
+    let cgroups: Vec<Option<Cgroup>> = (0..APPS)
+        .map(|index| {
+            (index > 0)
+                .then(|| Cgroup::create(&format!("app.slice/app-limelight-soak-{index}.scope")))
+                .transpose()
+        })
+        .collect::<Result<_>>()?;
+    let start = |index: usize| App::start(cgroups[index].as_ref(), &spec);
+    // The old app and all its children end before the new one starts.
+    let restart = |apps: &mut Vec<App>, index: usize| -> Result<()> {
+        drop(apps.remove(index));
+        apps.insert(index, start(index)?);
+        Ok(())
+    };
+    let mut apps: Vec<App> = (0..APPS).map(start).collect::<Result<_>>()?;
+    // No PIDs: all of these processes will have been replaced by the end.
+    let daemon = Daemon::start(&[])?;
+    let counters = Counters::now()?;
+    let loads = prepared.start()?;
+
+    let mut random = Random::new(seed(work.seed, stage.repetition));
+    let (mut focus_changes, mut forks, mut exits, mut lost) = (0u64, 0u64, 0u64, 0u64);
+    for step in 0..work.steps {
+        if step % PROGRESS_STEPS == 0 {
+            stage
+                .reporter
+                .progress(format!("step {step} of {}", work.steps))?;
+        }
+        let index = random.below(APPS as u64) as usize;
+        let app = &mut apps[index];
+        let survived = match random.below(3) {
+            0 if random.below(10) == 0 => {
+                limelight(&["focus", "--none"])?;
+                focus_changes += 1;
+                true
+            }
+            0 => {
+                focus_changes += 1;
+                match focus(app.talk.process.pid()) {
+                    Ok(()) => true,
+                    Err(error) if app.talk.process.alive() => return Err(error),
+                    Err(_) => false,
+                }
+            }
+            1 if app.children < CHILDREN => {
+                forks += 1;
+                app.ask("fork")?
+            }
+            _ if app.children > 0 && random.below(2) == 0 => {
+                exits += 1;
+                app.ask("reap")?
+            }
+            _ => {
+                exits += 1 + app.children as u64;
+                restart(&mut apps, index)?;
+                true
+            }
+        };
+        if !survived {
+            lost += 1;
+            restart(&mut apps, index)?;
+        }
+    }
+    drop(loads);
+    counters.report(&mut stage.reporter.values)?;
+    drop(apps);
+    daemon.stop(&stage.reporter)?;
+    for (name, count) in [
+        ("focus_changes", focus_changes),
+        ("forks", forks),
+        ("exits", exits),
+        ("apps_lost", lost),
+    ] {
+        stage.reporter.value(name, count);
+    }
+    stage.reporter.finish()
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! An app of the killing scenarios: some memory that it touches on request, and a leak.
+
+use std::io::{self, BufRead};
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{bail, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::cgroup::Cgroup;
+use crate::memory::{major_faults, now_ns, Mapping, MIB};
+use crate::process::{Conversation, Start};
+use crate::random::Random;
+use crate::x11::show_window;
+
+/// Class part of an app's cgroup name, as matched by the daemon's configuration.
+pub const KEEP: &str = "keep";
+/// As [`KEEP`].
+pub const NORMAL: &str = "normal";
+/// As [`KEEP`].
+pub const DISPOSABLE: &str = "disposable";
+
+/// Patterns from cgroup names to classes, for the daemon's configuration.
+pub const CLASSES: &str =
+    "[class]\nkeep = [\"*/app-keep*\"]\ndisposable = [\"*/app-disposable*\"]\n";
+
+/// Bytes that a leak takes per step.
+const STEP: usize = MIB / 4;
+
+/// Parameters of the app's process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spec {
+    /// Its memory.
+    pub mib: u32,
+    /// Rate of its leak; 0 is as fast as possible.
+    pub leak_mib_per_s: u32,
+    /// Seed of its memory's contents.
+    pub seed: u64,
+}
+
+/// Its answer after touching all of its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Touched {
+    /// Elapsed time.
+    pub elapsed_ns: u64,
+    /// Faults that waited for the disk.
+    pub major_faults: u64,
+}
+
+/// The app's process: `touch` touches all its memory, `leak` takes memory until the process is
+/// killed, `show DISPLAY` opens a window.
+pub fn app(spec: &Spec) -> Result<()> {
+    let mut random = Random::new(spec.seed);
+    let mut heap = Mapping::anonymous(spec.mib as usize * MIB)?;
+    for page in 0..heap.pages() {
+        heap.fill_page(page, &mut random);
+    }
+    let mut window = None;
+    for line in io::stdin().lock().lines() {
+        let line = line?;
+        if let Some(display) = line.strip_prefix("show ") {
+            let (_, id) = window.insert(show_window(display)?);
+            println!("{id}");
+            continue;
+        }
+        match line.as_str() {
+            "touch" => {
+                let (start_ns, faults) = (now_ns(), major_faults());
+                for page in 0..heap.pages() {
+                    heap.dirty_page(page, random.word());
+                }
+                let touched = Touched {
+                    elapsed_ns: now_ns() - start_ns,
+                    major_faults: major_faults() - faults,
+                };
+                println!("{}", serde_json::to_string(&touched)?);
+            }
+            "leak" => leak(spec.leak_mib_per_s, &mut random)?,
+            other => bail!("the app does not expect {other:?}"),
+        }
+    }
+    Ok(())
+}
+
+fn leak(mib_per_s: u32, random: &mut Random) -> Result<()> {
+    let mut lost = Vec::new();
+    loop {
+        let mut more = Mapping::anonymous(STEP)?;
+        for page in 0..more.pages() {
+            more.fill_page(page, random);
+        }
+        lost.push(more);
+        if mib_per_s > 0 {
+            let steps_per_s = mib_per_s as usize * MIB / STEP;
+            sleep(Duration::from_micros(1_000_000 / steps_per_s as u64));
+        }
+    }
+}
+
+/// A running app in its own cgroup, named as a desktop would name it.
+pub struct App {
+    /// Its name, which is part of the cgroup's name.
+    pub name: String,
+    /// Its process.
+    pub talk: Conversation,
+    cgroup: Cgroup,
+}
+
+impl App {
+    /// Starts an app of a class and waits until it has its memory. Its cgroup is
+    /// `app-CLASS.NAME-1.scope`.
+    pub fn start(class: &str, name: &str, spec: &Spec) -> Result<App> {
+        let name = format!("{class}.{name}");
+        let cgroup = Cgroup::create(&format!("app.slice/app-{name}-1.scope"))?;
+        let mut talk = Start {
+            cgroup: Some(&cgroup),
+            nice: 0,
+            session: false,
+        }
+        .conversation("swap-app", spec)?;
+        talk.ask::<Touched>("touch")?;
+        Ok(App { name, talk, cgroup })
+    }
+
+    /// PID of its process.
+    pub fn pid(&self) -> i32 {
+        self.talk.process.pid()
+    }
+
+    /// Whether it runs.
+    pub fn alive(&mut self) -> bool {
+        self.talk.process.alive()
+    }
+
+    /// Has it open a window and close the previous one.
+    pub fn show(&mut self, display: &str) -> Result<u32> {
+        self.talk.ask(&format!("show {display}"))
+    }
+
+    /// Its cgroup.
+    pub fn cgroup(&self) -> &Cgroup {
+        &self.cgroup
+    }
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! A guest with Debian's systemd as PID 1: a unit runs the plan.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use anyhow::{bail, Context, Result};
+
+use crate::handover::{write, USER};
+use crate::process::run;
+
+/// The slice of the user's apps, relative to the cgroup root.
+pub const APPS: &str = "user.slice/user-1000.slice/user@1000.service/app.slice";
+/// The slice of the services of that user's session.
+pub const SESSION: &str = "user.slice/user-1000.slice/user@1000.service/session.slice";
+
+const SYSTEMD: &str = "/lib/systemd/systemd";
+const UNITS: &str = "etc/systemd/system";
+/// The unit that runs the plan.
+const UNIT: (&str, &str) = (
+    "limelight-lab.service",
+    "[Unit]
+Description=Runs the lab's plan
+After=multi-user.target
+[Service]
+ExecStart=/bin/limelight-guest session
+OOMScoreAdjust=-1000
+StandardOutput=tty
+StandardError=tty
+TTYPath=/dev/ttyS0
+",
+);
+/// Units that would start during a measurement, or that an arm starts itself.
+const MASKED: [&str; 13] = [
+    "apt-daily.timer",
+    "apt-daily-upgrade.timer",
+    "dpkg-db-backup.timer",
+    "e2scrub_all.timer",
+    "e2scrub_reap.service",
+    "fstrim.timer",
+    "logrotate.timer",
+    "man-db.timer",
+    "systemd-tmpfiles-clean.timer",
+    "getty@tty1.service",
+    "serial-getty@ttyS0.service",
+    "systemd-timesyncd.service",
+    "networking.service",
+];
+/// OOM daemons that their packages enable on installation.
+const RIVALS: [&str; 4] = [
+    "earlyoom.service",
+    "nohang.service",
+    "nohang-desktop.service",
+    "systemd-oomd.service",
+];
+
+/// Installs the unit into the root file system below `root`; returns the path of the init program.
+pub fn furnish(root: &Path) -> Result<&'static str> {
+    let (name, text) = UNIT;
+    write(root, &format!("{UNITS}/{name}"), text)?;
+    let wants = root.join(UNITS).join("multi-user.target.wants");
+    fs::create_dir_all(&wants)?;
+    for rival in RIVALS {
+        match fs::remove_file(wants.join(rival)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("cannot disable {rival}"));
+            }
+            _ => {}
+        }
+    }
+    symlink(format!("../{name}"), wants.join(name))?;
+    for unit in MASKED {
+        let link = root.join(UNITS).join(unit);
+        let _ = fs::remove_file(&link);
+        symlink("/dev/null", &link).with_context(|| format!("cannot mask {unit}"))?;
+    }
+    // With a machine ID it is not the first boot, on which every unit would be enabled.
+    write(root, "etc/machine-id", "6c696d656c696768742d6c6162000000\n")?;
+    Ok(SYSTEMD)
+}
+
+/// Starts the user's service manager: a session's apps have their cgroups below it.
+pub fn start_user() -> Result<()> {
+    systemctl(&["start", &format!("user@{USER}.service")])?;
+    let slice = Path::new(crate::cgroup::ROOT).join(APPS);
+    match slice.is_dir() {
+        true => Ok(()),
+        false => {
+            fs::create_dir(&slice).with_context(|| format!("cannot create {}", slice.display()))
+        }
+    }
+}
+
+/// Runs `systemctl`, which must succeed.
+pub fn systemctl(arguments: &[&str]) -> Result<()> {
+    let (code, text) = run("/bin/systemctl", arguments)?;
+    if code != 0 {
+        let (_, log) = run("/bin/journalctl", &["--no-pager", "--lines=20"])?;
+        bail!(
+            "systemctl {} exits with {code}: {}\n{log}",
+            arguments.join(" "),
+            text.trim()
+        );
+    }
+    Ok(())
+}

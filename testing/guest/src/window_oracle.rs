@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Compares the daemon's response times with those of an independent observer: a second client of
+//! the X server, or an app that gets frame events from the kernel.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{bail, Context, Result};
+
+use crate::daemon::{focus, Daemon};
+use crate::dispatch::Stage;
+use crate::gallery_real;
+use crate::process::{set_policy, Process, Start};
+use crate::scenario::{OracleDisplay, Spin, WindowOracle};
+use crate::window_sources::Desk;
+use crate::windows::{latency, start, Seen, PHOTOS, SPACE};
+
+/// Presses keys, and compares the daemon's response times with the oracle's.
+pub fn run(stage: Stage, work: &WindowOracle) -> Result<()> {
+    match work.display {
+        OracleDisplay::X11 => oracle_of_x11(stage, work),
+        OracleDisplay::Kms => oracle_of_kms(stage, work),
+    }
+}
+
+/// The oracle is another X client with its own damage events.
+fn oracle_of_x11(mut stage: Stage, work: &WindowOracle) -> Result<()> {
+    let (session, daemon, agent) = start(&stage)?;
+    // Every photo once, as in an app that has been running for a while.
+    for _ in 0..PHOTOS {
+        session.user.press(SPACE)?.context("feh does not answer")?;
+    }
+    let loads = loads(work)?;
+    // The daemon's earlier measurements end with it.
+    let before = daemon.kill()?;
+    let daemon = Daemon::start_after(before)?;
+    gallery_real::wait_for_focus(session.viewer.pid())?;
+    // The measuring process must not wait for a CPU.
+    realtime(true)?;
+    let (mut stamped, mut heard) = (Vec::new(), Vec::new());
+    for _ in 0..work.keys {
+        sleep(Duration::from_millis(work.pause_ms.into()));
+        let answer = session.user.answer(SPACE)?.context("feh does not answer")?;
+        let took = answer.stamped.as_secs_f64() * 1e6;
+        stage.reporter.sample("oracle_us", took);
+        stamped.push(took);
+        heard.push(answer.last.as_secs_f64() * 1e6);
+    }
+    realtime(false)?;
+    drop(loads);
+    compare(&mut stage, stamped, heard, session.viewer.pid())?;
+    drop(agent);
+    daemon.stop(&stage.reporter)?;
+    stage.reporter.finish()
+}
+
+/// Runs this process under SCHED_FIFO, or under the default policy again.
+fn realtime(on: bool) -> Result<()> {
+    let (policy, priority) = match on {
+        true => (libc::SCHED_FIFO, 1),
+        false => (libc::SCHED_OTHER, 0),
+    };
+    set_policy(0, policy, priority).context("cannot schedule the oracle first")
+}
+
+/// The oracle is the app: the kernel's timestamps of the keyboard event and of the frame's
+/// completion.
+fn oracle_of_kms(mut stage: Stage, work: &WindowOracle) -> Result<()> {
+    let mut desk = Desk::set_up(0)?;
+    let daemon = Daemon::start(&[desk.pid()])?;
+    focus(desk.pid())?;
+    let seen = Seen::when(|seen| seen.source("display frames") == "active")?;
+    if seen.source("evdev") != "active" {
+        bail!("input devices are not listened to: {}", seen.0["sources"]);
+    }
+    let loads = loads(work)?;
+    let (mut stamped, mut heard) = (Vec::new(), Vec::new());
+    for key in 0..work.keys {
+        // Each answer takes slightly longer than the one before, so that the order of answers is
+        // distinguishable.
+        desk.app.say(&format!("think {}", key % 20 * 3))?;
+        sleep(Duration::from_millis(work.pause_ms.into()));
+        let (pressed, shown) = desk.press()?;
+        let took = shown.shown_us.saturating_sub(pressed) as f64;
+        stage.reporter.sample("oracle_us", took);
+        stamped.push(took);
+        heard.push(shown.heard_us.saturating_sub(pressed) as f64);
+    }
+    drop(loads);
+    compare(&mut stage, stamped, heard, desk.pid())?;
+    daemon.stop(&stage.reporter)?;
+    stage.reporter.finish()
+}
+
+fn loads(work: &WindowOracle) -> Result<Vec<Process>> {
+    (0..work.loads)
+        .map(|_| Start::PLAIN.part("spin-load", &Spin::AddLoop))
+        .collect()
+}
+
+/// Quantiles that are compared.
+const QUANTILES: [(&str, f64); 3] = [("p50", 0.50), ("p95", 0.95), ("max", 1.0)];
+
+/// Reports the daemon's figures of an app next to the oracle's.
+fn compare(stage: &mut Stage, mut oracle: Vec<f64>, mut heard: Vec<f64>, app: i32) -> Result<()> {
+    let keys = oracle.len() as u64;
+    let seen = Seen::when(|seen| seen.answers() >= keys)?;
+    let reporter = &mut stage.reporter;
+    reporter.value("keys", keys as f64);
+    reporter.value("windows_opened", seen.tally("opened") as f64);
+    let figures = latency(&app.to_string())?;
+    let figure = |name: &str| figures[name].as_f64().unwrap_or(0.0);
+    reporter.value("daemon_answers", figure("answers"));
+    for (name, quantile) in QUANTILES {
+        let told = figure(&format!("{name}_us"));
+        let truth = at_quantile(&mut oracle, quantile);
+        reporter.value(format!("daemon_{name}_us"), told);
+        reporter.value(format!("oracle_{name}_us"), truth);
+        reporter.value(
+            format!("heard_{name}_us"),
+            at_quantile(&mut heard, quantile),
+        );
+        reporter.value(format!("off_{name}_us"), told - truth);
+    }
+    Ok(())
+}
+
+/// The quantile by the nearest-rank method, as in a histogram.
+fn at_quantile(samples: &mut [f64], quantile: f64) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    let rank = (samples.len() as f64 * quantile).ceil() as usize;
+    samples.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::at_quantile;
+
+    #[test]
+    fn quantiles_match_the_histogram_method() {
+        let mut samples = [4.0, 1.0, 3.0, 2.0];
+        assert_eq!(at_quantile(&mut samples, 0.5), 2.0);
+        assert_eq!(at_quantile(&mut samples, 0.95), 4.0);
+        assert_eq!(at_quantile(&mut samples, 1.0), 4.0);
+        assert_eq!(at_quantile(&mut [], 0.5), 0.0);
+    }
+}

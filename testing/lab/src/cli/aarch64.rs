@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `aarch64`: the daemon on 64-bit ARM, with the programs built for phones.
+
+use anyhow::{bail, Result};
+
+use super::tests::Tally;
+use super::How;
+use crate::paths::Paths;
+use crate::qemu::QEMU_AARCH64;
+use crate::run::Runner;
+use crate::scenario::{Kind, Mode, Scenario};
+use crate::scenarios::aarch64::Aarch64;
+use crate::shell;
+
+/// Runs the tests; the last line is `N passed, N failed`.
+pub fn run(paths: &Paths, how: &How) -> Result<bool> {
+    if shell::find(QEMU_AARCH64).is_none() {
+        bail!("{QEMU_AARCH64} is not there: install Debian's qemu-system-arm");
+    }
+    let options = how.options(Kind::Test, Mode::Fast);
+    let mut runner = Runner::new(paths, options.accelerator)?;
+    let finished = runner.run(&Aarch64, &options)?;
+    let mut tally = Tally::default();
+    for verdict in finished.judged() {
+        let name = format!("{} {}", Aarch64.name(), verdict.what);
+        tally.add(name, verdict.passed, &verdict.seen);
+    }
+    tally.print();
+    Ok(tally.is_clean())
+}

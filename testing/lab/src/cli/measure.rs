@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `run`, `bench`, `soak`: run scenarios and print their tables and verdicts.
+
+use anyhow::Result;
+
+use super::How;
+use crate::paths::Paths;
+use crate::results::{table, Aggregates};
+use crate::run::{Finished, Runner};
+use crate::scenario::Scenario;
+
+/// Runs `scenarios`, prints the results, and returns whether everything held.
+pub fn run(paths: &Paths, scenarios: &[&dyn Scenario], how: &How) -> Result<bool> {
+    let mut all_held = true;
+    let accelerator = how.accelerator();
+    let mut runner = Runner::new(paths, accelerator)?;
+    for scenario in scenarios {
+        let finished = runner.run(*scenario, &how.options(scenario.kind(), scenario.mode()))?;
+        show(paths, *scenario, &finished);
+        all_held &= !finished.failed();
+    }
+    Ok(all_held)
+}
+
+fn show(paths: &Paths, scenario: &dyn Scenario, finished: &Finished) {
+    for table in table::tables(scenario, &Aggregates::from_rows(&finished.rows)) {
+        println!("\n{}", table.text());
+    }
+    // Of the many checks in the guests, only the failed ones are printed.
+    let checks = finished.checks();
+    let held = checks.iter().filter(|check| check.passed).count();
+    println!("held   {held} of {} checks in the guests", checks.len());
+    let failed = checks.iter().filter(|check| !check.passed);
+    for verdict in failed.chain(&finished.verdicts) {
+        let word = if verdict.passed { "held  " } else { "FAILED" };
+        println!("{word} {} ({})", verdict.what, verdict.seen);
+    }
+    for failure in &finished.failures {
+        println!("FAILED {}", failure.lines().next().unwrap_or_default());
+    }
+    if let Some(file) = &finished.file {
+        println!("figures: {}", paths.short(file));
+    }
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The lab's commands.
+
+mod aarch64;
+mod demo;
+mod dma;
+mod measure;
+mod report;
+mod tests;
+
+use anyhow::{bail, Result};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::kernel;
+use crate::paths::Paths;
+use crate::qemu::Accelerator;
+use crate::run::{self, boot, Options, Selection};
+use crate::scenario::{Kernel, Kind, Mode, Scenario};
+use crate::scenarios;
+
+/// Builds kernels and images, boots virtual machines, measures Limelight.
+///
+/// Exit codes: 0 success, 1 a check or promise failed, 2 the lab itself failed.
+#[derive(Debug, Parser)]
+#[command(name = "limelight-lab", version)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The lab's subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Build or fetch a kernel and leave it under target/lab/kernels/NAME.
+    Kernel {
+        /// Kernel name, as `list` shows it.
+        #[arg(default_value = "limelight")]
+        name: Kernel,
+    },
+    /// Make the disk images of a scenario in advance.
+    Image {
+        /// Scenario name, as `list` shows it.
+        scenario: String,
+    },
+    /// Show kernels and scenarios.
+    List,
+    /// Run one scenario and print its tables and verdicts.
+    Run {
+        /// Scenario name, as `list` shows it.
+        scenario: String,
+        /// Run options.
+        #[command(flatten)]
+        how: How,
+    },
+    /// Run the kernel's own tests and every test scenario; ends with `N passed, N failed`.
+    Test {
+        /// Run options.
+        #[command(flatten)]
+        how: How,
+    },
+    /// Run the kernel's own tests on a RISC-V machine with a DMA controller; needs a cross compiler
+    /// and the emulator. Ends with `N passed, N failed`.
+    Dma,
+    /// Run limelightd's diskless tests on a 64-bit ARM machine; needs the programs built by
+    /// `make android`, and the emulator. Ends with `N passed, N failed`.
+    Aarch64 {
+        /// Run options.
+        #[command(flatten)]
+        how: How,
+    },
+    /// Run every benchmark scenario, print its tables and verdicts.
+    Bench {
+        /// Run options.
+        #[command(flatten)]
+        how: How,
+    },
+    /// Run the soak scenarios on the debug kernel.
+    Soak {
+        /// Run options.
+        #[command(flatten)]
+        how: How,
+    },
+    /// Show an image viewer under load, without and with Limelight.
+    Demo {
+        /// Run options.
+        #[command(flatten)]
+        how: How,
+    },
+    /// Make target/lab/report.html from the newest results.
+    Report {
+        /// Print tables in Markdown instead.
+        #[arg(long)]
+        markdown: bool,
+        /// Only these scenarios.
+        scenarios: Vec<String>,
+    },
+}
+
+/// Options for running scenarios.
+#[derive(Debug, Args)]
+pub struct How {
+    /// Only variants with one of these texts in their name (`mglru/zram`).
+    #[arg(long, value_delimiter = ',')]
+    variant: Vec<String>,
+    /// Only these arms (`stock`, `limelight@limelight`).
+    #[arg(long, value_delimiter = ',')]
+    arms: Vec<String>,
+    /// Only tasks with one of these texts in their name.
+    #[arg(long, value_delimiter = ',', value_name = "TEXT")]
+    tasks: Vec<String>,
+    /// Repetitions of every arm.
+    #[arg(long)]
+    reps: Option<u32>,
+    /// Fast or exact; by default the scenario's own mode.
+    #[arg(long)]
+    mode: Option<ModeName>,
+    /// Guests at a time; by default one per CPU for tests and exact mode, else one.
+    #[arg(short, long)]
+    jobs: Option<usize>,
+    /// Keep the run directories of successful machines, too.
+    #[arg(long)]
+    keep: bool,
+    /// Emulate a guest's CPUs in turn, in one thread: slower, but without the emulator's int3
+    /// fault.
+    #[arg(long)]
+    in_turn: bool,
+    /// Factor on all time limits, for slow or busy machines.
+    #[arg(long, default_value_t = 1)]
+    timeout: u64,
+    /// Accelerator; by default KVM where a guest boots in it, else TCG.
+    #[arg(long, env = "LIMELIGHT_ACCEL")]
+    accel: Option<AcceleratorName>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ModeName {
+    Fast,
+    Exact,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum AcceleratorName {
+    Kvm,
+    Tcg,
+}
+
+impl How {
+    /// The options for scenarios of `kind`; `mode` is the default mode.
+    fn options(&self, kind: Kind, mode: Mode) -> Options {
+        let chosen = self.mode.map(|mode| match mode {
+            ModeName::Fast => Mode::Fast,
+            ModeName::Exact => Mode::Exact,
+        });
+        Options {
+            selection: Selection {
+                variants: self.variant.clone(),
+                arms: self.arms.clone(),
+                tasks: self.tasks.clone(),
+                repetitions: self.reps,
+                mode: chosen,
+            },
+            jobs: self
+                .jobs
+                .unwrap_or_else(|| run::default_jobs(kind, chosen.unwrap_or(mode))),
+            keep: self.keep,
+            in_turn: self.in_turn,
+            patience: self.timeout.max(1),
+            accelerator: self.accelerator(),
+        }
+    }
+
+    fn accelerator(&self) -> Option<Accelerator> {
+        self.accel.map(|name| match name {
+            AcceleratorName::Kvm => Accelerator::Kvm,
+            AcceleratorName::Tcg => Accelerator::Tcg,
+        })
+    }
+}
+
+/// Runs a command; false when a check or promise failed.
+pub fn run(paths: &Paths, command: Command) -> Result<bool> {
+    match command {
+        Command::Kernel { name } => {
+            let bootable = kernel::get(paths, name)?;
+            let image = bootable.image();
+            let image = image.file_name().unwrap_or_default().to_string_lossy();
+            println!("target/lab/kernels/{name}/{image} ({})", bootable.hash);
+            Ok(true)
+        }
+        Command::Image { scenario } => {
+            let scenario = find(&scenario)?;
+            for variant in scenario.variants() {
+                boot::images(paths, &variant, &scenario.machine(&variant))?;
+            }
+            Ok(true)
+        }
+        Command::List => {
+            list();
+            Ok(true)
+        }
+        Command::Run { scenario, how } => measure::run(paths, &[find(&scenario)?], &how),
+        Command::Test { how } => tests::run(paths, &how),
+        Command::Dma => dma::run(paths),
+        Command::Aarch64 { how } => aarch64::run(paths, &how),
+        Command::Bench { how } => measure::run(paths, &of_kind(Kind::Benchmark), &how),
+        Command::Soak { how } => measure::run(paths, &of_kind(Kind::Soak), &how),
+        Command::Demo { how } => demo::run(paths, &how),
+        Command::Report {
+            markdown,
+            scenarios,
+        } => report::run(paths, markdown, &scenarios).map(|()| true),
+    }
+}
+
+fn of_kind(kind: Kind) -> Vec<&'static dyn Scenario> {
+    scenarios::all()
+        .into_iter()
+        .filter(|scenario| scenario.kind() == kind)
+        .collect()
+}
+
+fn find(name: &str) -> Result<&'static dyn Scenario> {
+    let all = scenarios::all();
+    if let Some(scenario) = all.iter().find(|scenario| scenario.name() == name) {
+        return Ok(*scenario);
+    }
+    let names: Vec<&str> = all.iter().map(|scenario| scenario.name()).collect();
+    bail!(
+        "no scenario is called {name}: there are {}",
+        names.join(", ")
+    )
+}
+
+fn list() {
+    println!("kernels: {}", Kernel::ALL.map(Kernel::name).join(", "));
+    for scenario in scenarios::all() {
+        let kind = match scenario.kind() {
+            Kind::Test => "test",
+            Kind::Benchmark => "benchmark",
+            Kind::Soak => "soak",
+            Kind::Named => "by name",
+        };
+        println!("\n{} ({kind}): {}", scenario.name(), scenario.about());
+        println!("{}", run::variant_list(scenario));
+    }
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `report`: turns results files into a page and into the README's tables.
+
+use anyhow::{bail, Result};
+
+use crate::demo::Demo;
+use crate::paths::{self, Paths};
+use crate::report::{self, Section};
+use crate::results::store;
+use crate::scenario::{Kind, Scenario};
+use crate::scenarios;
+
+/// Writes the page, or prints the tables as Markdown.
+pub fn run(paths: &Paths, markdown: bool, only: &[String]) -> Result<()> {
+    let mut all: Vec<&dyn Scenario> = vec![&Demo];
+    all.extend(
+        scenarios::all()
+            .into_iter()
+            .filter(|s| s.kind() == Kind::Benchmark),
+    );
+    let mut sections = Vec::new();
+    for scenario in all {
+        if !only.is_empty() && !only.iter().any(|name| name == scenario.name()) {
+            continue;
+        }
+        let rows = store::newest(store::load(&paths.results(), scenario.name())?);
+        if !rows.is_empty() {
+            sections.push(Section { scenario, rows });
+        }
+    }
+    if sections.is_empty() {
+        bail!("there are no results yet: `make demo` takes minutes, `make bench` hours");
+    }
+    if markdown {
+        print!("{}", report::markdown(&sections));
+        return Ok(());
+    }
+    let page = paths.lab.join("report.html");
+    paths::write(&page, report::html(&sections))?;
+    println!("{}", paths.short(&page));
+    Ok(())
+}

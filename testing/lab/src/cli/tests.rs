@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! `test`: the kernel's own tests and every test scenario.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use limelight_apps::plan::{Data, Init, Machine as Setup, Plan, Swap};
+
+use super::{of_kind, How};
+use crate::image::initramfs;
+use crate::ktap::{self, Outcome};
+use crate::paths::{self, Paths};
+use crate::progress::Progress;
+use crate::qemu::{guest, Machine};
+use crate::run::Runner;
+use crate::scenario::{Kernel, Kind, Mode};
+
+/// Timeout for a boot without cells, including the kernel's own tests.
+const BARE_LIMIT: Duration = Duration::from_secs(300);
+
+/// Counts of passed tests, and the failed ones.
+#[derive(Default)]
+pub(super) struct Tally {
+    passed: usize,
+    failed: Vec<String>,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, name: String, passed: bool, seen: &str) {
+        println!("test {name} ... {}", if passed { "ok" } else { "FAILED" });
+        if passed {
+            self.passed += 1;
+        } else {
+            self.failed.push(format!("{name}: {seen}"));
+        }
+    }
+
+    pub(super) fn is_clean(&self) -> bool {
+        self.failed.is_empty()
+    }
+
+    /// Prints the failures and the counts.
+    pub(super) fn print(&self) {
+        if !self.failed.is_empty() {
+            println!("\nfailures:");
+            self.failed
+                .iter()
+                .for_each(|failure| println!("    {failure}"));
+        }
+        println!("\n{} passed, {} failed", self.passed, self.failed.len());
+    }
+}
+
+/// Runs all tests; the last line is `N passed, N failed`.
+pub fn run(paths: &Paths, how: &How) -> Result<bool> {
+    let options = how.options(Kind::Test, Mode::Fast);
+    let mut runner = Runner::new(paths, options.accelerator)?;
+    let mut tally = Tally::default();
+    kunit(paths, &mut runner, &mut tally)?;
+    exact(paths, &mut runner, &mut tally)?;
+    for scenario in of_kind(Kind::Test) {
+        let finished = runner.run(scenario, &options)?;
+        for verdict in finished.judged() {
+            let name = format!("{} {}", scenario.name(), verdict.what);
+            tally.add(name, verdict.passed, &verdict.seen);
+        }
+    }
+    tally.print();
+    Ok(tally.is_clean())
+}
+
+/// A machine that only boots our kernel.
+fn bare_machine(paths: &Paths, runner: &mut Runner, dir: &Path, mode: Mode) -> Result<Machine> {
+    let (kernel, accelerator) = runner.kernel(Kernel::Limelight)?;
+    fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let setup = Setup {
+        modules: Vec::new(),
+        data: Data::None,
+        rootfs: None,
+        rootfs_in_memory_nsec: None,
+        init: Init::Lab,
+        packages: Vec::new(),
+        swap: Swap::None,
+        lru_gen: None,
+        free_mib: None,
+        flash: None,
+        cgroup_v1: false,
+        zero_disks: Vec::new(),
+    };
+    let initial = dir.join("initramfs");
+    initramfs::write(
+        &initramfs::Programs::of(paths, &kernel)?,
+        &Plan {
+            machine: setup,
+            cells: Vec::new(),
+        },
+        &[],
+        &[],
+        &initial,
+    )?;
+    Ok(Machine {
+        kernel: Kernel::Limelight,
+        image: kernel.image(),
+        initramfs: initial,
+        memory_mib: 512,
+        vcpus: 2,
+        disks: Vec::new(),
+        disk_speed: None,
+        zero_disks: Vec::new(),
+        mode,
+        accelerator,
+        in_turn: false,
+        parameters: vec!["ignore_loglevel".into()],
+        fast_strings: false,
+        plugin: None,
+        seed: 1,
+    })
+}
+
+/// Boots our kernel twice in exact mode: the consoles, including timestamps, must be identical.
+fn exact(paths: &Paths, runner: &mut Runner, tally: &mut Tally) -> Result<()> {
+    let progress = Progress::new("exact mode");
+    progress.update("booting twice");
+    let dir = paths.runs().join(format!("{}-exact", runner.name()));
+    let machine = bare_machine(paths, runner, &dir, Mode::Exact)?;
+    let consoles: Result<Vec<String>> = (0..2)
+        .map(|_| guest::run(&machine, &dir, BARE_LIMIT).map(|(_, console)| console))
+        .collect();
+    progress.finish("booted");
+    let difference = match &consoles {
+        Err(error) => Some(error.to_string()),
+        Ok(both) => first_difference(&both[0], &both[1]),
+    };
+    tally.add(
+        "exact mode: two boots of the same machine are identical to the microsecond".into(),
+        difference.is_none(),
+        difference.as_deref().unwrap_or_default(),
+    );
+    if difference.is_none() {
+        paths::remove_tree(&dir)?;
+    }
+    Ok(())
+}
+
+/// The first line in which two texts differ.
+fn first_difference(a: &str, b: &str) -> Option<String> {
+    let (mut a, mut b) = (a.lines(), b.lines());
+    loop {
+        match (a.next(), b.next()) {
+            (None, None) => return None,
+            (a, b) if a == b => {}
+            (a, b) => return Some(format!("{:?} and {:?}", a.unwrap_or(""), b.unwrap_or(""))),
+        }
+    }
+}
+
+/// Boots our kernel with its tests enabled and reads their results from the console.
+fn kunit(paths: &Paths, runner: &mut Runner, tally: &mut Tally) -> Result<()> {
+    let progress = Progress::new("kunit");
+    progress.update("booting the kernel with its own tests");
+    let dir = paths.runs().join(format!("{}-kunit", runner.name()));
+    let mut machine = bare_machine(paths, runner, &dir, Mode::Fast)?;
+    machine
+        .parameters
+        .extend(["kunit.enable=1", "kunit.filter_glob=limelight*"].map(Into::into));
+    let outcome = guest::run(&machine, &dir, BARE_LIMIT);
+    let died = outcome.as_ref().err().map(|error| error.to_string());
+    let console = paths::read_lossy(&dir.join("console.log"))?;
+    let cases = ktap::parse(&console);
+    progress.finish(format!("{} tests", cases.len()));
+    tally.add(
+        "kunit: the kernel's tests run and the machine powers off".into(),
+        died.is_none() && !cases.is_empty(),
+        died.as_deref()
+            .unwrap_or("no test results on the console: is CONFIG_KUNIT set?"),
+    );
+    for case in &cases {
+        tally.add(
+            format!("kunit {}", case.name),
+            case.outcome != Outcome::Failed,
+            &format!("see {}", paths.short(&dir.join("console.log"))),
+        );
+    }
+    if died.is_none() && cases.iter().all(|case| case.outcome != Outcome::Failed) {
+        paths::remove_tree(&dir)?;
+    }
+    Ok(())
+}

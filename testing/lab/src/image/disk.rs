@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Disk images. They are sparse, made once per size, and never written to: a machine uses a
+//! snapshot.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::cache::{Inputs, Shelf};
+use crate::paths::Paths;
+use crate::shell;
+
+/// An empty ext4 file system of `mib` MiB.
+pub fn data(paths: &Paths, mib: u32) -> Result<PathBuf> {
+    let key = Inputs::new()
+        .text("ext4", format!("{mib} {}", EXT4_OPTIONS.join(" ")))
+        .key();
+    let entry = Shelf::new(&paths.cache, "images")?.get("data", &key, |dir| {
+        let image = dir.join("disk");
+        sparse(&image, mib)?;
+        format_ext4(&image, None)
+    })?;
+    Ok(entry.join("disk"))
+}
+
+/// An empty disk of `mib` MiB, for swap.
+pub fn blank(paths: &Paths, mib: u32) -> Result<PathBuf> {
+    let key = Inputs::new().text("blank", mib.to_string()).key();
+    let entry = Shelf::new(&paths.cache, "images")?
+        .get("blank", &key, |dir| sparse(&dir.join("disk"), mib))?;
+    Ok(entry.join("disk"))
+}
+
+/// Everything is initialized when the image is made, so that no kernel thread of the guest does it
+/// during a measurement; UUIDs and times are fixed.
+const EXT4_OPTIONS: [&str; 6] = [
+    "-q",
+    "-F",
+    "-Elazy_itable_init=0,lazy_journal_init=0,hash_seed=6c696d65-6c69-4768-8174-000000000000",
+    "-U6c696d65-6c69-4768-8174-000000000001",
+    "-m0",
+    "-O^metadata_csum,^64bit",
+];
+
+/// Formats `image`, filled from `contents` (a directory or a tar archive) if given.
+pub fn format_ext4(image: &Path, contents: Option<&Path>) -> Result<()> {
+    let mut mkfs = Command::new(shell::need("mkfs.ext4")?);
+    mkfs.env("E2FSPROGS_FAKE_TIME", "1").args(EXT4_OPTIONS);
+    if let Some(contents) = contents {
+        mkfs.arg("-d").arg(contents);
+    }
+    shell::run(mkfs.arg(image))
+}
+
+/// Creates a sparse file of `mib` MiB.
+pub fn sparse(path: &Path, mib: u32) -> Result<()> {
+    File::create(path)
+        .and_then(|file| file.set_len(u64::from(mib) << 20))
+        .with_context(|| format!("cannot create {} ({mib} MiB)", path.display()))
+}
+
+/// Disk usage of `dir` in MiB, rounded up.
+pub fn usage_mib(dir: &Path) -> Result<u32> {
+    let text = shell::output(Command::new("du").args(["-sm", "--"]).arg(dir))?;
+    let size = text
+        .split_whitespace()
+        .next()
+        .and_then(|word| word.parse().ok());
+    size.with_context(|| format!("du said {text:?} of {}", dir.display()))
+}
+
+/// Checks that a disk image exists: QEMU's message for a missing one names only the option.
+pub fn check(path: &Path) -> Result<()> {
+    fs::metadata(path)
+        .map(drop)
+        .with_context(|| format!("disk image {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    fn paths() -> (tempfile::TempDir, Paths) {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let paths = Paths {
+            root: at("root"),
+            lab: at("lab"),
+            cache: at("cache"),
+        };
+        (dir, paths)
+    }
+
+    #[test]
+    fn data_disk_is_sparse_ext4_and_made_once() {
+        if shell::find("mkfs.ext4").is_none() {
+            return;
+        }
+        let (_dir, paths) = paths();
+        let image = data(&paths, 64).unwrap();
+        let bytes = fs::read(&image).unwrap();
+        assert_eq!(bytes.len(), 64 << 20);
+        assert_eq!(
+            bytes[1024 + 56..1024 + 58],
+            [0x53, 0xef],
+            "ext4's magic number"
+        );
+        assert!(
+            fs::metadata(&image).unwrap().blocks() * 512 < 20 << 20,
+            "not sparse"
+        );
+        assert_eq!(image, data(&paths, 64).unwrap());
+        assert_ne!(image, data(&paths, 65).unwrap());
+    }
+
+    #[test]
+    fn blank_disk_takes_no_space() {
+        let (_dir, paths) = paths();
+        let meta = fs::metadata(blank(&paths, 100).unwrap()).unwrap();
+        assert_eq!((meta.len(), meta.blocks()), (100 << 20, 0));
+    }
+}

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! A guest's boot files and disk contents. Nothing here needs root.
+
+pub mod cpio;
+pub mod disk;
+pub mod initramfs;
+pub mod package;
+pub mod rootfs;

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! A Debian root file system with the packages that a scenario needs.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::disk;
+use crate::cache::{Inputs, Shelf};
+use crate::paths::{self, Paths};
+use crate::progress::Progress;
+use crate::shell;
+
+/// The lab's own Debian release.
+const HOST: &str = "bookworm";
+/// Free space in the image in addition to the packages, in MiB.
+const ROOM_MIB: u32 = 512;
+
+/// An ext4 image with `packages` of the release `suite` and their dependencies; made once per set.
+pub fn get(paths: &Paths, suite: &str, packages: &[String]) -> Result<PathBuf> {
+    let mut packages = packages.to_vec();
+    packages.sort();
+    packages.dedup();
+    let list = packages.join(",");
+    let key = Inputs::new()
+        .text("suite", suite)
+        .text("packages", &list)
+        .key();
+    let entry = Shelf::new(&paths.cache, "images")?.get("rootfs", &key, |dir| {
+        let progress = Progress::new("root file system");
+        progress.note(format!(
+            "root file system: installing {list} (a minute or two)"
+        ));
+        let tar = dir.join("rootfs.tar");
+        progress
+            .during("installing packages", || install(suite, &list, &tar))
+            .context("mmdebstrap cannot make the root file system")?;
+        let image = dir.join("disk");
+        progress.during("making the image", || make_image(&tar, dir, &image))?;
+        std::fs::remove_file(&tar).with_context(|| format!("cannot remove {}", tar.display()))?;
+        progress.finish("made");
+        Ok(())
+    })?;
+    Ok(entry.join("disk"))
+}
+
+fn install(suite: &str, packages: &str, tar: &Path) -> Result<()> {
+    let mut command = Command::new(shell::need("mmdebstrap")?);
+    command
+        .args(["--quiet", "--mode=auto", "--variant=apt"])
+        .arg(format!("--include={packages}"))
+        .arg("--aptopt=Apt::Install-Recommends false")
+        .arg("--dpkgopt=force-unsafe-io")
+        .arg("--dpkgopt=path-exclude=/usr/share/man/*")
+        .arg("--dpkgopt=path-exclude=/usr/share/doc/*")
+        .arg(suite)
+        .arg(tar);
+    // The host's own apt sources, including mirrors and proxies, if the host runs the same release.
+    if suite == HOST && host_is_suite() {
+        command.args(apt_sources(Path::new("/etc/apt")));
+    }
+    shell::run(&mut command)
+}
+
+fn host_is_suite() -> bool {
+    std::fs::read_to_string("/etc/os-release").is_ok_and(|text| {
+        text.lines()
+            .any(|l| l == format!("VERSION_CODENAME={HOST}"))
+    })
+}
+
+/// apt's source files below `etc`.
+fn apt_sources(etc: &Path) -> Vec<PathBuf> {
+    let main = etc.join("sources.list");
+    let more = paths::files_below(&etc.join("sources.list.d")).unwrap_or_default();
+    let more = more
+        .iter()
+        .filter(|file| {
+            file.extension()
+                .is_some_and(|e| e == "list" || e == "sources")
+        })
+        .map(|file| etc.join("sources.list.d").join(file));
+    main.is_file()
+        .then_some(main.clone())
+        .into_iter()
+        .chain(more)
+        .collect()
+}
+
+/// Converts the archive into an image. The tools of Debian 12 fill an image only from a directory,
+/// so the archive is unpacked first; file owners are preserved because both steps run in one user
+/// namespace.
+fn make_image(tar: &Path, dir: &Path, image: &Path) -> Result<()> {
+    let tree = dir.join("tree");
+    std::fs::create_dir(&tree).with_context(|| format!("cannot create {}", tree.display()))?;
+    let root = rustix::process::geteuid().is_root();
+    let within = |program: &str| {
+        let mut command = if root {
+            Command::new(program)
+        } else {
+            let mut unshare = Command::new("unshare");
+            unshare.args(["--map-auto", "--map-root-user", program]);
+            unshare
+        };
+        command.env("E2FSPROGS_FAKE_TIME", "1");
+        command
+    };
+    let device_nodes = "--exclude=./dev/*";
+    shell::run(
+        within("tar")
+            .args(["-x", device_nodes, "-f"])
+            .arg(tar)
+            .arg("-C")
+            .arg(&tree),
+    )?;
+    let used = disk::usage_mib(&tree)?;
+    disk::sparse(image, used + used / 8 + ROOM_MIB)?;
+    if root {
+        disk::format_ext4(image, Some(&tree))?;
+        return paths::remove_tree(&tree);
+    }
+    let mkfs = shell::need("mkfs.ext4")?;
+    shell::run(
+        within(&mkfs.to_string_lossy())
+            .args(["-q", "-F", "-d"])
+            .arg(&tree)
+            .arg(image),
+    )?;
+    shell::run(within("rm").arg("-rf").arg(&tree))
+}

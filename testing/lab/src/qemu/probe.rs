@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Checks whether KVM really works here: `/dev/kvm` may open and a kernel still die in it, so one
+//! is booted, once per boot of the host, kernel and QEMU.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use limelight_apps::plan::{Data, Init, Machine as Setup, Plan, Swap};
+
+use super::command::{self, Accelerator, Machine};
+use super::guest;
+use crate::cache::Inputs;
+use crate::image::initramfs;
+use crate::kernel::Bootable;
+use crate::paths::{self, Paths};
+use crate::scenario::Mode;
+
+/// Timeout for the probe's guest; a working KVM needs two seconds.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// The accelerator for guests of `kernel`: KVM if a guest boots in it, else TCG.
+pub fn accelerator(paths: &Paths, kernel: &Bootable) -> Result<Accelerator> {
+    if fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/kvm")
+        .is_err()
+    {
+        return Ok(Accelerator::Tcg);
+    }
+    let boot = paths::read_lossy(Path::new("/proc/sys/kernel/random/boot_id"))?;
+    let key = Inputs::new()
+        .text("boot", boot)
+        .text("kernel", &kernel.hash)
+        .text("qemu", command::version()?)
+        .key();
+    let dir = paths.cache.join("probes");
+    fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let answer = dir.join(format!("kvm-{key}"));
+    let works = match fs::read_to_string(&answer) {
+        Ok(text) => text.trim() == Accelerator::Kvm.name(),
+        Err(_) => {
+            eprintln!(
+                "kvm: trying to boot kernel {} in it (at most {LIMIT:?})",
+                kernel.kernel
+            );
+            let outcome = boots(paths, kernel);
+            match &outcome {
+                Ok(()) => eprintln!("kvm: works"),
+                Err(error) => {
+                    let why = error.to_string();
+                    let why = why.lines().next().unwrap_or_default();
+                    eprintln!("kvm: does not work here ({why}); guests are emulated");
+                }
+            }
+            let chosen = if outcome.is_ok() {
+                Accelerator::Kvm
+            } else {
+                Accelerator::Tcg
+            };
+            paths::write(&answer, chosen.name())?;
+            outcome.is_ok()
+        }
+    };
+    Ok(if works {
+        Accelerator::Kvm
+    } else {
+        Accelerator::Tcg
+    })
+}
+
+fn boots(paths: &Paths, kernel: &Bootable) -> Result<()> {
+    let dir = paths
+        .runs()
+        .join(format!("kvm-probe-{}", std::process::id()));
+    fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let plan = Plan {
+        machine: Setup {
+            modules: Vec::new(),
+            data: Data::None,
+            rootfs: None,
+            rootfs_in_memory_nsec: None,
+            init: Init::Lab,
+            packages: Vec::new(),
+            swap: Swap::None,
+            lru_gen: None,
+            free_mib: None,
+            flash: None,
+            cgroup_v1: false,
+            zero_disks: Vec::new(),
+        },
+        cells: Vec::new(),
+    };
+    let archive = dir.join("initramfs");
+    let programs = initramfs::Programs::of(paths, kernel)?;
+    initramfs::write(&programs, &plan, &[], &[], &archive)?;
+    let machine = Machine {
+        kernel: kernel.kernel,
+        image: kernel.image(),
+        initramfs: archive,
+        memory_mib: 256,
+        vcpus: 1,
+        disks: Vec::new(),
+        disk_speed: None,
+        zero_disks: Vec::new(),
+        mode: Mode::Fast,
+        accelerator: Accelerator::Kvm,
+        in_turn: false,
+        parameters: Vec::new(),
+        fast_strings: false,
+        plugin: None,
+        seed: 1,
+    };
+    let booted = guest::run(&machine, &dir, LIMIT).map(drop);
+    paths::remove_tree(&dir)?;
+    booted
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Frequency of an emulated CPU's time stamp counter. A guest that calibrates it measures between
+//! two interrupts, and on a busy host its clock ends up wrong by several times (seen: 3.4).
+
+use crate::scenario::Mode;
+
+/// Frequency of an emulated guest's counter in kHz; `None` if unknown.
+pub fn emulated_khz(mode: Mode) -> Option<u32> {
+    match mode {
+        // One instruction is one nanosecond, and the counter counts those.
+        Mode::Exact => Some(1_000_000),
+        // QEMU passes the host's counter through.
+        Mode::Fast => host_khz(),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn host_khz() -> Option<u32> {
+    static KHZ: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
+    Some(*KHZ.get_or_init(measure_khz))
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn host_khz() -> Option<u32> {
+    None
+}
+
+/// Compares the counter with the host's clock over a tenth of a second.
+#[cfg(target_arch = "x86_64")]
+fn measure_khz() -> u32 {
+    use std::time::Duration;
+
+    let (since, at) = moment();
+    std::thread::sleep(Duration::from_millis(100));
+    let (until, then) = moment();
+    let micros = (then - at).as_secs_f64() * 1e6;
+    ((until - since) as f64 * 1000.0 / micros).round() as u32
+}
+
+/// Counter and clock at the same moment: of several pairs, the one with the least time between its
+/// two counter readings, which excludes preemption.
+#[cfg(target_arch = "x86_64")]
+fn moment() -> (u64, std::time::Instant) {
+    use std::arch::x86_64::_rdtsc;
+    use std::time::Instant;
+
+    // SAFETY: every x86-64 processor has the instruction, and Linux lets programs use it.
+    let read = || unsafe { _rdtsc() };
+    let pairs = (0..16).map(|_| {
+        let (before, now, after) = (read(), Instant::now(), read());
+        (after - before, before + (after - before) / 2, now)
+    });
+    let (_, counter, clock) = pairs
+        .min_by_key(|&(gap, _, _)| gap)
+        .expect("there are sixteen pairs");
+    (counter, clock)
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_measurements_of_the_host_agree() {
+        let (a, b) = (f64::from(measure_khz()), f64::from(measure_khz()));
+        assert!((a / b - 1.0).abs() < 0.01, "{a} {b}");
+        assert!(a > 100_000.0, "{a} kHz");
+    }
+}

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Runs scenarios: schedule, boots, results, verdicts.
+
+pub mod boot;
+pub mod schedule;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
+
+use anyhow::{bail, Context as _, Result};
+
+use self::boot::Job;
+use self::schedule::Boot;
+use crate::kernel::{self, Bootable};
+use crate::paths::{self, Paths};
+use crate::progress::Progress;
+use crate::qemu::{command, probe, Accelerator};
+use crate::results::{clock, store, Aggregates, Context, Outcome, Row};
+use crate::scenario::{Kernel, Kind, Mode, Scenario, Verdict};
+use crate::shell;
+
+pub use self::schedule::Selection;
+
+/// Number of saved run directories that are kept.
+const KEPT_RUNS: usize = 12;
+
+/// Options for running scenarios.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The selected variants, arms and tasks.
+    pub selection: Selection,
+    /// Concurrent guests; with 1 they do not disturb each other.
+    pub jobs: usize,
+    /// Whether to keep the run directories of successful boots.
+    pub keep: bool,
+    /// Emulate a guest's CPUs in turn, in one thread.
+    pub in_turn: bool,
+    /// Factor on all time limits.
+    pub patience: u64,
+    /// The accelerator; determined by a probe if absent.
+    pub accelerator: Option<Accelerator>,
+}
+
+/// The result of running a scenario.
+pub struct Finished {
+    /// All measurements and checks.
+    pub rows: Vec<Row>,
+    /// The scenario's verdicts.
+    pub verdicts: Vec<Verdict>,
+    /// Failed machines, for people.
+    pub failures: Vec<String>,
+    /// The results file.
+    pub file: Option<PathBuf>,
+}
+
+impl Finished {
+    /// Checks, failed cells and verdicts in one list, passed and failed.
+    pub fn judged(&self) -> Vec<Verdict> {
+        let mut all = self.checks();
+        all.extend(self.verdicts.iter().cloned());
+        all
+    }
+
+    /// The guests' own checks, and unfinished cells.
+    pub fn checks(&self) -> Vec<Verdict> {
+        let checks = self.rows.iter().filter_map(|row| {
+            let place = format!("{} {} {}", row.variant, row.arm, row.task);
+            match &row.outcome {
+                Outcome::Result { .. } => None,
+                Outcome::Check { what, passed, seen } => {
+                    Some(Verdict::new(format!("{place}: {what}"), *passed, seen))
+                }
+                Outcome::Failed { why } => Some(Verdict::new(
+                    format!("{place}: runs to its end"),
+                    false,
+                    why,
+                )),
+            }
+        });
+        checks.collect()
+    }
+
+    /// Whether a machine, a cell, a check or a promise failed.
+    pub fn failed(&self) -> bool {
+        !self.failures.is_empty() || self.judged().iter().any(|verdict| !verdict.passed)
+    }
+}
+
+/// The lab's runner: its directories and the kernels that are ready.
+pub struct Runner<'a> {
+    paths: &'a Paths,
+    kernels: BTreeMap<Kernel, (Bootable, Accelerator)>,
+    accelerator: Option<Accelerator>,
+    run: String,
+    qemu: String,
+    host_cpu: String,
+    commit: String,
+}
+
+impl<'a> Runner<'a> {
+    /// Creates a runner; everything it runs belongs to one run in the results.
+    pub fn new(paths: &'a Paths, accelerator: Option<Accelerator>) -> Result<Self> {
+        let (date, time) = clock::now();
+        prune_runs(paths)?;
+        Ok(Runner {
+            paths,
+            kernels: BTreeMap::new(),
+            accelerator,
+            run: format!("{}-{time}-{}", date.replace('-', ""), std::process::id()),
+            qemu: command::version()?,
+            host_cpu: host_cpu(),
+            commit: shell::commit(&paths.root),
+        })
+    }
+
+    /// The run's name in the results and in its directories.
+    pub fn name(&self) -> &str {
+        &self.run
+    }
+
+    /// Makes `kernel` ready and determines its accelerator.
+    pub fn kernel(&mut self, kernel: Kernel) -> Result<(Bootable, Accelerator)> {
+        if let Some(ready) = self.kernels.get(&kernel) {
+            return Ok(ready.clone());
+        }
+        let bootable = kernel::get(self.paths, kernel)?;
+        let accelerator = match self.accelerator {
+            Some(accelerator) => accelerator,
+            // Another architecture than the host's.
+            None if kernel.is_arm64() => Accelerator::Tcg,
+            None => probe::accelerator(self.paths, &bootable)?,
+        };
+        self.kernels.insert(kernel, (bootable.clone(), accelerator));
+        Ok((bootable, accelerator))
+    }
+
+    /// Runs `scenario`. A failed machine does not stop the others.
+    pub fn run(&mut self, scenario: &dyn Scenario, options: &Options) -> Result<Finished> {
+        let boots = schedule::boots(scenario, &options.selection);
+        if boots.is_empty() {
+            bail!(
+                "nothing of scenario {} is selected; it has the variants\n{}",
+                scenario.name(),
+                variant_list(scenario)
+            );
+        }
+        for boot in &boots {
+            self.kernel(boot.kernel)?;
+        }
+        let progress = Progress::new(scenario.name());
+        let board = Board {
+            progress: &progress,
+            total: boots.len(),
+            finished: AtomicUsize::new(0),
+        };
+        let (done, first_error) = self.run_all(scenario, &boots, options, &board);
+        progress.finish(format!("{} boots", boots.len()));
+
+        let mut rows = Vec::new();
+        let mut failures = Vec::new();
+        for (_, done) in done {
+            rows.extend(done.rows);
+            failures.extend(done.failure);
+        }
+        let file = match rows.is_empty() {
+            true => None,
+            false => Some(store::append(
+                &self.paths.results(),
+                scenario.name(),
+                &rows,
+            )?),
+        };
+        if let Some(error) = first_error {
+            return Err(error);
+        }
+        let verdicts = scenario.must_hold(&Aggregates::from_rows(&rows));
+        Ok(Finished {
+            rows,
+            verdicts,
+            failures,
+            file,
+        })
+    }
+
+    /// Executes the boots, several at a time if requested, and returns their results in order. An
+    /// error is the lab's, not a guest's; it ends the run after the boots in progress.
+    fn run_all(
+        &self,
+        scenario: &dyn Scenario,
+        boots: &[Boot],
+        options: &Options,
+        board: &Board,
+    ) -> (BTreeMap<usize, boot::Done>, Option<anyhow::Error>) {
+        let next = AtomicUsize::new(0);
+        let done = Mutex::new((BTreeMap::new(), None));
+        let lock = || {
+            done.lock()
+                .expect("no worker panics while it stores its result")
+        };
+        let work = || loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= boots.len() || lock().1.is_some() {
+                return;
+            }
+            let job = self.job(scenario, &boots[index], index, options);
+            let name = job.name();
+            let outcome = job.run(&|status| board.show(&name, status));
+            board.finished.fetch_add(1, Ordering::Relaxed);
+            match outcome {
+                Ok(result) => {
+                    if let Some(failure) = &result.failure {
+                        board.progress.note(format!("FAILED {failure}"));
+                    }
+                    if let Some(saved) = &result.saved {
+                        board.progress.note(saved);
+                    }
+                    lock().0.insert(index, result);
+                }
+                Err(error) => {
+                    lock().1.get_or_insert(error);
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..options.jobs.clamp(1, boots.len()) {
+                scope.spawn(work);
+            }
+            work();
+        });
+        done.into_inner()
+            .expect("no worker panics while it stores its result")
+    }
+
+    fn job<'b>(
+        &'b self,
+        scenario: &dyn Scenario,
+        boot: &'b Boot,
+        index: usize,
+        options: &Options,
+    ) -> Job<'b> {
+        let (kernel, accelerator) = &self.kernels[&boot.kernel];
+        Job {
+            paths: self.paths,
+            scenario: scenario.name(),
+            boot,
+            kernel,
+            accelerator: *accelerator,
+            expected_console: scenario.expected_console(),
+            patience: options.patience,
+            keep: options.keep,
+            in_turn: options.in_turn,
+            context: Context {
+                run: self.run.clone(),
+                boot: index as u32,
+                commit: self.commit.clone(),
+                kernel_release: String::new(),
+                kernel_hash: kernel.hash.clone(),
+                mode: boot.mode,
+                accelerator: String::new(),
+                qemu: self.qemu.clone(),
+                guest_cpu: String::new(),
+                host_cpu: self.host_cpu.clone(),
+                memory_mib: 0,
+                managed_kib: 0,
+                vcpus: 0,
+            },
+        }
+    }
+}
+
+/// The status line shared by all boots.
+struct Board<'a> {
+    progress: &'a Progress,
+    total: usize,
+    finished: AtomicUsize,
+}
+
+impl Board<'_> {
+    fn show(&self, boot: &str, status: &str) {
+        let finished = self.finished.load(Ordering::Relaxed);
+        self.progress.update(format!(
+            "{finished} of {} boots done; {boot}: {status}",
+            self.total
+        ));
+    }
+}
+
+/// Default number of concurrent guests: one per CPU, but only one for benchmarks with times that
+/// depend on the host.
+pub fn default_jobs(kind: Kind, mode: Mode) -> usize {
+    match (kind, mode) {
+        (Kind::Test, _) | (Kind::Benchmark, Mode::Exact) => std::thread::available_parallelism()
+            .map_or(1, usize::from)
+            .min(8),
+        (Kind::Benchmark, Mode::Fast) | (Kind::Soak | Kind::Named, _) => 1,
+    }
+}
+
+/// A scenario's variants, one per line; those that exact mode excludes are marked.
+pub fn variant_list(scenario: &dyn Scenario) -> String {
+    let lines = scenario.variants().into_iter().map(|variant| {
+        let note = if schedule::possible(Mode::Exact, &scenario.machine(&variant)) {
+            ""
+        } else {
+            " (fast mode only)"
+        };
+        format!("  {variant}{note}")
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Removes the oldest saved runs, except those of running labs; their names begin with date, time
+/// and the lab's PID.
+fn prune_runs(paths: &Paths) -> Result<()> {
+    let dir = paths.runs();
+    if !dir.exists() {
+        return Ok(());
+    }
+    let entries = fs::read_dir(&dir).with_context(|| format!("cannot list {}", dir.display()))?;
+    let mut runs: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
+    runs.retain(|run| !at_work(run));
+    runs.sort();
+    let surplus = runs.len().saturating_sub(KEPT_RUNS);
+    runs[..surplus]
+        .iter()
+        .try_for_each(|run| paths::remove_tree(run))
+}
+
+fn at_work(run: &Path) -> bool {
+    let name = run.file_name().unwrap_or_default().to_string_lossy();
+    let pid = name
+        .split('-')
+        .nth(2)
+        .and_then(|pid| pid.parse::<u32>().ok());
+    pid.is_some_and(|pid| Path::new("/proc").join(pid.to_string()).exists())
+}
+
+fn host_cpu() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    model.map_or_else(|| "unknown".into(), |(_, name)| name.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::at_work;
+
+    #[test]
+    fn runs_of_a_running_lab_are_in_use() {
+        let run = |pid: u32| format!("target/lab/runs/20260101-000000-{pid}-000-boot");
+        assert!(at_work(Path::new(&run(std::process::id()))));
+        // No PID is that large.
+        assert!(!at_work(Path::new(&run(u32::MAX))));
+        assert!(!at_work(Path::new("target/lab/runs/notes")));
+    }
+}

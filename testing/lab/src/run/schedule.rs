@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The machines that a scenario needs, and the order of the cells in each.
+//!
+//! Arms are compared only within a variant, so anything that changes over time (the host's
+//! temperature, its other work) must affect all arms alike: within a boot the arms take turns,
+//! every repetition starts with a different one, and the boots of different kernels alternate.
+
+use limelight_apps::plan::{Cell, Init};
+
+use crate::scenario::{arm_name, ArmOn, Kernel, MachineSize, Mode, Scenario, Variant};
+
+/// The selection on the command line; an empty filter selects everything.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// Substrings; a variant's name must contain one of them.
+    pub variants: Vec<String>,
+    /// Names of arms (`stock`) or of arms on a kernel (`stock@debian`).
+    pub arms: Vec<String>,
+    /// Substrings; a task's name must contain one of them.
+    pub tasks: Vec<String>,
+    /// Repetitions; the scenario's own number when absent.
+    pub repetitions: Option<u32>,
+    /// Mode; the scenario's own when absent.
+    pub mode: Option<Mode>,
+}
+
+impl Selection {
+    fn takes_variant(&self, variant: &Variant) -> bool {
+        let name = variant.to_string();
+        self.variants.is_empty() || self.variants.iter().any(|part| name.contains(part))
+    }
+
+    fn takes_task(&self, name: &str) -> bool {
+        self.tasks.is_empty() || self.tasks.iter().any(|part| name.contains(part))
+    }
+
+    fn takes_arm(&self, arm: ArmOn) -> bool {
+        let full = arm.to_string();
+        self.arms.is_empty()
+            || self
+                .arms
+                .iter()
+                .any(|a| *a == full || a == arm_name(arm.arm))
+    }
+}
+
+/// One boot of one machine.
+#[derive(Debug, Clone)]
+pub struct Boot {
+    /// The setting.
+    pub variant: Variant,
+    /// The kernel.
+    pub kernel: Kernel,
+    /// The machine.
+    pub size: MachineSize,
+    /// The guest's notion of time.
+    pub mode: Mode,
+    /// Parameters added to the kernel's command line.
+    pub parameters: Vec<String>,
+    /// The cells, in this order.
+    pub cells: Vec<Scheduled>,
+    /// Time limit of all cells together, in seconds of guest time.
+    pub limit_s: u64,
+}
+
+/// A cell, and the arm and task of its results.
+#[derive(Debug, Clone)]
+pub struct Scheduled {
+    /// The cell for the guest.
+    pub cell: Cell,
+    /// The arm on its kernel.
+    pub arm: ArmOn,
+    /// The task's name.
+    pub task: String,
+}
+
+impl Boot {
+    /// Seed of the machine's random choices besides those of its cells: different for every boot of
+    /// an arm, the same in all arms.
+    pub fn seed(&self) -> u32 {
+        self.cells
+            .first()
+            .map_or(1, |first| first.cell.repetition + 1)
+    }
+}
+
+/// Whether `mode` supports the machine: exact mode has only disks in the guest's memory. A machine
+/// with Debian's PID 1 has its whole root file system there; one with a slow disk copies what it
+/// needs from it before the measurement. Fast mode has no cache model.
+pub fn possible(mode: Mode, size: &MachineSize) -> bool {
+    match mode {
+        Mode::Fast => !size.cache_model,
+        Mode::Exact => {
+            let in_memory = size.init != Init::Lab && size.disk_speed.is_none();
+            size.rootfs_packages.is_empty() || size.request_nsec > 0 || in_memory
+        }
+    }
+}
+
+/// The boots of `scenario`, in order of execution.
+pub fn boots(scenario: &dyn Scenario, selection: &Selection) -> Vec<Boot> {
+    let mode = selection.mode.unwrap_or(scenario.mode());
+    let mut all = Vec::new();
+    for variant in scenario.variants() {
+        if selection.takes_variant(&variant) && possible(mode, &scenario.machine(&variant)) {
+            variant_boots(scenario, selection, &variant, mode, &mut all);
+        }
+    }
+    all
+}
+
+fn variant_boots(
+    scenario: &dyn Scenario,
+    selection: &Selection,
+    variant: &Variant,
+    mode: Mode,
+    all: &mut Vec<Boot>,
+) {
+    let repetitions = selection.repetitions.unwrap_or(scenario.repetitions());
+    let mut groups: Vec<(Kernel, Vec<String>, Vec<ArmOn>)> = Vec::new();
+    let mut arms = scenario.arms(variant);
+    if !selection.arms.is_empty() {
+        arms.extend(scenario.further_arms(variant));
+    }
+    for arm in arms.into_iter().filter(|arm| selection.takes_arm(*arm)) {
+        let shared = !scenario.boot_per_arm() && mode == Mode::Fast;
+        let parameters = scenario.kernel_parameters(variant, arm);
+        match groups
+            .iter_mut()
+            .find(|(kernel, words, _)| shared && *kernel == arm.kernel && *words == parameters)
+        {
+            Some((_, _, arms)) => arms.push(arm),
+            None => groups.push((arm.kernel, parameters, vec![arm])),
+        }
+    }
+    let limit = scenario.time_limit(variant).as_secs().max(1);
+    let per_boot = scenario.repetitions_per_boot().max(1);
+    for (round, first) in (0..repetitions).step_by(per_boot as usize).enumerate() {
+        let last = (first + per_boot).min(repetitions);
+        let turn = round % groups.len().max(1);
+        for (kernel, parameters, arms) in groups[turn..].iter().chain(&groups[..turn]) {
+            let mut cells = Vec::new();
+            for repetition in first..last {
+                let turn = repetition as usize % arms.len();
+                for arm in arms[turn..].iter().chain(&arms[..turn]) {
+                    cells.extend(tasks(scenario, variant, *arm, repetition, limit, selection));
+                }
+            }
+            let turns = u64::from(last - first) * arms.len() as u64;
+            all.push(Boot {
+                variant: variant.clone(),
+                kernel: *kernel,
+                size: scenario.machine(variant),
+                mode,
+                parameters: parameters.clone(),
+                cells,
+                limit_s: turns * limit,
+            });
+        }
+    }
+}
+
+fn tasks(
+    scenario: &dyn Scenario,
+    variant: &Variant,
+    arm: ArmOn,
+    repetition: u32,
+    limit: u64,
+    selection: &Selection,
+) -> Vec<Scheduled> {
+    let limit_s = u32::try_from(limit).unwrap_or(u32::MAX);
+    scenario
+        .tasks(variant, arm)
+        .into_iter()
+        .filter(|task| selection.takes_task(&task.name))
+        .map(|task| Scheduled {
+            cell: Cell {
+                id: format!("{arm}/{}/{repetition}", task.name),
+                arm: arm.arm,
+                repetition,
+                limit_s,
+                work: task.work,
+            },
+            arm,
+            task: task.name,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use limelight_apps::plan::Arm;
+    use limelight_apps::scenario::Work;
+
+    use super::*;
+    use crate::results::Aggregates;
+    use crate::scenario::{Kind, Lru, SwapKind, Task, Verdict};
+
+    struct Sample;
+
+    const IDLE: ArmOn = ArmOn::new(Arm::Idle, Kernel::Debian);
+    const STOCK: ArmOn = ArmOn::new(Arm::Stock, Kernel::Debian);
+    const OURS: ArmOn = ArmOn::new(Arm::Limelight, Kernel::Limelight);
+    const STOCK_OURS: ArmOn = ArmOn::new(Arm::Stock, Kernel::Limelight);
+
+    impl Scenario for Sample {
+        fn name(&self) -> &'static str {
+            "sample"
+        }
+        fn about(&self) -> &'static str {
+            "for tests"
+        }
+        fn kind(&self) -> Kind {
+            Kind::Benchmark
+        }
+        fn variants(&self) -> Vec<Variant> {
+            let swaps = [SwapKind::Disk, SwapKind::Zram];
+            Variant::product(&[Lru::TwoList, Lru::Mglru], &swaps, &["copy"])
+        }
+        fn arms(&self, _: &Variant) -> Vec<ArmOn> {
+            vec![IDLE, STOCK, OURS]
+        }
+        fn further_arms(&self, _: &Variant) -> Vec<ArmOn> {
+            vec![STOCK_OURS]
+        }
+        fn machine(&self, variant: &Variant) -> MachineSize {
+            let rootfs_packages = match variant.lru {
+                Lru::TwoList => vec!["feh".into()],
+                Lru::Mglru => Vec::new(),
+            };
+            MachineSize {
+                rootfs_packages,
+                ..MachineSize::default()
+            }
+        }
+        fn tasks(&self, _: &Variant, _: ArmOn) -> Vec<Task> {
+            let work = Work::Command {
+                argv: vec!["true".into()],
+            };
+            vec![Task::new("a", work.clone()), Task::new("b", work)]
+        }
+        fn time_limit(&self, _: &Variant) -> Duration {
+            Duration::from_secs(10)
+        }
+        fn must_hold(&self, _: &Aggregates) -> Vec<Verdict> {
+            Vec::new()
+        }
+        fn repetitions_per_boot(&self) -> u32 {
+            2
+        }
+    }
+
+    fn select(variant: &str, repetitions: u32) -> Selection {
+        Selection {
+            variants: vec![variant.into()],
+            repetitions: Some(repetitions),
+            ..Selection::default()
+        }
+    }
+
+    fn arms(boot: &Boot) -> Vec<(ArmOn, u32)> {
+        let firsts = boot.cells.iter().filter(|cell| cell.task == "a");
+        firsts
+            .map(|cell| (cell.arm, cell.cell.repetition))
+            .collect()
+    }
+
+    #[test]
+    fn kernels_alternate_and_arms_take_turns_to_be_first() {
+        let boots = boots(&Sample, &select("mglru/zram", 3));
+        let kernels: Vec<Kernel> = boots.iter().map(|boot| boot.kernel).collect();
+        let (debian, limelight) = (Kernel::Debian, Kernel::Limelight);
+        assert_eq!(kernels, [debian, limelight, limelight, debian]);
+        assert_eq!(
+            arms(&boots[0]),
+            [(IDLE, 0), (STOCK, 0), (STOCK, 1), (IDLE, 1)]
+        );
+        assert_eq!(arms(&boots[1]), [(OURS, 0), (OURS, 1)]);
+        assert_eq!(arms(&boots[3]), [(IDLE, 2), (STOCK, 2)]);
+        assert_eq!((boots[0].limit_s, boots[2].limit_s), (40, 10));
+    }
+
+    #[test]
+    fn every_cell_has_a_unique_id() {
+        for boot in boots(&Sample, &select("mglru/zram", 5)) {
+            let mut ids: Vec<&str> = boot
+                .cells
+                .iter()
+                .map(|cell| cell.cell.id.as_str())
+                .collect();
+            let count = ids.len();
+            ids.sort_unstable();
+            ids.dedup();
+            assert_eq!(ids.len(), count);
+        }
+    }
+
+    #[test]
+    fn variants_and_arms_can_be_selected() {
+        assert_eq!(boots(&Sample, &select("", 1)).len(), 8);
+        let mut selection = select("two-list", 1);
+        selection.arms = vec!["limelight@limelight".into(), "idle".into()];
+        let boots = boots(&Sample, &selection);
+        assert!(boots.iter().all(|boot| boot.variant.lru == Lru::TwoList));
+        assert_eq!(arms(&boots[0]), [(IDLE, 0)]);
+        assert_eq!(arms(&boots[1]), [(OURS, 0)]);
+    }
+
+    #[test]
+    fn further_arms_run_only_when_named() {
+        let mut selection = select("mglru/zram", 1);
+        assert!(boots(&Sample, &selection)
+            .iter()
+            .all(|boot| !arms(boot).contains(&(STOCK_OURS, 0))));
+        selection.arms = vec!["stock".into()];
+        let boots = boots(&Sample, &selection);
+        assert_eq!(arms(&boots[0]), [(STOCK, 0)]);
+        assert_eq!(arms(&boots[1]), [(STOCK_OURS, 0)]);
+    }
+
+    #[test]
+    fn exact_mode_boots_per_arm_and_excludes_root_file_systems() {
+        let mut selection = select("zram", 1);
+        selection.mode = Some(Mode::Exact);
+        let boots = boots(&Sample, &selection);
+        assert_eq!(boots.len(), 3);
+        assert!(boots.iter().all(|boot| boot.variant.lru == Lru::Mglru));
+    }
+
+    #[test]
+    fn each_boot_of_an_arm_has_a_seed_shared_by_all_arms() {
+        let boots = boots(&Sample, &select("mglru/zram", 3));
+        let seeds: Vec<u32> = boots.iter().map(Boot::seed).collect();
+        assert_eq!(seeds, [1, 1, 3, 3]);
+    }
+}

@@ -1,0 +1,552 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The interface between a scenario and the lab: which machines to boot, what runs in them, and
+//! what must hold.
+//!
+//! A scenario knows nothing of QEMU, images or results files. The lab queries its variants, arms
+//! and cells, boots one machine per kernel (all repetitions interleaved), and passes the collected
+//! figures to [`Scenario::must_hold`].
+
+use std::fmt;
+use std::time::Duration;
+
+use limelight_apps::plan::{Arm, Init};
+use limelight_apps::scenario::Work;
+use serde::{Deserialize, Serialize};
+
+use crate::results::Aggregates;
+
+/// A kernel that the lab can build or fetch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kernel {
+    /// The distribution's own package, unmodified.
+    Debian,
+    /// Linux 6.12 with the Limelight series.
+    Limelight,
+    /// The same source and configuration without the series, for the cost of the idle series.
+    Unpatched,
+    /// `limelight` with KASAN, lockdep and the VM's own assertions.
+    Debug,
+    /// The series for a RISC-V CPU with a DMA controller that QEMU emulates; it runs its own tests
+    /// and no scenario.
+    Fu540,
+    /// The distribution's own package for 64-bit ARM, in an emulated machine of that kind.
+    Arm64,
+    /// The same for Linux 6.1, the oldest supported version: it has cgroup v1 with memory and
+    /// cpuset, as Android uses it.
+    Arm64Oldest,
+    /// The kernel of the package built by `make kernel-deb`.
+    Packaged,
+}
+
+impl Kernel {
+    /// All kernels, in the order in which `limelight-lab list` shows them.
+    pub const ALL: [Kernel; 8] = [
+        Kernel::Debian,
+        Kernel::Limelight,
+        Kernel::Unpatched,
+        Kernel::Debug,
+        Kernel::Fu540,
+        Kernel::Arm64,
+        Kernel::Arm64Oldest,
+        Kernel::Packaged,
+    ];
+
+    /// The name on the command line and under `target/lab/kernels/`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kernel::Debian => "debian",
+            Kernel::Limelight => "limelight",
+            Kernel::Unpatched => "unpatched",
+            Kernel::Debug => "debug",
+            Kernel::Fu540 => "fu540",
+            Kernel::Arm64 => "debian-arm64",
+            Kernel::Arm64Oldest => "debian-arm64-6.1",
+            Kernel::Packaged => "packaged",
+        }
+    }
+
+    /// Whether it is a 64-bit ARM kernel.
+    pub fn is_arm64(self) -> bool {
+        matches!(self, Kernel::Arm64 | Kernel::Arm64Oldest)
+    }
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl std::str::FromStr for Kernel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Kernel::ALL
+            .into_iter()
+            .find(|kernel| kernel.name() == text)
+            .ok_or_else(|| {
+                let names = Kernel::ALL.map(Kernel::name).join(", ");
+                format!("no kernel is called {text:?}: there are {names}")
+            })
+    }
+}
+
+/// Purpose of a scenario, which decides which command runs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Run by `limelight-lab test`. Its guest sends `Check` records; counters may be judged by
+    /// [`Scenario::must_hold`]; times never decide.
+    Test,
+    /// Run by `limelight-lab bench`, repeated, and shown in the report. Carries timings.
+    Benchmark,
+    /// Run by `limelight-lab soak`, on the debug kernel.
+    Soak,
+    /// Run only by name: its prerequisites take hours to build.
+    Named,
+}
+
+/// The guest's page replacement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Lru {
+    /// Active and inactive lists (`lru_gen/enabled` = 0).
+    TwoList,
+    /// Multi-generational LRU (`lru_gen/enabled` = 7).
+    Mglru,
+}
+
+impl Lru {
+    /// Name used in variant names and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Lru::TwoList => "two-list",
+            Lru::Mglru => "mglru",
+        }
+    }
+
+    /// The value for `/sys/kernel/mm/lru_gen/enabled`.
+    pub fn lru_gen(self) -> u8 {
+        match self {
+            Lru::TwoList => 0,
+            Lru::Mglru => 7,
+        }
+    }
+}
+
+/// The guest's swap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SwapKind {
+    /// No swap.
+    None,
+    /// A disk of [`MachineSize::swap_mib`]: virtio, or in exact mode one inside the guest.
+    Disk,
+    /// zram of [`MachineSize::swap_mib`] nominal size.
+    Zram,
+}
+
+impl SwapKind {
+    /// Name used in variant names and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            SwapKind::None => "no-swap",
+            SwapKind::Disk => "swap",
+            SwapKind::Zram => "zram",
+        }
+    }
+}
+
+/// One setting of the machine and its background load; arms are compared within a variant.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Variant {
+    /// Page replacement.
+    pub lru: Lru,
+    /// Swap.
+    pub swap: SwapKind,
+    /// The background load's name (`copy`, `index-read`, ...), or another word that distinguishes
+    /// this variant from its neighbours; letters, digits and `-`.
+    pub load: String,
+}
+
+impl Variant {
+    /// A variant from its three parts.
+    pub fn new(lru: Lru, swap: SwapKind, load: impl Into<String>) -> Self {
+        Variant {
+            lru,
+            swap,
+            load: load.into(),
+        }
+    }
+
+    /// Every combination of the three lists.
+    pub fn product(lrus: &[Lru], swaps: &[SwapKind], loads: &[&str]) -> Vec<Self> {
+        let mut all = Vec::new();
+        for &lru in lrus {
+            for &swap in swaps {
+                all.extend(loads.iter().map(|&load| Variant::new(lru, swap, load)));
+            }
+        }
+        all
+    }
+}
+
+impl fmt::Display for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!(
+            "{}/{}/{}",
+            self.lru.name(),
+            self.swap.name(),
+            self.load
+        ))
+    }
+}
+
+/// An arm on its kernel. The same [`Arm`] may run on several kernels, for example `idle` on each to
+/// get the limit of each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ArmOn {
+    /// The treatment of the foreground app.
+    pub arm: Arm,
+    /// The kernel.
+    pub kernel: Kernel,
+}
+
+impl ArmOn {
+    /// `arm` on `kernel`.
+    pub const fn new(arm: Arm, kernel: Kernel) -> Self {
+        ArmOn { arm, kernel }
+    }
+}
+
+impl fmt::Display for ArmOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}@{}", arm_name(self.arm), self.kernel))
+    }
+}
+
+/// The name of an arm on the command line, in results files and in tables.
+pub fn arm_name(arm: Arm) -> &'static str {
+    match arm {
+        Arm::Idle => "idle",
+        Arm::Stock => "stock",
+        Arm::MemoryLow => "memory-low",
+        Arm::MemoryMin => "memory-min",
+        Arm::BestStock => "best-stock",
+        Arm::InitOnFree => "init-on-free",
+        Arm::KillOnly => "kill-only",
+        Arm::SwapAll => "swap-all",
+        Arm::Earlyoom => "earlyoom",
+        Arm::Nohang => "nohang",
+        Arm::SystemdOomd => "systemd-oomd",
+        Arm::LimelightOnDebian => "limelight-on-debian",
+        Arm::Limelight => "limelight",
+    }
+}
+
+/// How a disk of zeroes is attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bus {
+    /// virtio-blk.
+    Virtio,
+    /// NVMe.
+    Nvme,
+}
+
+/// Source of the zeroes of a zero disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Zeroes {
+    /// QEMU generates them (`null-co`); writes are discarded.
+    Null,
+    /// A file of zeroes; writes persist until the machine is off.
+    File,
+    /// QEMU generates them, but a read that touches the sector in the middle fails.
+    Failing,
+}
+
+/// A disk that serves as a source of zeroes; [`ZeroDisk::MIB`] large.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ZeroDisk {
+    /// Its bus.
+    pub bus: Bus,
+    /// Its backend.
+    pub zeroes: Zeroes,
+}
+
+impl ZeroDisk {
+    /// Size of each, in MiB.
+    pub const MIB: u32 = 16;
+
+    /// A disk of zeroes.
+    pub const fn new(bus: Bus, zeroes: Zeroes) -> Self {
+        ZeroDisk { bus, zeroes }
+    }
+}
+
+/// Speed of a modelled flash disk, which serves one request at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlashSpeed {
+    /// Time per request, in nanoseconds.
+    pub request_nsec: u32,
+    /// Largest request, in KiB.
+    pub request_kib: u32,
+}
+
+/// Combined speed of all virtio disks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskSpeed {
+    /// Requests per second of host time.
+    pub requests_per_s: u32,
+    /// Largest size in KiB that counts as one request.
+    pub request_kib: u32,
+}
+
+/// The machine of a variant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineSize {
+    /// Guest memory in MiB. In exact mode it includes the files that the guest writes, and the swap
+    /// disk is added to it.
+    pub memory_mib: u32,
+    /// Free memory in MiB when the first cell begins, whatever the kernel itself uses; with none,
+    /// all that there is.
+    pub free_mib: Option<u32>,
+    /// Virtual CPUs; exact mode always has one.
+    pub vcpus: u32,
+    /// Size in MiB of the data disk, an empty ext4 that the guest mounts; 0 for none.
+    pub data_mib: u32,
+    /// Size in MiB of the swap disk or zram, if the variant has one.
+    pub swap_mib: u32,
+    /// Debian packages of the root file system to mount; empty for no root file system.
+    pub rootfs_packages: Vec<String>,
+    /// The Debian release of those packages, by its name.
+    pub suite: &'static str,
+    /// PID 1; the root file system must contain its package.
+    pub init: Init,
+    /// Whether the guest gets Limelight as the Debian package built by `make lab-deb`, and that
+    /// package's successor; not with the lab's PID 1.
+    pub packaged: bool,
+    /// Time per request of the data disk, in nanoseconds, whatever the number in flight: the disk
+    /// is then in guest memory, with a file system in either mode. 0: as fast as the host.
+    pub request_nsec: u32,
+    /// A flash disk in guest memory for the data disk's files and, if the variant swaps to a disk,
+    /// for its swap; the sizes are those above.
+    pub flash: Option<FlashSpeed>,
+    /// Combined speed of all virtio disks. `None`: as fast as the host.
+    pub disk_speed: Option<DiskSpeed>,
+    /// Disks that serve as sources of zeroes.
+    pub zero_disks: Vec<ZeroDisk>,
+    /// Whether the guest can use the BFQ scheduler for its disks.
+    pub bfq: bool,
+    /// Whether caches are modelled and their misses counted by cause; only in exact mode, and on a
+    /// kernel built by the lab.
+    pub cache_model: bool,
+    /// Whether memory and cpuset are on cgroup v1, mounted where Android mounts them; only on a
+    /// kernel that has them.
+    pub cgroup_v1: bool,
+    /// Whether the CPU has ERMS and FSRM, with which the kernel clears pages by `rep stosb`. TCG
+    /// executes it one byte at a time, which makes it appear many times more expensive than it is.
+    pub fast_strings: bool,
+}
+
+impl Default for MachineSize {
+    fn default() -> Self {
+        MachineSize {
+            memory_mib: 256,
+            free_mib: None,
+            vcpus: 2,
+            data_mib: 0,
+            swap_mib: 256,
+            rootfs_packages: Vec::new(),
+            suite: "bookworm",
+            init: Init::Lab,
+            packaged: false,
+            request_nsec: 0,
+            flash: None,
+            disk_speed: None,
+            zero_disks: Vec::new(),
+            bfq: false,
+            cache_model: false,
+            cgroup_v1: false,
+            fast_strings: false,
+        }
+    }
+}
+
+/// One piece of work in one repetition of one arm.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Task {
+    /// Distinguishes the tasks of an arm (`think-30s`); letters, digits, `.` and `-`.
+    pub name: String,
+    /// The guest's work.
+    pub work: Work,
+}
+
+impl Task {
+    /// A named piece of work.
+    pub fn new(name: impl Into<String>, work: Work) -> Self {
+        Task {
+            name: name.into(),
+            work,
+        }
+    }
+}
+
+/// A figure shown in tables and in the report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Metric {
+    /// Name in the guest's `values`, for example `major_faults` or `swipe_median_us`.
+    pub name: &'static str,
+    /// Label for people, without the unit: `major faults`.
+    pub label: &'static str,
+    /// The direction that is better.
+    pub better: Better,
+}
+
+impl Metric {
+    /// Creates a figure from its name in the guest's `values`.
+    pub const fn new(name: &'static str, label: &'static str, better: Better) -> Self {
+        Metric {
+            name,
+            label,
+            better,
+        }
+    }
+}
+
+/// The direction of a metric that is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Better {
+    /// Faults, times.
+    Lower,
+    /// Throughput, pages kept.
+    Higher,
+    /// Neither: context.
+    Neutral,
+}
+
+/// The guest's notion of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// KVM where it works, else multi-threaded TCG: counters are reliable, times are rough.
+    Fast,
+    /// One vCPU, one instruction is one nanosecond, no host clock and no host disk: two runs are
+    /// identical, times can be compared, memory latency is not modelled.
+    Exact,
+}
+
+impl Mode {
+    /// Name on the command line and in results files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Fast => "fast",
+            Mode::Exact => "exact",
+        }
+    }
+}
+
+/// A promise of a scenario, and whether it held.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The promise, as a sentence.
+    pub what: String,
+    /// Whether it held.
+    pub passed: bool,
+    /// The figures that decide.
+    pub seen: String,
+}
+
+impl Verdict {
+    /// A verdict on `what`, based on `seen`.
+    pub fn new(what: impl Into<String>, passed: bool, seen: impl Into<String>) -> Self {
+        Verdict {
+            what: what.into(),
+            passed,
+            seen: seen.into(),
+        }
+    }
+}
+
+/// A test, benchmark or soak that runs in virtual machines.
+///
+/// The guest's initramfs contains `/init` and `/bin/limelight-guest` (the program of
+/// `testing/guest`), `/bin/limelightd`, `/bin/limelight`, `/bin/limelight-agent`, `/bin/busybox`,
+/// `/plan.json`, and the kernel modules that the plan lists. The data disk is `/dev/vda`,
+/// formatted; further disks follow in the order data, swap, root file system, and the plan names
+/// them.
+pub trait Scenario: Sync {
+    /// Name on the command line and of the results folder; letters, digits and `-`.
+    fn name(&self) -> &'static str;
+
+    /// One line for `limelight-lab list`.
+    fn about(&self) -> &'static str;
+
+    /// Purpose, which decides which command runs it.
+    fn kind(&self) -> Kind;
+
+    /// The settings under which the arms are compared.
+    fn variants(&self) -> Vec<Variant>;
+
+    /// The arms of a variant, in the order of the tables.
+    fn arms(&self, variant: &Variant) -> Vec<ArmOn>;
+
+    /// Arms that run only when named on the command line.
+    fn further_arms(&self, _variant: &Variant) -> Vec<ArmOn> {
+        Vec::new()
+    }
+
+    /// The machine of a variant.
+    fn machine(&self, variant: &Variant) -> MachineSize;
+
+    /// The tasks of one repetition of an arm.
+    fn tasks(&self, variant: &Variant, arm: ArmOn) -> Vec<Task>;
+
+    /// Time limit of one repetition of one arm of a variant, on two cores without KVM; the lab
+    /// multiplies it by the cells in a boot and adds the boot itself.
+    fn time_limit(&self, variant: &Variant) -> Duration;
+
+    /// What must hold, judged on everything that ran (an arm or variant that the command line
+    /// excludes is absent from the aggregates).
+    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict>;
+
+    /// The figures that tables and the report show, most important first.
+    fn metrics(&self) -> Vec<Metric> {
+        Vec::new()
+    }
+
+    /// Default number of repetitions.
+    fn repetitions(&self) -> u32 {
+        match self.kind() {
+            Kind::Test | Kind::Soak | Kind::Named => 1,
+            Kind::Benchmark => 5,
+        }
+    }
+
+    /// Most repetitions that share a boot; the boots of different kernels alternate.
+    fn repetitions_per_boot(&self) -> u32 {
+        5
+    }
+
+    /// Whether every arm gets its own boot, even where arms share a kernel.
+    fn boot_per_arm(&self) -> bool {
+        false
+    }
+
+    /// Default mode.
+    fn mode(&self) -> Mode {
+        Mode::Fast
+    }
+
+    /// Parameters added to the kernel's command line. Arms with different parameters share no boot.
+    fn kernel_parameters(&self, _variant: &Variant, _arm: ArmOn) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Console texts that the lab would take for a kernel failure but that are expected (an OOM
+    /// report, for example): any line that contains one is ignored.
+    fn expected_console(&self) -> &'static [&'static str] {
+        &[]
+    }
+}

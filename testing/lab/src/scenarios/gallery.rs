@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Shared by all scenarios with the synthetic gallery: loads by name, the machine, the figures.
+
+use limelight_apps::scenario::{Access, Family, Footprint, Gallery, Load, Pause};
+
+use crate::scenario::{Better, MachineSize, Metric};
+
+pub const INDEX_READ: &str = "index-read";
+pub const INDEX_MAPPING: &str = "index-mapping";
+pub const GROW: &str = "grow";
+pub const COPY: &str = "copy";
+
+/// The size of a background file: more than twice the guest's memory.
+const FILE_MIB: u32 = 400;
+/// With the viewer's 56 MiB more than the guest has, but it fits when zram halves the hog's memory:
+/// a hog that does not fit is a case for the killer.
+const GROW_MIB: u32 = 104;
+
+/// Free memory with the lab's kernel on 160 MiB; other kernels leave less.
+const FREE_MIB: u32 = 124;
+
+/// The loads of a variant, by name.
+pub fn loads(name: &str) -> Vec<Load> {
+    let index = |access| Load::Index {
+        access,
+        mib: FILE_MIB,
+    };
+    vec![match name {
+        INDEX_READ => index(Access::Read),
+        INDEX_MAPPING => index(Access::Mapping),
+        GROW => Load::Grow { mib: GROW_MIB },
+        COPY => Load::Copy { mib: FILE_MIB },
+        other => panic!("no load is called {other}"),
+    }]
+}
+
+/// The synthetic gallery with a load, with short pauses only.
+pub fn brief(load: &str) -> Gallery {
+    Gallery {
+        footprint: Footprint::SMALL,
+        loads: loads(load),
+        load_nice: 0,
+        app_realtime: false,
+        warm_up_ms: 6000,
+        pauses: vec![Pause {
+            ms: 200,
+            swipes: 12,
+        }],
+        swipe_percent: 25,
+        app_cgroup: true,
+        family: Family::Single,
+    }
+}
+
+/// A machine with too little memory for both the viewer and a load: the viewer's files, a
+/// background file and a copy fit onto its disk.
+pub fn machine(swap_mib: u32) -> MachineSize {
+    MachineSize {
+        memory_mib: 160,
+        free_mib: None,
+        vcpus: 2,
+        data_mib: 640,
+        swap_mib,
+        rootfs_packages: Vec::new(),
+        ..MachineSize::default()
+    }
+}
+
+/// The same for times and counters that are compared between kernels: free memory is the same on
+/// each.
+pub fn comparable_machine(swap_mib: u32) -> MachineSize {
+    MachineSize {
+        // Room for the larger of the two kernels and for the programs in the initramfs.
+        memory_mib: 224,
+        free_mib: Some(FREE_MIB),
+        ..machine(swap_mib)
+    }
+}
+
+/// The figures of a gallery.
+pub fn metrics() -> Vec<Metric> {
+    let metric = Metric::new;
+    vec![
+        metric("major_faults", "major faults", Better::Lower),
+        metric("own_major_faults", "without the library's", Better::Lower),
+        metric("read_miss_pages", "pages read again", Better::Lower),
+        metric("response_us", "response", Better::Lower),
+        metric("response_mean_us", "mean response", Better::Lower),
+        metric("load_copy_kib_per_s", "copied", Better::Higher),
+        metric("load_index_read_kib_per_s", "read", Better::Higher),
+        metric("load_index_mapping_kib_per_s", "touched", Better::Higher),
+        metric("load_grow_kib_per_s", "hog touched", Better::Higher),
+        metric("load_grow_alive", "hog lives", Better::Higher),
+        metric("oom_kills", "OOM kills", Better::Lower),
+    ]
+}
+
+/// The worst response after a pause of each length, for galleries with long ones.
+pub fn pause_metrics() -> Vec<Metric> {
+    [
+        ("pause_200_worst_us", "worst after 0.2 s"),
+        ("pause_1000_worst_us", "worst after 1 s"),
+        ("pause_3000_worst_us", "worst after 3 s"),
+        ("pause_10000_worst_us", "after 10 s"),
+        ("pause_30000_worst_us", "after 30 s"),
+    ]
+    .map(|(name, label)| Metric {
+        name,
+        label,
+        better: Better::Lower,
+    })
+    .to_vec()
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The common terms of scenarios' promises, so that all of them judge alike.
+
+use limelight_apps::plan::Arm;
+
+use crate::results::Aggregates;
+use crate::scenario::{ArmOn, Kernel, Variant, Verdict};
+
+pub const IDLE: ArmOn = ArmOn::new(Arm::Idle, Kernel::Debian);
+pub const STOCK: ArmOn = ArmOn::new(Arm::Stock, Kernel::Debian);
+pub const MEMORY_LOW: ArmOn = ArmOn::new(Arm::MemoryLow, Kernel::Debian);
+pub const MEMORY_MIN: ArmOn = ArmOn::new(Arm::MemoryMin, Kernel::Debian);
+pub const BEST_STOCK: ArmOn = ArmOn::new(Arm::BestStock, Kernel::Debian);
+pub const ON_DEBIAN: ArmOn = ArmOn::new(Arm::LimelightOnDebian, Kernel::Debian);
+pub const IDLE_OURS: ArmOn = ArmOn::new(Arm::Idle, Kernel::Limelight);
+pub const STOCK_OURS: ArmOn = ArmOn::new(Arm::Stock, Kernel::Limelight);
+pub const BEST_STOCK_OURS: ArmOn = ArmOn::new(Arm::BestStock, Kernel::Limelight);
+pub const LIMELIGHT: ArmOn = ArmOn::new(Arm::Limelight, Kernel::Limelight);
+
+/// Share of the load-caused faults that may remain.
+const FAULTS_LEFT: f64 = 0.05;
+/// With fewer faults on stock the load was too weak to prove anything.
+const FAULTS_MEANINGFUL: f64 = 100.0;
+/// Longest response time, relative to the limit.
+const RESPONSE: f64 = 1.10;
+/// Lowest throughput of the background, relative to the best stock arm.
+const THROUGHPUT: f64 = 0.97;
+
+/// Figures of one task of one variant, by arm.
+pub struct Seen<'a> {
+    pub aggregates: &'a Aggregates,
+    pub variant: &'a Variant,
+    pub task: &'a str,
+}
+
+impl Seen<'_> {
+    /// The median of a value.
+    pub fn median(&self, arm: ArmOn, name: &str) -> Option<f64> {
+        self.aggregates.median(self.variant, arm, self.task, name)
+    }
+
+    /// Verdict that stock loses enough for the other arms' figures to be meaningful.
+    pub fn stock_is_hurt(&self, idle: f64, stock: ArmOn) -> Option<Verdict> {
+        let faults = self.median(stock, "major_faults")?;
+        Some(Verdict::new(
+            format!(
+                "{} {}: the load costs {stock} at least {FAULTS_MEANINGFUL} major faults",
+                self.variant, self.task
+            ),
+            faults - idle >= FAULTS_MEANINGFUL,
+            format!("{faults} major faults"),
+        ))
+    }
+
+    /// At least 95 % of the faults that the load causes on `stock` are gone on `arm`; `idle` has no
+    /// load. On the distribution's kernel this can only be promised for pages charged to the app's
+    /// cgroup: a library charged to another cgroup is locked, as far as the budget allows.
+    pub fn faults_gone(&self, idle: ArmOn, stock: ArmOn, arm: ArmOn) -> Option<Verdict> {
+        let name = match arm.kernel {
+            Kernel::Debian => "own_major_faults",
+            _ => "major_faults",
+        };
+        let at_rest = self.median(idle, name).unwrap_or(0.0);
+        let caused = self.median(stock, name)? - at_rest;
+        let left = self.median(arm, name)? - at_rest;
+        Some(Verdict::new(
+            format!(
+                "{} {}: {arm} loses at most 5 % of the load-caused {name} of {stock}",
+                self.variant, self.task
+            ),
+            left <= caused * FAULTS_LEFT,
+            format!("{left} of {caused}"),
+        ))
+    }
+
+    /// At least 95 % of the major faults in the library, which is charged to another cgroup, that
+    /// remain with a reservation on `knob` are gone on `arm`.
+    pub fn library_faults_gone(&self, knob: ArmOn, arm: ArmOn) -> Option<Verdict> {
+        let library = |arm| {
+            let own = self.median(arm, "own_major_faults")?;
+            Some(self.median(arm, "major_faults")? - own)
+        };
+        let (caused, left) = (library(knob)?, library(arm)?);
+        Some(Verdict::new(
+            format!(
+                "{} {}: {arm} loses at most 5 % of the library's major faults of {knob}",
+                self.variant, self.task
+            ),
+            caused > 0.0 && left <= caused * FAULTS_LEFT,
+            format!("{left} of {caused}"),
+        ))
+    }
+
+    /// The response time on `arm` is at most 1.10 times that on `limit`.
+    pub fn response_near(&self, limit: ArmOn, arm: ArmOn) -> Option<Verdict> {
+        let ratio = self
+            .aggregates
+            .ratio(self.variant, self.task, "response_us", arm, limit)?;
+        Some(Verdict::new(
+            format!(
+                "{} {}: {arm} responds within {RESPONSE:.2} of {limit}",
+                self.variant, self.task
+            ),
+            ratio <= RESPONSE,
+            format!("{ratio:.3}"),
+        ))
+    }
+
+    /// Each load's throughput on `arm` is within 3 % of `base`'s.
+    pub fn throughput_near(&self, base: ArmOn, arm: ArmOn) -> Vec<Verdict> {
+        self.aggregates
+            .names(self.variant, self.task)
+            .iter()
+            .filter(|name| name.starts_with("load_") && name.ends_with("_kib_per_s"))
+            .filter_map(|name| {
+                let ratio = self
+                    .aggregates
+                    .ratio(self.variant, self.task, name, arm, base)?;
+                Some(Verdict::new(
+                    format!(
+                        "{} {}: {name} on {arm} is at least {THROUGHPUT} of {base}",
+                        self.variant, self.task
+                    ),
+                    ratio >= THROUGHPUT,
+                    format!("{ratio:.3}"),
+                ))
+            })
+            .collect()
+    }
+
+    /// At least `part` of `of` pages are still resident, as counted by `kept`.
+    pub fn kept(&self, arm: ArmOn, kept: &str, of: f64, part: f64) -> Option<Verdict> {
+        let pages = self.median(arm, kept)?;
+        Some(Verdict::new(
+            format!(
+                "{} {}: {arm} keeps at least {:.0} % of {kept}",
+                self.variant,
+                self.task,
+                part * 100.0
+            ),
+            pages >= of * part,
+            format!("{pages} of {of}"),
+        ))
+    }
+
+    /// The topmost app survived in all repetitions.
+    pub fn viewer_lives(&self, arm: ArmOn) -> Option<Verdict> {
+        let alive = self
+            .aggregates
+            .samples(self.variant, arm, self.task, "viewer_alive");
+        if alive.is_empty() {
+            return None;
+        }
+        let died = alive.iter().filter(|&&alive| alive == 0.0).count();
+        Some(Verdict::new(
+            format!(
+                "{} {}: {arm}: the topmost app is not the one to die",
+                self.variant, self.task
+            ),
+            died == 0,
+            format!("it died in {died} of {} repetitions", alive.len()),
+        ))
+    }
+
+    /// No more OOM kills on `arm` than on `stock`.
+    pub fn no_new_kills(&self, stock: ArmOn, arm: ArmOn) -> Option<Verdict> {
+        let (was, is) = (
+            self.median(stock, "oom_kills")?,
+            self.median(arm, "oom_kills")?,
+        );
+        Some(Verdict::new(
+            format!(
+                "{} {}: {arm} has no OOM kill that {stock} has not",
+                self.variant, self.task
+            ),
+            is <= was,
+            format!("{is} kills, stock {was}"),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::row::tests::result_row;
+    use crate::results::Aggregates;
+
+    fn with_seen(stock: &[(&str, f64)], ours: &[(&str, f64)], judge: impl Fn(&Seen<'_>)) {
+        let rows = [result_row(STOCK, 0, stock), result_row(LIMELIGHT, 0, ours)];
+        let aggregates = Aggregates::from_rows(&rows);
+        judge(&Seen {
+            aggregates: &aggregates,
+            variant: &rows[0].variant,
+            task: "swipe",
+        });
+    }
+
+    #[test]
+    fn one_load_caused_fault_in_twenty_may_remain() {
+        let stock = [("major_faults", 1000.0)];
+        for (left, held) in [(0.0, true), (50.0, true), (51.0, false)] {
+            with_seen(&stock, &[("major_faults", left)], |seen| {
+                assert_eq!(
+                    seen.faults_gone(IDLE, STOCK, LIMELIGHT).unwrap().passed,
+                    held
+                );
+            });
+        }
+    }
+
+    #[test]
+    fn weak_load_proves_nothing() {
+        with_seen(&[("major_faults", 99.0)], &[], |seen| {
+            assert!(!seen.stock_is_hurt(0.0, STOCK).unwrap().passed);
+        });
+    }
+
+    #[test]
+    fn each_load_is_judged_by_its_own_throughput() {
+        let stock = [
+            ("load_copy_kib_per_s", 100.0),
+            ("load_grow_kib_per_s", 10.0),
+        ];
+        let ours = [("load_copy_kib_per_s", 98.0), ("load_grow_kib_per_s", 9.0)];
+        with_seen(&stock, &ours, |seen| {
+            let held: Vec<bool> = seen
+                .throughput_near(STOCK, LIMELIGHT)
+                .iter()
+                .map(|verdict| verdict.passed)
+                .collect();
+            assert_eq!(held, [true, false]);
+        });
+    }
+
+    #[test]
+    fn missing_arms_are_not_judged() {
+        with_seen(&[("major_faults", 1.0)], &[], |seen| {
+            assert!(seen.faults_gone(IDLE, STOCK, LIMELIGHT).is_none());
+            assert!(seen.viewer_lives(LIMELIGHT).is_none());
+            assert!(seen.response_near(IDLE, LIMELIGHT).is_none());
+        });
+    }
+}
