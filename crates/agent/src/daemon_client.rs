@@ -14,11 +14,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use limelight_core::control::{
+use limelight_proto::Use;
+use limelight_proto::{
     FocusTarget, Notice, PassedOver, Request, Response, WindowEvent, AGENT_TEXT_MAX,
     PASSED_OVER_MAX,
 };
-use limelight_core::model::apps::Use;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};

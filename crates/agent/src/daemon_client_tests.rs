@@ -232,8 +232,8 @@ fn refusals_and_malformed_answers_are_survived() {
 
 #[test]
 fn notices_between_answers_answer_no_request() {
-    use limelight_core::control::MemoryThen;
-    use limelight_core::model::shortage::Level;
+    use limelight_proto::Level;
+    use limelight_proto::MemoryThen;
     let daemon = Daemon::new();
     let now = Instant::now();
     let mut link = Link::new(daemon.socket());

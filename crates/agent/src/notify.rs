@@ -6,9 +6,9 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use limelight_core::control::{HistoryEntry, MemoryAction, Notice};
-use limelight_core::model::shortage::Level;
 use limelight_core::text::escaped;
+use limelight_proto::Level;
+use limelight_proto::{HistoryEntry, MemoryAction, Notice};
 
 const PROGRAM: &str = "notify-send";
 
@@ -147,7 +147,7 @@ fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use limelight_core::control::{AppStatus, MemoryThen};
+    use limelight_proto::{AppStatus, MemoryThen};
 
     fn app(name: &str) -> AppStatus {
         AppStatus {

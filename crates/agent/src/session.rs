@@ -5,7 +5,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use limelight_core::control::FocusTarget;
+use limelight_proto::FocusTarget;
 use limelight_sys::clock;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;

@@ -9,7 +9,7 @@ mod compositor;
 use compositor::{
     client, is_installed, plain_copy, wait_for, wait_until_quiet, Daemon, Place, Running, Said,
 };
-use limelight_core::control::FocusTarget;
+use limelight_proto::FocusTarget;
 
 /// A test: name, required programs, function.
 type Test = (&'static str, &'static [&'static str], fn());

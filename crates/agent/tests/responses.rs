@@ -16,7 +16,7 @@ use std::time::Duration;
 mod desktop;
 
 use desktop::{is_installed, Client, Running, Server, Session, PATIENCE};
-use limelight_core::control::{FocusTarget, Request, Response, WindowEvent};
+use limelight_proto::{FocusTarget, Request, Response, WindowEvent};
 use x11rb::connection::Connection;
 use x11rb::protocol::present::ConnectionExt as _;
 use x11rb::protocol::xfixes::ConnectionExt as _;

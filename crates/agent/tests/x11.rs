@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 mod desktop;
 
 use desktop::{agent, is_installed, wait_for, Client, Server, Session, PATIENCE};
-use limelight_core::control::{FocusTarget, Request, Response};
-use limelight_core::model::apps::Use;
+use limelight_proto::Use;
+use limelight_proto::{FocusTarget, Request, Response};
 use x11rb::connection::Connection;
 use x11rb::protocol::xproto::{
     AtomEnum, ClientMessageEvent, ConfigureWindowAux, ConnectionExt as _, CreateWindowAux,

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use limelight_core::control::MemoryAction;
-use limelight_core::model::class::Class;
+use limelight_proto::Class;
+use limelight_proto::MemoryAction;
 
 /// Control limelightd, which keeps the foreground app fast when memory is short.
 #[derive(Debug, Parser)]

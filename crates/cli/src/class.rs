@@ -4,8 +4,8 @@
 use std::io::Write;
 use std::time::Duration;
 
-use limelight_core::control::{AppReport, Request, Response, Role};
-use limelight_core::model::apps::Use;
+use limelight_proto::Use;
+use limelight_proto::{AppReport, Request, Response, Role};
 use limelight_sys::clock;
 
 use crate::args::{ClassCommand, ClassWord};
@@ -224,8 +224,8 @@ fn memory(app: &AppReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use limelight_core::control::AppStatus;
-    use limelight_core::model::class::Class;
+    use limelight_proto::AppStatus;
+    use limelight_proto::Class;
 
     fn report(name: &str, pid: i32) -> AppReport {
         AppReport {

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use limelight_core::control::{Request, Response};
+use limelight_proto::{Request, Response};
 
 use crate::exit::Failure;
 

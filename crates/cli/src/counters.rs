@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use limelight_core::control::Status;
+use limelight_proto::Status;
 use limelight_sys::proc::Proc;
 
 const PREFIX: &str = "limelight_";

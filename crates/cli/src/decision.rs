@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use limelight_core::control::{Decision, Weighed};
+use limelight_proto::{Decision, Weighed};
 
 use crate::exit::Failure;
 use crate::format::{self, printable, Table};
@@ -92,9 +92,9 @@ fn weighed(one: &Weighed, at_ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use limelight_core::control::{AppStatus, MemoryAction, MemoryThen};
-    use limelight_core::model::class::Class;
-    use limelight_core::model::shortage::Level;
+    use limelight_proto::Class;
+    use limelight_proto::Level;
+    use limelight_proto::{AppStatus, MemoryAction, MemoryThen};
 
     #[test]
     fn decision_names_all_apps() {

@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use limelight_core::control::{ErrorCode, Response};
+use limelight_proto::{ErrorCode, Response};
 
 use crate::format::printable;
 

@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use limelight_core::control::{Explain, Role};
+use limelight_proto::{Explain, Role};
 
 use crate::exit::Failure;
 use crate::format::{self, printable, Table};

@@ -4,8 +4,8 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use limelight_core::control::AppStatus;
 use limelight_core::text::escaped;
+use limelight_proto::AppStatus;
 use limelight_sys::clock;
 use serde::Serialize;
 

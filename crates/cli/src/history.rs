@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use limelight_core::control::HistoryEntry;
+use limelight_proto::HistoryEntry;
 
 use crate::exit::Failure;
 use crate::format::{self, printable};
@@ -82,8 +82,8 @@ fn memory(entry: &HistoryEntry) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use limelight_core::control::{AppStatus, MemoryAction, MemoryThen};
-    use limelight_core::model::class::Class;
+    use limelight_proto::Class;
+    use limelight_proto::{AppStatus, MemoryAction, MemoryThen};
 
     #[test]
     fn entry_takes_three_lines_for_any_app_name() {

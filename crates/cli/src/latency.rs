@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use limelight_core::control::LatencyReport;
+use limelight_proto::LatencyReport;
 
 use crate::exit::Failure;
 use crate::format::{self, printable};

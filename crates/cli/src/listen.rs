@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use limelight_core::control::{Notice, Request, Response};
+use limelight_proto::{Notice, Request, Response};
 
 use crate::client::Client;
 use crate::exit::Failure;
@@ -65,8 +65,8 @@ fn text(notice: &Notice) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use limelight_core::control::{AppStatus, MemoryThen};
-    use limelight_core::model::shortage::Level;
+    use limelight_proto::Level;
+    use limelight_proto::{AppStatus, MemoryThen};
 
     #[test]
     fn notice_is_one_line() {

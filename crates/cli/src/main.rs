@@ -26,8 +26,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use limelight_core::control::{FocusTarget, Request, Response, WindowEvent};
 use limelight_daemon::config::{self, Origin};
+use limelight_proto::{FocusTarget, Request, Response, WindowEvent};
 
 use args::{Args, Command, ConfigCommand, DecisionWord, WindowWord};
 use client::Client;

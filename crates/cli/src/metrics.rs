@@ -7,10 +7,8 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
-use limelight_core::control::{
-    AppReport, DeviceStatus, LatencyReport, Outcome, Stall, State, Status,
-};
-use limelight_core::model::class::Class;
+use limelight_proto::Class;
+use limelight_proto::{AppReport, DeviceStatus, LatencyReport, Outcome, Stall, State, Status};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use limelight_core::model::class::Class;
+use limelight_proto::Class;
 use limelight_sys::advice::knows_populate_write;
 
 use crate::exit::Failure;

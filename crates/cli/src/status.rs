@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
 
-use limelight_core::control::{
+use limelight_proto::{
     AgentStatus, AppLatency, Change, DeviceStatus, KernelWindows, MemoryStatus, Outcome,
     SourceStatus, State, Status, TopmostStatus, WindowStatus,
 };

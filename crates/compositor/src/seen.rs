@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The focus as reported by any source.
 
-use limelight_core::control::FocusTarget;
+use limelight_proto::FocusTarget;
 use serde::Serialize;
 
 /// The focused app.

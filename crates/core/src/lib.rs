@@ -5,7 +5,6 @@
 //!   machine's shortage of memory. Fed by the daemon's sources.
 //! * [`policy`]: the actions that follow. Pure functions; one file per mechanism.
 //! * [`settings`]: the administrator's configuration.
-//! * [`control`]: the control socket's protocol.
 //!
 //! Nothing here reads a clock: times are passed in as a [`std::time::Duration`] since boot.
 
@@ -20,7 +19,6 @@
     )
 )]
 
-pub mod control;
 pub mod model;
 pub mod policy;
 pub mod settings;

@@ -5,7 +5,7 @@ use limelight_core::model::boost::View;
 use limelight_core::model::footprint::{Footprint, Usage};
 use limelight_core::model::pressure::{Memory, STEPS};
 use limelight_core::model::prezero::Engine;
-use limelight_core::model::shortage::{Gauge, Shortage, Thresholds};
+use limelight_core::model::shortage::{derive_thresholds, Gauge, Shortage};
 use limelight_core::model::snapshot::Measured;
 use limelight_core::model::{App, AppKey, Home, InForce, Lru, ProcessId, Snapshot};
 use limelight_core::policy::protect::{follow, Step, GRAIN};
@@ -506,7 +506,7 @@ fn returned(current: u64, short: bool) -> Snapshot {
         swapped: 100 * MIB,
         ..Usage::default()
     };
-    let thresholds = Thresholds::derive(1000 * MIB, 0);
+    let thresholds = derive_thresholds(1000 * MIB, 0);
     let mut shortage = Shortage::new(thresholds);
     shortage.observe(Gauge {
         available: match short {

@@ -37,7 +37,7 @@ struct Arguments {
     restore: bool,
 
     /// Directory of the control socket, the restore record and the lock
-    #[arg(long, value_name = "DIR", default_value = limelight_core::control::RUNTIME_DIR)]
+    #[arg(long, value_name = "DIR", default_value = limelight_proto::RUNTIME_DIR)]
     runtime_dir: PathBuf,
 }
 

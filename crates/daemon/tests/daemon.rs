@@ -19,8 +19,8 @@ mod own_tree;
 mod window;
 
 use common::{names, Machine};
-use limelight_core::control::{ErrorCode, Outcome, Response, Role, State};
 use limelight_daemon::restore::Entry;
+use limelight_proto::{ErrorCode, Outcome, Response, Role, State};
 
 /// Two apps with cgroups of their own, two levels deep.
 fn two_apps() -> (Machine, common::App, common::App) {

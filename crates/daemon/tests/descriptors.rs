@@ -10,7 +10,7 @@ use std::fs::File;
 use std::time::Duration;
 
 use common::Machine;
-use limelight_core::control::Response;
+use limelight_proto::Response;
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
 /// More descriptors than a test has open.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use limelight_core::control::{Response, Status};
+use limelight_proto::{Response, Status};
 
 /// A process that is killed on drop.
 struct Running(Child);

@@ -5,9 +5,9 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use limelight_core::control::{Request, Response, LINE_MAX, SOCKET_NAME};
 use limelight_daemon::control::socket::ControlSource;
 use limelight_daemon::event_loop::reactor::{Reactor, Token};
+use limelight_proto::{Request, Response, LINE_MAX, SOCKET_NAME};
 
 const NOW: Duration = Duration::from_secs(100);
 

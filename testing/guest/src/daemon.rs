@@ -12,7 +12,7 @@ use std::thread::{sleep, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail, Context, Result};
-use limelight_core::control::{HistoryEntry, Response};
+use limelight_proto::{HistoryEntry, Response};
 
 use crate::cgroup::{self, Snapshot};
 use crate::process::{children, run, send, Process, Start};

@@ -14,7 +14,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
-use limelight_core::control::{HistoryEntry, MemoryAction};
+use limelight_proto::{HistoryEntry, MemoryAction};
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::{self, Cgroup};

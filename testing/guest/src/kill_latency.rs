@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Result};
-use limelight_core::control::{HistoryEntry, MemoryAction};
+use limelight_proto::{HistoryEntry, MemoryAction};
 
 use crate::counters::Counters;
 use crate::daemon::{self, focus, history, Daemon};

@@ -6,8 +6,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
-use limelight_core::control::{HistoryEntry, MemoryAction};
 use limelight_core::model::class::Class;
+use limelight_proto::{HistoryEntry, MemoryAction};
 use limelight_sys::meminfo::MemInfo;
 
 use crate::counters::Counters;

@@ -8,8 +8,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
-use limelight_core::control::MemoryAction;
 use limelight_core::model::class::Class;
+use limelight_proto::MemoryAction;
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Cgroup;

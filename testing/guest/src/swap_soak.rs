@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
-use limelight_core::control::{MemoryAction, HISTORY_MAX};
+use limelight_proto::{MemoryAction, HISTORY_MAX};
 
 use crate::counters::Counters;
 use crate::daemon::{self, focus, history, Daemon, Footprint};

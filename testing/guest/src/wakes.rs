@@ -10,7 +10,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
-use limelight_core::control::WAKE_GRAPH;
+use limelight_proto::WAKE_GRAPH;
 use serde_json::Value;
 use x11rb::protocol::xproto::Window;
 

@@ -2,7 +2,7 @@
 //! Selects the source for this session: the first that works, in an order in which sources that
 //! know the process precede those that guess. Skipped sources are kept with the reason.
 
-use limelight_core::control::PassedOver;
+use limelight_proto::PassedOver;
 
 use super::environment::Environment;
 use super::{hyprland, i3, kwin, mutter, niri, sway, wlr, x11, Source};

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use limelight_core::model::apps::Use;
+use limelight_proto::Use;
 
 use self::sound::Sound;
 use self::visible::Visible;

@@ -15,7 +15,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{channel, Receiver};
 use std::time::{Duration, Instant};
 
-use limelight_core::control::{FocusTarget, Request, Response};
+use limelight_proto::{FocusTarget, Request, Response};
 
 /// Only a hang takes this long.
 pub const PATIENCE: Duration = Duration::from_secs(60);

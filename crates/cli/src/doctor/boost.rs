@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Which knobs of `boost` act here: applies the policy's own rules to this machine.
 
-use limelight_core::control::Status;
 use limelight_core::model::boost::{Disk, Schedulers, View};
 use limelight_core::model::Home;
 use limelight_core::policy::boost::{knobs, Standing};
 use limelight_core::settings::BoostSettings;
+use limelight_proto::Status;
 use limelight_sys::cgroup::{Hierarchy, WeightKnob};
 use limelight_sys::dir::Dir;
 use limelight_sys::proc::Proc;

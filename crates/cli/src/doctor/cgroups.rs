@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The cgroups that an app's protection depends on.
 
-use limelight_core::control::Status;
+use limelight_proto::Status;
 use limelight_sys::cgroup::{CgroupPath, Hierarchy};
 use limelight_sys::controllers::Lack;
 use limelight_sys::proc::Proc;

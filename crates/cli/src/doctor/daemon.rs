@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use limelight_core::control::{
+use limelight_proto::{
     Change, Outcome, Request, Response, SourceStatus, State, Status, PROTOCOL, WAKE_GRAPH,
 };
 use limelight_sys::proc::Proc;

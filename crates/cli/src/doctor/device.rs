@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use limelight_core::control::{DeviceStatus, Status};
+use limelight_proto::{DeviceStatus, Status};
 use limelight_sys::device::{Device, DeviceError, Mechanism, ABI_VERSION};
 
 use super::Findings;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Summary: whether each mechanism acts on this machine, and by which means.
 
-use limelight_core::control::{State, Status};
+use limelight_proto::{State, Status};
 
 use super::findings::{Finding, Findings, Verdict};
 

@@ -4,9 +4,9 @@
 
 use std::path::Path;
 
-use limelight_core::control::{AppReport, Request, Response, State, Status};
-use limelight_core::model::class::Class;
 use limelight_daemon::mechanisms::swap::oom_daemons;
+use limelight_proto::Class;
+use limelight_proto::{AppReport, Request, Response, State, Status};
 use limelight_sys::cgroup::{Cgroup, CgroupPath, Hierarchy};
 use limelight_sys::dir::Dir;
 use limelight_sys::meminfo::SwapArea;
@@ -230,7 +230,7 @@ pub fn killers(proc: &Proc, root: &Path, daemon: Option<&Status>, findings: &mut
 mod tests {
     use super::*;
     use crate::doctor::findings::Verdict;
-    use limelight_core::control::{AppStatus, Role};
+    use limelight_proto::{AppStatus, Role};
 
     fn report(name: &str, own_cgroup: bool) -> AppReport {
         AppReport {

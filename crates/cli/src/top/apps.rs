@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The list of apps.
 
-use limelight_core::control::{AppReport, Role};
+use limelight_proto::{AppReport, Role};
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
 use ratatui::text::Text;

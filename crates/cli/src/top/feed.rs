@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use limelight_core::control::{
+use limelight_proto::{
     AppLatency, AppReport, HistoryEntry, LatencyReport, Request, Response, Status,
 };
 use limelight_sys::clock;

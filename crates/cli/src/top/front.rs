@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use limelight_core::control::{MemoryStatus, Stall, Status, WindowStatus};
+use limelight_proto::{MemoryStatus, Stall, Status, WindowStatus};
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Mechanisms: whether they act, by which means, and their counters.
 
-use limelight_core::control::{MechanismStatus, State};
+use limelight_proto::{MechanismStatus, State};
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;

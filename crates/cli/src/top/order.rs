@@ -3,7 +3,7 @@
 
 use std::cmp::Reverse;
 
-use limelight_core::control::{AppReport, Role};
+use limelight_proto::{AppReport, Role};
 
 use super::feed::Picture;
 

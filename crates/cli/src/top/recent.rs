@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use limelight_core::control::{Change, MemoryAction, Outcome};
+use limelight_proto::{Change, MemoryAction, Outcome};
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};

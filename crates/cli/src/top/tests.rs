@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The screen at all sizes, and the effects of keys and clicks.
 
-use limelight_core::control::{
+use limelight_proto::Class;
+use limelight_proto::Level;
+use limelight_proto::{
     AppLatency, AppReport, AppStatus, Change, DeviceStatus, HistoryEntry, KernelWindows,
     LatencyReport, MechanismStatus, MemoryAction, MemoryStatus, MemoryThen, OpenWindow, Outcome,
     Role, Stall, Stalls, State, Status, TopmostStatus, WindowStatus, WindowTallies, PROTOCOL,
 };
-use limelight_core::model::class::Class;
-use limelight_core::model::shortage::Level;
 use ratatui::crossterm::event::{
     Event, KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
 };

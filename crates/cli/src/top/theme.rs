@@ -2,9 +2,9 @@
 //! Colours: the terminal's own sixteen, so that they fit the user's scheme. A character or a word
 //! always repeats the meaning of a colour.
 
-use limelight_core::control::{MemoryAction, State};
-use limelight_core::model::class::Class;
-use limelight_core::model::shortage::Level;
+use limelight_proto::Class;
+use limelight_proto::Level;
+use limelight_proto::{MemoryAction, State};
 use ratatui::style::{Color, Modifier, Style};
 
 /// Whether colours are used.

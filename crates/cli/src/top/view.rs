@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The user's choices on the screen, and the meaning of keys and clicks.
 
-use limelight_core::control::AppReport;
-use limelight_core::model::class::Class;
+use limelight_proto::AppReport;
+use limelight_proto::Class;
 use ratatui::crossterm::event::{
     Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
 };

@@ -3,7 +3,7 @@
 
 use std::os::unix::net::UnixListener;
 
-use limelight_core::control::{
+use limelight_proto::{
     ErrorCode, Explain, FocusTarget, LatencyReport, Request, Response, Role, Status, WindowEvent,
 };
 

@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use std::thread::JoinHandle;
 
 use assert_cmd::Command;
-use limelight_core::control::{
+use limelight_proto::Class;
+use limelight_proto::Level;
+use limelight_proto::{
     AgentStatus, AppLatency, AppReport, AppStatus, Change, DeviceStatus, KernelWindows,
     MechanismStatus, MemoryStatus, OpenWindow, Outcome, Request, Response, Role, SourceStatus,
     Stall, Stalls, State, Status, TopmostStatus, WindowStatus, WindowTallies, PROTOCOL,
 };
-use limelight_core::model::class::Class;
-use limelight_core::model::shortage::Level;
 
 /// A simulated daemon that answers requests and records them.
 pub struct Daemon {

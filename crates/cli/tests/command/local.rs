@@ -2,8 +2,8 @@
 //! Commands that need no daemon: config, manual pages, run.
 
 use assert_cmd::Command;
-use limelight_core::control::{Request, Response};
-use limelight_core::model::class::Class;
+use limelight_proto::Class;
+use limelight_proto::{Request, Response};
 
 use crate::daemon::{limelight, text, Daemon};
 #[test]

@@ -4,8 +4,8 @@
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 
-use limelight_core::control::{AgentStatus, LatencyReport, Response, SourceStatus, State, Status};
-use limelight_core::model::class::Class;
+use limelight_proto::Class;
+use limelight_proto::{AgentStatus, LatencyReport, Response, SourceStatus, State, Status};
 use rustix::process::{kill_process, Pid, Signal};
 use rustix::pty::{openpt, ptsname, unlockpt, OpenptFlags};
 use rustix::termios::{tcgetattr, tcsetwinsize, LocalModes, Winsize};

@@ -5,56 +5,9 @@
 //! app's desktop entry or AppStream data; the default. An app may request a class for itself, but
 //! only a lower one, and not against a rule.
 
-use std::fmt;
-
-use serde::{Deserialize, Serialize};
 use wildmatch::WildMatch;
 
-/// What the daemon may do to an app when memory is short.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum Class {
-    /// Killed first, the least recently used one before the others; never swapped.
-    Disposable,
-    /// May be swapped; killed only when nothing disposable is left.
-    #[default]
-    Normal,
-    /// May be swapped; never killed.
-    Keep,
-}
-
-impl Class {
-    /// All classes, highest first.
-    pub const ALL: [Class; 3] = [Class::Keep, Class::Normal, Class::Disposable];
-
-    /// Its name in the configuration, the protocol and logs.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Class::Keep => "keep",
-            Class::Normal => "normal",
-            Class::Disposable => "disposable",
-        }
-    }
-}
-
-impl fmt::Display for Class {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl std::str::FromStr for Class {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let found = Class::ALL.into_iter().find(|class| class.name() == text);
-        found.ok_or_else(|| {
-            format!("no class is called {text:?}: there are keep, normal and disposable")
-        })
-    }
-}
+pub use limelight_proto::Class;
 
 /// The properties of an app that decide its class.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

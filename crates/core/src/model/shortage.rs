@@ -9,6 +9,8 @@
 
 use std::time::Duration;
 
+use limelight_proto::MemoryThen;
+pub use limelight_proto::{Level, Thresholds};
 use serde::{Deserialize, Serialize};
 
 /// Parts of memory, in thousandths, below which apps are swapped or killed.
@@ -97,64 +99,26 @@ impl Gauge {
     }
 }
 
-/// Thresholds of available memory.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Thresholds {
-    /// Memory that apps can use, in bytes.
-    pub total: u64,
-    /// Below this apps may be killed.
-    pub kill: u64,
-    /// Below this apps are swapped.
-    pub swap: u64,
-}
-
-impl Thresholds {
-    /// Derives them for a machine with `total` bytes and zones whose high watermarks add up to
-    /// `high`: a fortieth of memory to kill and a tenth to swap, and above what kswapd keeps free
-    /// by itself.
-    pub fn derive(total: u64, high: u64) -> Thresholds {
-        let part = |parts| total / 1000 * parts;
-        let kill = part(KILL_PARTS).max(high).clamp(KILL_LEAST, KILL_MOST);
-        let swap = part(SWAP_PARTS).clamp(kill * APART, KILL_MOST * APART * 2);
-        Thresholds { total, kill, swap }
-    }
-}
-
-/// Level of shortage, in rising severity.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum Level {
-    /// No shortage.
-    #[default]
-    Plenty,
-    /// Apps are asked for memory, and swapped.
-    Swap,
-    /// Less than the kill threshold is left, but reclaim into swap keeps up: only an app that grows
-    /// without bound may be killed.
-    Low,
-    /// Disposable apps may be killed: the apps' working sets do not fit, and memory is paged in and
-    /// out.
-    Crowded,
-    /// Disposable apps may be killed, and others frozen.
-    Kill,
-    /// Any killable app may be killed: no swap is left, or the machine does nothing but swap.
-    Exhausted,
-}
-
-impl Level {
-    /// Its name in the protocol, the configuration and logs.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Level::Plenty => "plenty",
-            Level::Swap => "swap",
-            Level::Low => "low",
-            Level::Crowded => "crowded",
-            Level::Kill => "kill",
-            Level::Exhausted => "exhausted",
+impl From<&Gauge> for MemoryThen {
+    fn from(gauge: &Gauge) -> MemoryThen {
+        MemoryThen {
+            available: gauge.available,
+            free: gauge.free,
+            swap_total: gauge.swap_total,
+            swap_free: gauge.swap_free,
+            some_ms: gauge.some.as_millis() as u64,
+            full_ms: gauge.full.as_millis() as u64,
         }
     }
+}
+
+/// Thresholds for a machine with `total` bytes and zones whose high watermarks add up to `high`: a
+/// fortieth of memory to kill and a tenth to swap, and above what kswapd keeps free by itself.
+pub fn derive_thresholds(total: u64, high: u64) -> Thresholds {
+    let part = |parts| total / 1000 * parts;
+    let kill = part(KILL_PARTS).max(high).clamp(KILL_LEAST, KILL_MOST);
+    let swap = part(SWAP_PARTS).clamp(kill * APART, KILL_MOST * APART * 2);
+    Thresholds { total, kill, swap }
 }
 
 /// Rates of change per second.

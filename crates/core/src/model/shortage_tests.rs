@@ -8,7 +8,7 @@ const MIB: u64 = 1 << 20;
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
 fn thresholds() -> Thresholds {
-    Thresholds::derive(256 * MIB, 2 * MIB)
+    derive_thresholds(256 * MIB, 2 * MIB)
 }
 
 fn gauge(ms: u64, available: u64, swap_free: u64) -> Gauge {
@@ -27,9 +27,9 @@ fn thresholds_follow_memory_and_watermarks() {
     let small = thresholds();
     assert_eq!(small.kill / MIB, 6);
     assert_eq!(small.swap / MIB, 25);
-    let large = Thresholds::derive(64 << 30, 0);
+    let large = derive_thresholds(64 << 30, 0);
     assert_eq!(large.kill, KILL_MOST);
-    let tight = Thresholds::derive(256 * MIB, 20 * MIB);
+    let tight = derive_thresholds(256 * MIB, 20 * MIB);
     assert_eq!((tight.kill / MIB, tight.swap / MIB), (20, 60));
 }
 

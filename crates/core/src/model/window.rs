@@ -22,7 +22,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use limelight_proto::WindowTallies;
 
 use super::app::{App, AppKey};
 use super::latency::{Latency, Percentiles};
@@ -57,33 +57,6 @@ pub enum Closing {
     Unasked,
     /// It belongs to another app.
     Elsewhere,
-}
-
-/// Counts of windows, inputs and frames; also part of the protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Tallies {
-    /// Windows that opened.
-    pub opened: u64,
-    /// Closed by a frame in time.
-    pub answered: u64,
-    /// Ended at their deadline.
-    pub expired: u64,
-    /// Of those, answered by a later frame.
-    pub late: u64,
-    /// Of those that expired, never answered.
-    pub unanswered: u64,
-    /// Ended after the focus had moved.
-    pub moved: u64,
-    /// Ended because no app was topmost any more.
-    pub abandoned: u64,
-    /// Inputs that joined an open window.
-    pub inputs_joined: u64,
-    /// Inputs for an app that is not topmost, or without a topmost app.
-    pub inputs_elsewhere: u64,
-    /// Frames that no input waited for.
-    pub frames_unasked: u64,
-    /// Frames of an app other than the window's.
-    pub frames_elsewhere: u64,
 }
 
 /// The open window, or one that has ended and may still get a late answer.
@@ -156,7 +129,7 @@ pub struct Windows {
     /// Time of the last frame, and its app; `None`: a frame of the whole display, which answers any
     /// app.
     last_frame: Option<(Option<AppKey>, Duration)>,
-    tallies: Tallies,
+    tallies: WindowTallies,
     /// By name and user, so that users of the same program have separate answers.
     apps: BTreeMap<Named, Answers>,
     /// User of the topmost app.
@@ -189,7 +162,7 @@ impl Windows {
     }
 
     /// Counts since the start.
-    pub fn tallies(&self) -> Tallies {
+    pub fn tallies(&self) -> WindowTallies {
         self.tallies
     }
 

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use limelight_core::control::{AgentStatus, PassedOver, AGENT_TEXT_MAX, PASSED_OVER_MAX};
-use limelight_core::control::{ErrorCode, Response};
 use limelight_core::model::topmost::Holder;
+use limelight_proto::{AgentStatus, PassedOver, AGENT_TEXT_MAX, PASSED_OVER_MAX};
+use limelight_proto::{ErrorCode, Response};
 use limelight_sys::peercred::PeerCred;
 use tracing::info;
 

@@ -4,12 +4,12 @@
 
 use std::time::Duration;
 
-use limelight_core::control::{Decision, MemoryAction, MemoryThen, Weighed};
 use limelight_core::model::shortage::{Gauge, Level};
 use limelight_core::model::{AppKey, Snapshot};
 use limelight_core::policy::swap::account::{of_kill, of_squeeze, Account};
 use limelight_core::policy::swap::Step;
 use limelight_core::policy::Action;
+use limelight_proto::{Decision, MemoryAction, MemoryThen, Weighed};
 
 use crate::control::report::app_status;
 

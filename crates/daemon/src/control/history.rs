@@ -11,9 +11,9 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use limelight_core::control::{fold, HistoryEntry, MemoryAction, MemoryThen, HISTORY_MAX};
 use limelight_core::model::class::Class;
 use limelight_core::model::App;
+use limelight_proto::{fold, HistoryEntry, MemoryAction, MemoryThen, HISTORY_MAX};
 use tracing::{info, warn};
 
 use crate::control::report::app_status;

@@ -13,7 +13,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use limelight_core::control::{ErrorCode, Notice, Response, LINE_MAX, SOCKET_NAME};
+use limelight_proto::{ErrorCode, Notice, Response, LINE_MAX, SOCKET_NAME};
 use limelight_sys::peercred::{peer, peer_groups, PeerCred};
 use rustix::event::epoll::EventFlags;
 use tracing::{debug, warn};

@@ -207,7 +207,7 @@ fn notices_of_an_app_go_to_its_owner_root_and_the_group() {
     let ids: Vec<u64> = fixture.source.clients.keys().copied().collect();
     ids.iter().for_each(|&id| fixture.source.set_listening(id));
     let notice = Notice::Growing {
-        app: limelight_core::control::AppStatus {
+        app: limelight_proto::AppStatus {
             name: "diary".to_owned(),
             pid: None,
             cgroup: None,

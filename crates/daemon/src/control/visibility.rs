@@ -5,11 +5,11 @@
 //! infer key presses from counters, histograms and times that change with each of them. All users
 //! see the state of the machine: which mechanisms and sources work, memory, and stall times.
 
-use limelight_core::control::{
+use limelight_core::model::{App, AppKey};
+use limelight_proto::{
     AgentStatus, Change, DeviceStatus, ErrorCode, MechanismStatus, SourceStatus, State, Status,
     WindowStatus, WindowTallies,
 };
-use limelight_core::model::{App, AppKey};
 
 use crate::event_loop::Daemon;
 use crate::mechanisms::changes::Reach;

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use limelight_core::control::{Change, Outcome};
 use limelight_core::model::{AppKey, ProcessId};
+use limelight_proto::{Change, Outcome};
 use tracing::{debug, info, warn};
 
 /// The scope of a change.

@@ -5,7 +5,7 @@
 //! enabled only in a tree of ours ([`limelight_core::policy::boost`]): elsewhere a service manager
 //! decides on them.
 
-use limelight_core::control::{Change, Outcome};
+use limelight_proto::{Change, Outcome};
 use limelight_sys::cgroup::{Cgroup, CgroupPath};
 use limelight_sys::controllers::Lack;
 

@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use limelight_core::control::{Change, DeviceStatus, Outcome};
 use limelight_core::model::{AppKey, ProcessId};
+use limelight_proto::{Change, DeviceStatus, Outcome};
 use limelight_sys::device::{
     Device, DeviceError, Info, Mechanism, Setting, ABI_VERSION, TOPMOST_MAX,
 };

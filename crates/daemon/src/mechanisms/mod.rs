@@ -16,11 +16,11 @@ pub mod window;
 
 use std::time::Duration;
 
-use limelight_core::control::Outcome;
 use limelight_core::model::apps::Known;
 use limelight_core::model::{App, InForce};
 use limelight_core::policy::protect::Step;
 use limelight_core::policy::{self, Action};
+use limelight_proto::Outcome;
 
 use crate::mechanisms::protect::page_pinner::PagePinner;
 use crate::mechanisms::swap::guard::Guard;

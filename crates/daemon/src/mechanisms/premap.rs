@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `premap` through `/dev/limelight`: the kernel maps the topmost app's heap ahead of its faults.
 
-use limelight_core::control::{Change, Outcome};
+use limelight_proto::{Change, Outcome};
 use limelight_sys::device::{Mechanism, Setting};
 
 use crate::mechanisms::changes::Reach;

@@ -5,13 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use limelight_core::control::{MemoryAction, MemoryThen, Notice};
 use limelight_core::model::apps::{Known, Service, LEAK_WITHIN};
-use limelight_core::model::shortage::{Level, Thresholds};
+use limelight_core::model::shortage::{derive_thresholds, Level, Thresholds};
 use limelight_core::model::{App, AppKey};
 use limelight_core::policy::swap::culprit::{self, Culprit};
 use limelight_core::policy::{swap, Action, Event};
 use limelight_core::settings::SwapSettings;
+use limelight_proto::{MemoryAction, MemoryThen, Notice};
 use limelight_sys::watermarks::Watermarks;
 use rustix::event::epoll::EventFlags;
 use tracing::warn;
@@ -92,7 +92,7 @@ pub fn thresholds(system: &System, settings: &SwapSettings, total: u64) -> Thres
     let high = Watermarks::read(&system.proc).map_or(0, |marks| {
         marks.high_bytes.saturating_add(marks.most_boost_bytes)
     });
-    let needed = Thresholds::derive(total, high);
+    let needed = derive_thresholds(total, high);
     let percent = |percent: u8, otherwise: u64| match percent {
         0 => otherwise,
         percent => total / 100 * u64::from(percent),

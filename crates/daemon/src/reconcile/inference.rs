@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use limelight_core::control::{SourceStatus, State, WAKE_GRAPH};
 use limelight_core::model::topmost::{Claim, Rank};
 use limelight_core::model::ProcessId;
+use limelight_proto::{SourceStatus, State, WAKE_GRAPH};
 use limelight_sys::evdev::Stroke;
 
 use crate::config::EvdevSource;

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use limelight_core::control::{MemoryThen, Stall, Stalls};
 use limelight_core::model::pressure::{Memory, Reading};
 use limelight_core::model::Lru;
+use limelight_proto::{MemoryThen, Stall, Stalls};
 use limelight_sys::keyed::Keyed;
 use limelight_sys::lru_gen::Reclaim;
 use limelight_sys::meminfo::page_bytes;

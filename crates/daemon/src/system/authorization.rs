@@ -6,8 +6,8 @@
 //! process that has the screen or an input device open. A process's name and its windows play no
 //! part: only its owner counts, as the kernel reports it.
 
-use limelight_core::control::ErrorCode;
 use limelight_core::model::App;
+use limelight_proto::ErrorCode;
 use limelight_sys::pidfd::Pidfd;
 
 use crate::sources::sessions::active_users;

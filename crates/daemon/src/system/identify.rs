@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Identifies the app of a process or a cgroup, and what belongs to it.
 
-use limelight_core::control::ErrorCode;
 use limelight_core::model::footprint::Usage;
 use limelight_core::model::protected::contains;
 use limelight_core::model::{unit, App, AppKey, Home, ProcessId};
+use limelight_proto::ErrorCode;
 use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob};
 use limelight_sys::meminfo::page_bytes;
 use limelight_sys::pidfd::Pidfd;

@@ -7,8 +7,8 @@ pub mod identify;
 
 use std::path::PathBuf;
 
-use limelight_core::control::RUNTIME_DIR;
 use limelight_core::model::ProcessId;
+use limelight_proto::RUNTIME_DIR;
 use limelight_sys::cgroup::{CgroupPath, Hierarchy};
 use limelight_sys::device::DEVICE_PATH;
 use limelight_sys::dir::Dir;

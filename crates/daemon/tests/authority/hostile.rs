@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use limelight_core::control::{ErrorCode, Response, LINE_MAX};
+use limelight_proto::{ErrorCode, Response, LINE_MAX};
 use rustix::net::{sendmsg, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 use super::STRANGER;

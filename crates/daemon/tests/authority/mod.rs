@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::common::{App, Client, Machine, Running};
-use limelight_core::control::{ErrorCode, Request, Response};
+use limelight_proto::{ErrorCode, Request, Response};
 
 /// Owner of the topmost app and of a background app.
 const OWNER: u32 = 54_321;

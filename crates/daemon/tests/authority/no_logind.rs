@@ -4,7 +4,7 @@
 
 use std::os::unix::fs::symlink;
 
-use limelight_core::control::{ErrorCode, Response};
+use limelight_proto::{ErrorCode, Response};
 
 use super::{World, OWNER, STRANGER};
 use crate::common::{App, Client, Running};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Which sessions count, and the rank of several users' claims.
 
-use limelight_core::control::{ErrorCode, Response};
+use limelight_proto::{ErrorCode, Response};
 
 use super::{World, OWNER, STRANGER};
 use crate::common::{Client, Running};

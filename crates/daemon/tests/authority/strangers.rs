@@ -2,7 +2,7 @@
 //! Visibility of a user's apps in the answers to every request: none for other users, their own for
 //! the owner, all for root and the group of `[access]`.
 
-use limelight_core::control::{ErrorCode, Response};
+use limelight_proto::{ErrorCode, Response};
 use serde_json::Value;
 
 use super::{forget_time, in_front, Case, World, OWNER, STRANGER};

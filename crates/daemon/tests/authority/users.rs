@@ -9,7 +9,7 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use limelight_core::control::{ErrorCode, Response};
+use limelight_proto::{ErrorCode, Response};
 use serde_json::{json, Value};
 
 use super::forget_time;

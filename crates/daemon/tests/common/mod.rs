@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use limelight_core::control::{Explain, Response, Status};
 use limelight_daemon::config::Origin;
 use limelight_daemon::event_loop::{Daemon, Options};
 use limelight_daemon::restore::{Entry, Ledger};
 use limelight_daemon::system::Roots;
+use limelight_proto::{Explain, Response, Status};
 
 /// Longer than any successful operation takes.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -4,8 +4,8 @@
 use super::apps::{app, until_used};
 use super::{report, two_apps};
 use crate::common::Machine;
-use limelight_core::control::{ErrorCode, Response};
 use limelight_core::model::apps::Use;
+use limelight_proto::{ErrorCode, Response};
 
 const FIRST: u32 = 54_321;
 const SECOND: u32 = 54_322;

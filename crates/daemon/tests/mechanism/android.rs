@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use limelight_core::control::{SourceStatus, State};
+use limelight_proto::{SourceStatus, State};
 
 use super::common::{Machine, Running};
 use super::{two_apps, A, B};

@@ -4,9 +4,9 @@
 
 use std::time::{Duration, Instant};
 
-use limelight_core::control::{AppReport, ErrorCode, Response, Role};
 use limelight_core::model::apps::Use;
 use limelight_core::model::class::Class;
+use limelight_proto::{AppReport, ErrorCode, Response, Role};
 
 use crate::common::{Client, Running};
 use crate::two_apps;

@@ -2,7 +2,7 @@
 //! Boost on a machine of plain files, with real processes and actual changes of their scheduling.
 
 use crate::common::{names, App, Machine};
-use limelight_core::control::{Outcome, State};
+use limelight_proto::{Outcome, State};
 use limelight_sys::sched::Cpu;
 
 const A: &str = "u/app-a-1.scope";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Response windows over the control socket.
 
-use limelight_core::control::{AppLatency, ErrorCode, Response, State};
+use limelight_proto::{AppLatency, ErrorCode, Response, State};
 
 use crate::common::Running;
 use crate::two_apps;
@@ -280,7 +280,7 @@ fn without_the_tracepoint_nothing_is_guessed_and_no_device_is_opened() {
     let (machine, _a, _b) = two_apps();
     let mut daemon = machine.start();
     let status = daemon.status();
-    let find = |sources: &[limelight_core::control::SourceStatus], name: &str| {
+    let find = |sources: &[limelight_proto::SourceStatus], name: &str| {
         let found = sources.iter().find(|source| source.name == name);
         found.cloned().expect(name)
     };

@@ -16,7 +16,7 @@ use std::time::Duration;
 use limelight_core::model::apps::{Apps, Service, Use};
 use limelight_core::model::class::Classes;
 use limelight_core::model::protected::PREVIOUS_FOR;
-use limelight_core::model::shortage::{Gauge, Shortage, Thresholds};
+use limelight_core::model::shortage::{derive_thresholds, Gauge, Shortage};
 use limelight_core::model::snapshot::Measured;
 use limelight_core::model::storage::{Area, Medium, Storage};
 use limelight_core::model::topmost::{Claim, Topmost};
@@ -428,7 +428,7 @@ impl Daemon {
         let homes = homes(front.as_ref(), previous.as_ref());
         let protected = self.actuators.gate.update(system, wanted, homes);
         let swap_total = if swap_free == 0 { 0 } else { SWAP };
-        let mut shortage = Shortage::new(Thresholds::derive(TOTAL, 0));
+        let mut shortage = Shortage::new(derive_thresholds(TOTAL, 0));
         let gauge = |ms: u64, full: u64| Gauge {
             at: self.now - Duration::from_millis(ms),
             free: available * MIB,

@@ -10,7 +10,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
-use limelight_core::control::{Response, Status};
+use limelight_proto::{Response, Status};
 
 use super::session::Session;
 use super::trouble::{set_writable, Trouble};

@@ -13,7 +13,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
-use limelight_core::control::{HistoryEntry, MemoryAction};
+use limelight_proto::{HistoryEntry, MemoryAction};
 use limelight_sys::sched;
 
 use crate::cgroup::{self, Cgroup, ROOT};

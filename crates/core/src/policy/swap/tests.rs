@@ -11,7 +11,7 @@ use crate::model::app::{App, Home, ProcessId};
 use crate::model::apps::{AppMemory, Apps, Found, Use};
 use crate::model::class::Reasoned;
 use crate::model::protected::PREVIOUS_FOR;
-use crate::model::shortage::{Gauge, Shortage, Situation, Thresholds};
+use crate::model::shortage::{derive_thresholds, Gauge, Shortage, Situation};
 use crate::model::snapshot::Measured;
 use crate::model::storage::{Area, Medium, Storage};
 
@@ -113,7 +113,7 @@ pub(super) fn snapshot(specs: &[Spec], available: u64, swap: u64) -> Snapshot {
         let all = all.map(|(number, spec)| found(number as u64, spec, spec.mib + grown(spec)));
         apps.observe(all.collect(), S(at));
     }
-    let mut shortage = Shortage::new(Thresholds::derive(256 * MIB, 0));
+    let mut shortage = Shortage::new(derive_thresholds(256 * MIB, 0));
     let gauge = Gauge {
         at: S(999),
         available: available * MIB,

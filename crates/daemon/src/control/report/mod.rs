@@ -5,14 +5,14 @@ pub(crate) mod swap;
 
 use std::collections::BTreeMap;
 
-use limelight_core::control::{
-    AppStatus, DeviceStatus, Explain, MechanismStatus, MemoryStatus, Role, SourceStatus, Stall,
-    State, Status, TopmostStatus, PROTOCOL,
-};
 use limelight_core::model::shortage::Shortage;
 use limelight_core::model::{App, Lru, ProcessId};
 use limelight_core::policy::boost::Standing;
 use limelight_core::policy::{boost, premap, prezero, protect, readahead};
+use limelight_proto::{
+    AppStatus, DeviceStatus, Explain, MechanismStatus, MemoryStatus, Role, SourceStatus, Stall,
+    State, Status, TopmostStatus, PROTOCOL,
+};
 use limelight_sys::controllers::Lack;
 
 use crate::event_loop::Daemon;

@@ -4,11 +4,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use limelight_core::control::{MechanismStatus, State};
 use limelight_core::model::class::Class;
 use limelight_core::model::shortage::Level;
 use limelight_core::model::snapshot::Refusal;
 use limelight_core::model::AppKey;
+use limelight_proto::{MechanismStatus, State};
 
 use crate::event_loop::Daemon;
 use crate::mechanisms::swap::oom_daemons::{self, Killer};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Requests about apps: the list of apps, their class, their use.
 
-use limelight_core::control::{AppReport, ErrorCode, Notice, Response, Role};
 use limelight_core::model::apps::{Known, Use};
 use limelight_core::model::class::Class;
 use limelight_core::model::AppKey;
+use limelight_proto::{AppReport, ErrorCode, Notice, Response, Role};
 
 use crate::control::report::app_status;
 use crate::control::socket::RequestLine;

@@ -4,9 +4,9 @@
 mod apps;
 mod rules;
 
-use limelight_core::control::{ErrorCode, FocusTarget, MemoryAction, Request, Response};
 use limelight_core::model::topmost::{Claim, Holder};
 use limelight_core::model::App;
+use limelight_proto::{ErrorCode, FocusTarget, MemoryAction, Request, Response};
 use limelight_sys::peercred::PeerCred;
 use tracing::debug;
 

@@ -2,7 +2,7 @@
 //! For each request: what its answer shows of other users, and its cost. The match has no wildcard,
 //! so a new request does not compile without both.
 
-use limelight_core::control::Request;
+use limelight_proto::Request;
 
 /// What an answer reveals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,8 +45,8 @@ pub(crate) fn rules(request: &Request) -> (Shows, Cost) {
 }
 
 /// Whether an answer is of the kind declared for its request.
-pub(crate) fn keeps_promise(shows: Shows, response: &limelight_core::control::Response) -> bool {
-    use limelight_core::control::Response;
+pub(crate) fn keeps_promise(shows: Shows, response: &limelight_proto::Response) -> bool {
+    use limelight_proto::Response;
     match response {
         Response::Ok { .. } | Response::Error { .. } | Response::Agent { .. } => true,
         Response::Status(_)

@@ -4,9 +4,9 @@
 //! The whole session gains by it against other sessions; inside the session the threads' own nice
 //! values decide.
 
-use limelight_core::control::{Change, Outcome};
 use limelight_core::model::boost::Autogroup;
 use limelight_core::model::AppKey;
+use limelight_proto::{Change, Outcome};
 use limelight_sys::process::Process;
 
 use crate::mechanisms::changes::Reach;

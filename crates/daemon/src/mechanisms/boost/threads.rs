@@ -9,10 +9,10 @@
 //! given with privilege, perhaps by Limelight and inherited in a way that was missed. The nice
 //! values of that process are not lowered further.
 
-use limelight_core::control::{Change, Outcome};
 use limelight_core::model::boost::{Role, Threads};
 use limelight_core::model::{AppKey, ProcessId};
 use limelight_core::policy::boost::Tuning;
+use limelight_proto::{Change, Outcome};
 use limelight_sys::process::Process;
 use limelight_sys::sched::IoPriority;
 use limelight_sys::tree::ProcessTree;

@@ -2,9 +2,9 @@
 //! `cpu.weight` and `io.weight`: the share of the app's cgroup against its siblings, on every
 //! level.
 
-use limelight_core::control::{Change, Outcome};
 use limelight_core::model::AppKey;
 use limelight_core::policy::boost::{Weight, WeightFile};
+use limelight_proto::{Change, Outcome};
 use limelight_sys::cgroup::{Cgroup, CgroupPath, WeightKnob};
 
 use crate::mechanisms::changes::Reach;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `prezero` through `/dev/limelight`: the kernel zeroes pages between response windows.
 
-use limelight_core::control::{Change, Outcome};
 use limelight_core::model::prezero::{Engine, Extent};
 use limelight_core::policy::prezero::Pool;
+use limelight_proto::{Change, Outcome};
 use limelight_sys::capability;
 use limelight_sys::device::{Device, Mechanism, Setting, Zeroing};
 use limelight_sys::zero_extent::ZeroExtent;

@@ -4,8 +4,8 @@
 //! Only what is charged after the move can be reserved. Therefore an app stays in its cgroup when
 //! it is no longer topmost, and goes back when Limelight stops.
 
-use limelight_core::control::{Change, Outcome};
 use limelight_core::model::{App, AppKey, Home, ProcessId};
+use limelight_proto::{Change, Outcome};
 use limelight_sys::cgroup::{Cgroup, CgroupPath};
 
 use crate::mechanisms::changes::Reach;

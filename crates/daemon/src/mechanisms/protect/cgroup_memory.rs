@@ -6,10 +6,10 @@
 //! carry for the app plus what its siblings use of their own reservations. The memory controller is
 //! enabled where it is missing.
 
-use limelight_core::control::{Change, Outcome};
 use limelight_core::model::snapshot::{Knob, Reserved};
 use limelight_core::model::{AppKey, Home};
 use limelight_core::policy::protect::GRAIN;
+use limelight_proto::{Change, Outcome};
 use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob};
 
 use crate::mechanisms::changes::Reach;

@@ -8,8 +8,8 @@
 //! A value below 0 that the record does not explain was set with privilege, perhaps by Limelight
 //! and inherited in a way that was missed. It is not lowered further.
 
-use limelight_core::control::{Change, Outcome};
 use limelight_core::model::{AppKey, ProcessId};
+use limelight_proto::{Change, Outcome};
 use limelight_sys::tree::ProcessTree;
 
 use crate::mechanisms::changes::Reach;

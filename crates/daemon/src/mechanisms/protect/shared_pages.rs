@@ -4,9 +4,9 @@
 
 use std::collections::BTreeSet;
 
-use limelight_core::control::{Change, Outcome};
 use limelight_core::model::snapshot::Locking;
 use limelight_core::model::App;
+use limelight_proto::{Change, Outcome};
 use limelight_sys::cgroup::Cgroup;
 
 use crate::mechanisms::changes::Reach;

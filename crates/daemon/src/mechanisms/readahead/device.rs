@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `readahead` through `/dev/limelight`: the kernel reads ahead further for the topmost app.
 
-use limelight_core::control::{Change, Outcome};
+use limelight_proto::{Change, Outcome};
 use limelight_sys::device::{Mechanism, Setting};
 
 use crate::mechanisms::changes::Reach;

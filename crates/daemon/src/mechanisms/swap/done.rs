@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use limelight_core::control::MemoryAction;
 use limelight_core::model::Harm;
+use limelight_proto::MemoryAction;
 
 use crate::mechanisms::swap::guard::Report;
 use crate::mechanisms::swap::swapper::Done;

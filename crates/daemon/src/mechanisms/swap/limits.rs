@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Limits that stay in force: apps that are kept out of swap, and frozen apps.
 
-use limelight_core::control::{MemoryAction, Outcome};
 use limelight_core::model::apps::Known;
 use limelight_core::model::{AppKey, Home};
+use limelight_proto::{MemoryAction, Outcome};
 use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob};
 
 use crate::mechanisms::changes::Reach;

@@ -15,13 +15,13 @@ pub mod swapper;
 
 use std::time::Duration;
 
-use limelight_core::control::{Change, MemoryAction, Outcome};
 use limelight_core::model::apps::Known;
 use limelight_core::model::shortage::{Gauge, Level, Shortage};
 use limelight_core::model::snapshot::Refusal;
 use limelight_core::model::{AppKey, Harm, Home};
 use limelight_core::policy::swap::order::Candidate;
 use limelight_core::policy::swap::Step;
+use limelight_proto::{Change, MemoryAction, Outcome};
 
 use crate::mechanisms::changes::Reach;
 use crate::mechanisms::swap::guard::{Guard, Victim};

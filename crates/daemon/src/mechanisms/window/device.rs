@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Response windows through `/dev/limelight`: reports to the kernel when the user waits.
 
-use limelight_core::control::{Change, KernelWindows, Outcome, State};
 use limelight_core::policy::window::Step;
+use limelight_proto::{Change, KernelWindows, Outcome, State};
 use limelight_sys::device::{Device, DeviceError};
 use tracing::warn;
 

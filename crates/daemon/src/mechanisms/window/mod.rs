@@ -7,14 +7,14 @@ pub mod device;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use limelight_core::control::{
-    AppLatency, ErrorCode, LatencyReport, OpenWindow, Response, SourceStatus, State, WindowEvent,
-    WindowStatus, WINDOW_AGE_MAX_US,
-};
 use limelight_core::model::window::{AppAnswers, Closing, Opening, Windows};
 use limelight_core::model::{App, AppKey};
 use limelight_core::policy::{window, Action};
 use limelight_core::settings::WindowSettings;
+use limelight_proto::{
+    AppLatency, ErrorCode, LatencyReport, OpenWindow, Response, SourceStatus, State, WindowEvent,
+    WindowStatus, WINDOW_AGE_MAX_US,
+};
 use limelight_sys::clock;
 use tracing::debug;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use limelight_core::model::apps::{AppMemory, Apps, Found, Service, Use};
 use limelight_core::model::class::{Class, Reasoned};
 use limelight_core::model::protected::{Guarded, Protected, Why};
-use limelight_core::model::shortage::{Gauge, Level, Shortage, Thresholds};
+use limelight_core::model::shortage::{derive_thresholds, Gauge, Level, Shortage};
 use limelight_core::model::snapshot::Measured;
 use limelight_core::model::storage::{Area, Medium, Storage};
 use limelight_core::model::{App, AppKey, Home, ProcessId, Snapshot};
@@ -170,7 +170,7 @@ impl Machine<'_> {
         for before in [2, 1] {
             apps.observe(self.found(alive), NOW - Duration::from_secs(before));
         }
-        let mut shortage = Shortage::new(Thresholds::derive(TOTAL, 0));
+        let mut shortage = Shortage::new(derive_thresholds(TOTAL, 0));
         shortage.set_swappable(100 * MIB, 0);
         let gauge = Gauge {
             at: NOW - Duration::from_secs(1),

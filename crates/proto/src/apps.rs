@@ -4,9 +4,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{AppStatus, HistoryEntry, MemoryThen, Role};
-use crate::model::apps::Use;
-use crate::model::class::Class;
-use crate::model::shortage::Level;
+use crate::class::Class;
+use crate::in_use::Use;
+use crate::shortage::Level;
 
 /// A known app.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

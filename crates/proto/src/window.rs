@@ -4,7 +4,6 @@
 use serde::{Deserialize, Serialize};
 
 use super::{SourceStatus, State};
-pub use crate::model::window::Tallies as WindowTallies;
 
 /// What happened to a response window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -49,6 +48,33 @@ pub struct KernelWindows {
     pub closed: u64,
     /// Number of refusals by the kernel.
     pub failed: u64,
+}
+
+/// Counts of windows, inputs and frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct WindowTallies {
+    /// Windows that opened.
+    pub opened: u64,
+    /// Closed by a frame in time.
+    pub answered: u64,
+    /// Ended at their deadline.
+    pub expired: u64,
+    /// Of those, answered by a later frame.
+    pub late: u64,
+    /// Of those that expired, never answered.
+    pub unanswered: u64,
+    /// Ended after the focus had moved.
+    pub moved: u64,
+    /// Ended because no app was topmost any more.
+    pub abandoned: u64,
+    /// Inputs that joined an open window.
+    pub inputs_joined: u64,
+    /// Inputs for an app that is not topmost, or without a topmost app.
+    pub inputs_elsewhere: u64,
+    /// Frames that no input waited for.
+    pub frames_unasked: u64,
+    /// Frames of an app other than the window's.
+    pub frames_elsewhere: u64,
 }
 
 /// An open window.

@@ -6,8 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::AppStatus;
-use crate::model::class::Class;
-use crate::model::shortage::Gauge;
+use crate::class::Class;
 
 /// Maximum number of entries that the daemon keeps in memory; the oldest are dropped.
 pub const HISTORY_MAX: u16 = 256;
@@ -92,19 +91,6 @@ pub struct MemoryThen {
     pub some_ms: u64,
     /// Time since boot in which all runnable tasks waited for memory (PSI `full`), in milliseconds.
     pub full_ms: u64,
-}
-
-impl From<&Gauge> for MemoryThen {
-    fn from(gauge: &Gauge) -> MemoryThen {
-        MemoryThen {
-            available: gauge.available,
-            free: gauge.free,
-            swap_total: gauge.swap_total,
-            swap_free: gauge.swap_free,
-            some_ms: gauge.some.as_millis() as u64,
-            full_ms: gauge.full.as_millis() as u64,
-        }
-    }
 }
 
 /// One action.

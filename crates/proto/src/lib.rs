@@ -24,10 +24,15 @@
 //! answer that it does not know, because later versions add some. Sizes are in bytes, times in
 //! milliseconds, points in time since boot (`CLOCK_BOOTTIME`).
 
+#![forbid(unsafe_code)]
+
 mod agent;
 mod apps;
+mod class;
 mod decision;
 mod history;
+mod in_use;
+mod shortage;
 mod stalls;
 mod window;
 
@@ -35,14 +40,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::apps::Use;
-use crate::model::class::Class;
-use crate::model::shortage::{Level, Thresholds};
-
 pub use agent::{AgentStatus, PassedOver, AGENT_TEXT_MAX, PASSED_OVER_MAX};
 pub use apps::{AppReport, Notice};
+pub use class::Class;
 pub use decision::{Decision, Weighed};
 pub use history::{fold, HistoryEntry, MemoryAction, MemoryThen, HISTORY_MAX};
+pub use in_use::Use;
+pub use shortage::{Level, Thresholds};
 pub use stalls::{Stall, Stalls};
 pub use window::{
     AppLatency, KernelWindows, LatencyReport, OpenWindow, WindowEvent, WindowStatus, WindowTallies,
@@ -516,5 +520,4 @@ pub enum Role {
 }
 
 #[cfg(test)]
-#[path = "control_tests.rs"]
 mod tests;

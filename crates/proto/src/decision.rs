@@ -4,9 +4,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{AppStatus, MemoryAction, MemoryThen};
-use crate::model::apps::Use;
-use crate::model::class::Class;
-use crate::model::shortage::Level;
+use crate::class::Class;
+use crate::in_use::Use;
+use crate::shortage::Level;
 
 /// A decision on one app, and why no other app was chosen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
