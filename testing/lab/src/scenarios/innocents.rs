@@ -29,8 +29,14 @@ const DAYS: [(&str, Day); 4] = [
     ("open", Day::Open),
 ];
 
-/// What the values end in that say whether an app lost something.
+/// What the values end in that say whether an app lost something, or died by the kernel's OOM
+/// killer.
 const LOST: &str = "_lost";
+const OOM: &str = "_oom";
+
+/// So many more apps may die by the kernel's OOM killer than on stock, in all situations together:
+/// which one it takes, and whether it comes, is chance on stock too.
+const OOM_MORE: f64 = 1.0;
 
 impl Scenario for Innocents {
     fn name(&self) -> &'static str {
@@ -86,9 +92,12 @@ impl Scenario for Innocents {
         Duration::from_secs(500)
     }
 
-    /// No app loses anything that it does not lose on stock.
+    /// No app loses anything to the daemon that it does not lose on stock.
     fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
-        let mut verdicts = Vec::new();
+        let mut verdicts: Vec<Verdict> = [ON_DEBIAN, LIMELIGHT]
+            .into_iter()
+            .filter_map(|arm| compare_oom_kills(aggregates, arm))
+            .collect();
         for variant in aggregates.variants() {
             for (task, _) in DAYS {
                 for arm in [ON_DEBIAN, LIMELIGHT] {
@@ -103,6 +112,31 @@ impl Scenario for Innocents {
     fn expected_console(&self) -> &'static [&'static str] {
         &["Out of memory", "oom-kill", "invoked oom-killer"]
     }
+}
+
+/// The verdict on the kernel's OOM killer, if both arms were run.
+fn compare_oom_kills(aggregates: &Aggregates, arm: ArmOn) -> Option<Verdict> {
+    let mut all = Vec::new();
+    for variant in aggregates.variants() {
+        for (task, _) in DAYS {
+            let names = aggregates.names(&variant, task);
+            for name in names.into_iter().filter(|name| name.ends_with(OOM)) {
+                let deaths = |arm| aggregates.median(&variant, arm, task, &name);
+                all.extend(deaths(STOCK).zip(deaths(arm)));
+            }
+        }
+    }
+    let (stock, ours) = all
+        .iter()
+        .fold((0.0, 0.0), |sum, each| (sum.0 + each.0, sum.1 + each.1));
+    let verdict = Verdict::new(
+        format!(
+            "the kernel's OOM killer takes at most one innocent app more on {arm} than on stock"
+        ),
+        ours <= stock + OOM_MORE,
+        format!("{ours} on {arm}, {stock} on stock, of {}", all.len()),
+    );
+    (!all.is_empty()).then_some(verdict)
 }
 
 /// A verdict for each situation of a task.
