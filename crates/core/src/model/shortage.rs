@@ -53,6 +53,9 @@ const CROWDED_OVER: Duration = Duration::from_secs(20);
 /// over [`CROWDED_OVER`] has decayed.
 const OVER: Duration = Duration::from_secs(30);
 
+/// What [`Level::Kill`] lets go to swap may go there for this long.
+const SEVERE_FOR: Duration = Duration::from_secs(5);
+
 /// A level ends when what is left is this many quarters of its threshold.
 const LEAVE_QUARTERS: u64 = 5;
 
@@ -171,6 +174,8 @@ pub struct Shortage {
     swappable_at: u64,
     level: Level,
     since: Duration,
+    /// The last time at [`Level::Kill`] or above.
+    severe_at: Option<Duration>,
     rates: Rates,
     last: Option<Gauge>,
     rated: Option<Gauge>,
@@ -216,6 +221,13 @@ impl Shortage {
         self.since
     }
 
+    /// Whether the level is [`Level::Kill`] or above, or was so lately: it may come and go several
+    /// times a second.
+    pub fn is_severe(&self, now: Duration) -> bool {
+        let lately = |at: Duration| now.saturating_sub(at) < SEVERE_FOR;
+        self.level >= Level::Kill || self.severe_at.is_some_and(lately)
+    }
+
     /// The last gauge; zeroes before the first.
     pub fn gauge(&self) -> Gauge {
         self.last.unwrap_or_default()
@@ -252,6 +264,9 @@ impl Shortage {
             self.since = now.at;
         }
         self.level = level;
+        if level >= Level::Kill {
+            self.severe_at = Some(now.at);
+        }
         self.last = Some(now);
         level
     }
