@@ -7,8 +7,9 @@
  * what the program asked for, and no instruction fetch. What a device writes by DMA does not pass
  * through here: it neither allocates lines (no DDIO) nor drops those of the page that it writes.
  *
- * For each line that leaves the last level the model records the cause that evicted it. A later miss
- * on that line is charged to the cause of the access and, in a second table, to the evicting cause.
+ * For each line that leaves the last level the model records the cause that evicted it. A later
+ * miss on that line is charged to the cause of the access and, in a second table, to the evicting
+ * cause.
  */
 #ifndef LIMELIGHT_CACHE_H
 #define LIMELIGHT_CACHE_H

@@ -504,7 +504,7 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     notes.extend(standings);
     if !view.competitors.is_empty() && snapshot.settings.boost.nice_points > 0 {
         notes.push(format!(
-            "boost: busy programs that give way to {} (nice raised by {COMPETITOR_POINTS}): {}",
+            "boost: busy programs that give way to {}, {COMPETITOR_POINTS} points of nice: {}",
             topmost.app.name,
             view.competitors.len()
         ));
