@@ -185,7 +185,7 @@ pub fn run(stage: Stage) -> Result<()> {
         .as_str()
         .is_some_and(|why| why.contains("Xorg"));
     reporter.check(
-        "who holds the display is never touched",
+        "an app that holds the display is never touched",
         spared,
         seen.to_string(),
     )?;

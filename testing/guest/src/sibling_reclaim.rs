@@ -95,7 +95,7 @@ pub fn run(stage: Stage) -> Result<()> {
     let wanted = Mapping::locked((free << 10) / PAGE * PAGE + WANTED_MIB * MIB)?;
     let given = before.saturating_sub(beside.number("memory.current")?);
     reporter.check(
-        "reclaim takes from who is not in front",
+        "reclaim takes from the app that is not in front",
         given >= GIVEN_MIB * MIB as u64,
         format!("{given} of {before} bytes of its sibling"),
     )?;

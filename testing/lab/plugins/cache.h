@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A model of one processor's data caches, and of who takes whose lines away.
+ * A model of one processor's data caches, and of which cause evicts the lines of which other one.
  *
  * Three levels with true LRU, write-allocate, 64-byte lines, indexed by guest physical address. The
  * last level includes the others: what it loses, they lose. There is no prefetcher, so misses are
  * what the program asked for, and no instruction fetch. What a device writes by DMA does not pass
  * through here: it neither allocates lines (no DDIO) nor drops those of the page that it writes.
  *
- * For each line that leaves the last level the model remembers who pushed it out; a later miss on
- * that line is charged to the one who asked and, in a second table, to the one who had taken it.
+ * For each line that leaves the last level the model records the cause that evicted it. A later
+ * miss on that line is charged to the cause of the access and, in a second table, to the evicting
+ * cause.
  */
 #ifndef LIMELIGHT_CACHE_H
 #define LIMELIGHT_CACHE_H
@@ -48,8 +49,8 @@ struct level {
 struct counters {
 	uint64_t accesses[CAUSES];
 	uint64_t misses[LEVELS][CAUSES];
-	/* Misses of the last level by who asked, and who had taken the line: 0 nobody, it was never
-	 * there; else a cause + 1. */
+	/* Misses of the last level, by the cause of the access and by the evicting cause: a cause + 1,
+	 * or 0 if the line was never cached. */
 	uint64_t taken[CAUSES][CAUSES + 1];
 	/* Stores past the caches. */
 	uint64_t bypassing[CAUSES];
@@ -57,7 +58,7 @@ struct counters {
 
 struct caches {
 	struct level level[LEVELS];
-	/* By line number: who pushed it out of the last level, as in `taken`. */
+	/* By line number: the cause that evicted it from the last level, as in `taken`. */
 	uint8_t *taker;
 	uint64_t taker_lines;
 	struct counters seen;
@@ -141,7 +142,7 @@ static inline bool caches_init(struct caches *caches, const uint64_t bytes[LEVEL
 	return caches->taker != NULL;
 }
 
-/* Empties the caches and forgets who took what. */
+/* Empties the caches and forgets the evicting causes. */
 static inline void caches_clear(struct caches *caches)
 {
 	int i;
@@ -188,7 +189,7 @@ static inline void caches_access(struct caches *caches, uint64_t line, enum caus
 	level_insert(l1, line);
 }
 
-/* A store past the caches: whoever had the line has it no longer. */
+/* A store that bypasses the caches: every cached copy of the line is dropped. */
 static inline void caches_bypass(struct caches *caches, uint64_t line, enum cause by)
 {
 	caches->seen.bypassing[by]++;

@@ -7,10 +7,10 @@
  *
  * - Which task: __switch_to_asm loads the next task's stack pointer from its task_struct; the address
  *   of that load names the task. A new task begins at ret_from_fork_asm.
- * - What the task is for: a program says so itself, by a load with a displacement that nobody else
+ * - The purpose of the task: a program reports it by a load with a displacement that no other code
  *   uses (`mov al, [rax + 0x6c696d65]`, "lime"). The low 12 bits of the address are an operation and
- *   its argument. The load reads the program's own memory and means nothing to anybody else. The
- *   kernel's zeroing thread cannot say it; it is known by the functions that only it executes.
+ *   its argument. The load reads the program's own memory and has no other effect. The kernel's
+ *   zeroing thread cannot report; it is known by the functions that only it executes.
  * - Whether a page is being zeroed: by the address of the instruction, inside clear_page_*.
  *
  * Interrupts count for the task that they interrupt.

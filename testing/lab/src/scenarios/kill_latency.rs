@@ -81,7 +81,7 @@ impl Scenario for KillLatency {
                 ));
                 let p99 = value("kill_p99_us").unwrap_or(f64::INFINITY);
                 verdicts.push(Verdict::new(
-                    format!("{variant}: {arm} has the memory within 100 ms, 99 times of 100"),
+                    format!("{variant}: {arm} frees the memory within 100 ms, 99 times of 100"),
                     p99 < P99_US,
                     format!("{:.1} ms", p99 / 1000.0),
                 ));

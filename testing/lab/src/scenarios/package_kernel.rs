@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The result of `make kernel-deb`: its kernel is booted, with its modules, and the package is
-//! installed and removed on the machine that runs it, together with Limelight's own package.
+//! The kernel package of `make kernel-deb`. A machine boots its kernel and loads its modules; then
+//! the package and Limelight's own package are installed and removed on that machine.
 
 use std::time::Duration;
 

@@ -40,7 +40,7 @@ pub const BACKGROUND: Background = Background {
 /// The programs' loss of cache lines, by cause.
 pub const CACHE: Background = Background {
     name: "prezero-cache",
-    about: "modelled cache misses of the same programs, by who took their lines",
+    about: "modelled cache misses of the same programs, by the cause that evicted their lines",
     cache_model: true,
 };
 

@@ -19,8 +19,8 @@ const SECONDS: u32 = 20;
 const PROCESSES_PER_S: u32 = 200;
 /// The storm lasts until this many processes have run, however slow the machine is.
 const PROCESSES: u64 = 2000;
-/// Least share of the storm's own processes; the guest also counts those of the apps and of
-/// limelightd.
+/// Least share of `PROCESSES` in the guest's count, which also covers the processes of the apps and
+/// of limelightd.
 const OWN: f64 = 0.9;
 
 impl Scenario for Storm {
@@ -61,7 +61,7 @@ impl Scenario for Storm {
         Duration::from_secs(480)
     }
 
-    /// The guest checks which apps died; here only the storm's size counts.
+    /// The guest checks which apps died; this checks only the storm's size.
     fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
         let mut verdicts = Vec::new();
         for variant in aggregates.variants() {
@@ -71,7 +71,7 @@ impl Scenario for Storm {
                     continue;
                 };
                 verdicts.push(Verdict::new(
-                    format!("{variant}: {arm} goes through a storm"),
+                    format!("{variant}: {arm} ran beside a storm of the full size"),
                     processes >= PROCESSES as f64 * OWN && bursts >= 4.0,
                     format!("{processes} processes, {bursts} apps that took memory"),
                 ));

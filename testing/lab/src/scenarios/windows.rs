@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Response windows: their promises with real programs, the error of the daemon's response times
-//! relative to an independent observer, and the cost of a window.
+//! Response windows: their rules with real programs, the error of the daemon's response times
+//! relative to an independent observer (the oracle), and the cost of a window.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::scenario::{
     ArmOn, Better, Kind, Lru, MachineSize, Metric, Mode, Scenario, SwapKind, Task, Variant, Verdict,
 };
 
-/// The promises of response windows, one by one.
+/// The rules of response windows, one by one.
 pub struct Rules;
 
 /// The daemon's figures next to those of a second X client, or of an app with frame events from the
@@ -30,9 +30,9 @@ const KMS_LOOPS: &str = "kms-4-add-loops";
 const TASK: &str = "windows";
 /// Number of keys with compared answers.
 const KEYS: u32 = 40;
-/// Tolerance of the daemon's figure relative to the oracle's: a share, and microseconds by which
-/// two clients of one server may differ. The timestamped value is the lower bound, the received one
-/// the upper bound.
+/// Tolerances of the daemon's response time: a share of the oracle's, plus microseconds, because
+/// two clients of one server may differ. The lower bound is the oracle's time by time stamps. The
+/// upper bound is the time until the oracle received the frame.
 const OFF: f64 = 0.05;
 const OFF_US: f64 = 3_000.0;
 /// Highest cost of a window for the daemon, in microseconds.
@@ -96,7 +96,7 @@ impl Scenario for Oracle {
     }
 
     fn about(&self) -> &'static str {
-        "the daemon's response times beside what a second X client, or the app itself, sees"
+        "the daemon's response times beside those that a second X client, or the app, measures"
     }
 
     fn kind(&self) -> Kind {
@@ -165,8 +165,8 @@ impl Scenario for Oracle {
                         let most = heard + heard * OFF + OFF_US;
                         verdicts.push(Verdict::new(
                             format!(
-                                "{variant}: {arm}'s {name} is at most 5 % and 3 ms below what the \
-                                 oracle has stamped, or above what it has heard"
+                                "{variant}: {arm}'s {name} is at most 5 % and 3 ms below the \
+                                 oracle's stamped time, or above its received time"
                             ),
                             least <= told && told <= most,
                             format!("{told:.0} us, stamped {stamped:.0} us, heard {heard:.0} us"),
@@ -183,10 +183,10 @@ impl Scenario for Oracle {
         vec![
             metric("daemon_p50_us", "p50 by limelight latency"),
             metric("oracle_p50_us", "p50 by the oracle"),
-            metric("heard_p50_us", "p50, when the oracle heard"),
+            metric("heard_p50_us", "p50, received by the oracle"),
             metric("daemon_p95_us", "p95 by limelight latency"),
             metric("oracle_p95_us", "p95 by the oracle"),
-            metric("heard_p95_us", "p95, when the oracle heard"),
+            metric("heard_p95_us", "p95, received by the oracle"),
             metric("daemon_max_us", "longest by limelight latency"),
             metric("oracle_max_us", "longest by the oracle"),
         ]
@@ -258,8 +258,8 @@ impl Scenario for Cost {
                 "daemon_us_per_window",
                 "daemon's processor time for a window",
             ),
-            metric("elapsed_us_per_window", "window there and back"),
-            metric("ioctl_us_per_window", "window told to the kernel"),
+            metric("elapsed_us_per_window", "window, from request to answer"),
+            metric("ioctl_us_per_window", "window, ioctls of the kernel"),
             metric("ioctl_us_for_nothing", "two calls that do nothing"),
         ]
     }
