@@ -15,8 +15,9 @@ use limelight_proto::MemoryAction;
 #[command(
     name = "limelight",
     version,
-    after_help = "Exit codes: 0 done; 1 failed, or doctor found a mechanism that does not act; 2 wrong \
-                  usage; 3 the daemon does not run; 4 the daemon refused; 5 no such process or cgroup."
+    after_help = "Exit codes: 0 done; 1 failed, or doctor found a mechanism that does not act; 2 \
+                  wrong usage; 3 the daemon does not answer; 4 the daemon refused; 5 no such \
+                  process, cgroup, program or library."
 )]
 pub struct Args {
     /// The daemon's control socket.
@@ -28,8 +29,8 @@ pub struct Args {
     )]
     pub socket: PathBuf,
 
-    /// How long to wait for the daemon's answer, 1 to 600 seconds. It takes milliseconds except on
-    /// a machine that thrashes or is emulated.
+    /// Longest wait for the daemon's answer, 1 to 600 seconds. The daemon answers within
+    /// milliseconds unless the machine thrashes or is emulated.
     #[arg(
         long,
         global = true,
@@ -39,7 +40,7 @@ pub struct Args {
     )]
     pub timeout: u64,
 
-    /// Print JSON, for programs.
+    /// Print JSON, for use by programs.
     #[arg(long, global = true)]
     pub json: bool,
 
@@ -62,17 +63,18 @@ impl Args {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show the foreground app, since when, its source, and what protects it.
+    /// Show the foreground app: since when, which source reported it, and what protects it.
     ///
-    /// Exits with 0 once the daemon is ready.
+    /// The exit code is 0 if the daemon is ready, so scripts can wait for it.
     Status,
 
-    /// Watch the foreground app, what is done for it, and the state of the other apps.
+    /// Watch the foreground app, the mechanisms that act for it, and the state of all other apps.
     ///
-    /// Shows the foreground app, its response times, whether it owes a frame now, how much of its
-    /// memory is protected, each mechanism with its counters, what programs wait for, all apps with
-    /// class, last use, memory and swap, and recent actions with their reasons. Press ? for the
-    /// keys. With --json, or if standard output is not a terminal, prints everything once.
+    /// Shows the foreground app with its response times, whether the user waits for a frame now,
+    /// and how much of its memory is protected. Then follow the mechanisms with their counters, the
+    /// share of time that programs wait for processor, memory and disk (PSI), all apps with class,
+    /// last use, memory and swap, and recent actions with their reasons. Press ? for the keys. With
+    /// --json, or if standard output is not a terminal, prints everything once.
     Top {
         /// Print everything once, as text, and exit.
         #[arg(long)]
@@ -87,7 +89,7 @@ pub enum Command {
         )]
         interval: u64,
 
-        /// Leave the mouse to the terminal, to select and copy text.
+        /// Do not capture the mouse, so that the terminal can select and copy text.
         #[arg(long)]
         no_mouse: bool,
     },
@@ -97,11 +99,11 @@ pub enum Command {
     /// and why no other app was chosen.
     #[command(group = ArgGroup::new("what").required(true))]
     Explain {
-        /// The process.
+        /// Explain the changes for this process.
         #[arg(group = "what", value_parser = clap::value_parser!(i32).range(1..))]
         pid: Option<i32>,
 
-        /// The last decision about memory, of all or of one kind: --last=kill.
+        /// Explain the last decision about memory: of any kind, or of one kind, as in --last=kill.
         #[arg(
             long,
             group = "what",
@@ -115,50 +117,52 @@ pub enum Command {
 
     /// Set the foreground app.
     ///
-    /// The claim holds until the app ends or the next claim, and ranks above the session's reports.
-    /// Root may name any app, other users their own.
+    /// The claim holds until the app ends or the same user sets another app. It ranks above the
+    /// reports of that user's sessions; a claim by root ranks above everything. Root may name any
+    /// app, other users only their own.
     #[command(group = ArgGroup::new("target").required(true))]
     Focus {
         /// Any process of the app.
         #[arg(group = "target", value_parser = clap::value_parser!(i32).range(1..))]
         pid: Option<i32>,
 
-        /// The app's cgroup: a path below the cgroup v2 mount point, or an absolute one.
+        /// The app's cgroup: a path below the cgroup v2 mount point, or an absolute path.
         #[arg(long, group = "target", value_name = "PATH")]
         cgroup: Option<String>,
 
-        /// No app at all: the claim ends, and all changes are undone.
+        /// Withdraw the claim; root withdraws the claims of all users. If no other source reports
+        /// an app, all changes are undone.
         #[arg(long, group = "target")]
         none: bool,
     },
 
     /// Show the apps' response times, from input to the frame that answers it.
     ///
-    /// The times are of real input and frames since the daemon started, and accurate to 1 %.
+    /// Measured from real input and frames since the daemon started; accurate to 1 %.
     Latency {
-        /// Only this app: its name, or any process of it.
+        /// Show only this app: its name, or the pid of any of its processes.
         app: Option<String>,
     },
 
-    /// Show or set the classes of apps, which decide what is done to them when memory is short.
+    /// Show or set the class of an app, which decides what happens to it when memory is short.
     ///
-    /// keep: never killed. normal: may be swapped, and killed when nothing disposable is left.
-    /// disposable: killed first, the least recently used one before the others, and never swapped.
+    /// keep: may be swapped, never killed. normal: may be swapped, and is killed when no disposable
+    /// app is left. disposable: never swapped, and killed first, least recently used app first.
     #[command(subcommand)]
     Class(ClassCommand),
 
-    /// Print a line for every action on a shortage of memory, as it happens.
+    /// Print a line for every action against a memory shortage, as it happens.
     ///
-    /// The level of shortage (plenty, swap, low, crowded, kill, exhausted) whenever it changes, the
-    /// apps that were squeezed, frozen, killed or read back, and a warning when the foreground app
-    /// itself grows without bound.
+    /// Prints the level of shortage (plenty, swap, low, crowded, kill, exhausted) when it changes,
+    /// and again while memory is short. Also prints which apps were squeezed, frozen, killed or
+    /// read back, and a warning when the foreground app itself grows without bound.
     Listen,
 
-    /// Show past actions on shortages of memory: which apps were swapped, frozen or killed, when
+    /// Show past actions against memory shortages: which apps were swapped, frozen or killed, when
     /// and why.
     ///
-    /// Kills by the kernel's OOM killer are shown too. The daemon keeps the last 256 entries,
-    /// across restarts in history.jsonl in its state directory.
+    /// Includes kills by the kernel's OOM killer. The daemon keeps the last 256 entries; they
+    /// survive restarts in history.jsonl in its state directory.
     History {
         /// Maximum number of entries.
         #[arg(
@@ -170,16 +174,17 @@ pub enum Command {
         last: u16,
     },
 
-    /// Open, close or show the response window: from input for the topmost app to its frame.
+    /// Open, close or show the response window: the time from input for the foreground app to its
+    /// frame.
     ///
-    /// open reports input, close reports a shown frame, and show changes nothing. For scripts, and
-    /// for compositors that run a program instead of writing a line to the control socket, as
-    /// described in docs/windows.md. Accepted from root and from the app's owner.
+    /// open reports input, close reports that a frame was shown, and show changes nothing. This is
+    /// for scripts, and for compositors that run a program instead of writing a line to the control
+    /// socket (docs/windows.md). Only root and the app's owner may report.
     Window {
         /// The event.
         event: WindowWord,
 
-        /// Any process of the app; without it: the topmost app.
+        /// Any process of the app. Default: the foreground app.
         #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
         pid: Option<i32>,
     },
@@ -187,15 +192,15 @@ pub enum Command {
     /// Examine this machine: whether each mechanism acts, by which means, and if not, why and what
     /// to do.
     ///
-    /// Works without the daemon. The exit code is for scripts: 0 if every mechanism acts that is
-    /// switched on and that this kernel supports; 1 if one does not; 3 if limelightd does not
-    /// answer (the output then shows what the machine supports). A feature that only the Limelight
-    /// kernel has is no trouble on another one, and neither is a knob that is inert beside others
-    /// that act, unless --strict is given. With --json, an array: first `mechanism NAME`, then each
-    /// check, with `part`, `check`, `state` (acts, ready, off, note, inert, missing), `detail` and
-    /// `cure`.
+    /// Works without the daemon. The exit code is 0 if every mechanism acts that is switched on and
+    /// that this kernel supports; 1 if one of them does not act; 3 if limelightd does not answer
+    /// (the output then shows what the machine supports). Features that only the Limelight kernel
+    /// has do not count on another kernel. An inert knob does not count if others of its mechanism
+    /// act, unless --strict is given. With --json, prints an array: first `mechanism NAME`, then
+    /// each check, with `part`, `check`, `state` (acts, ready, off, note, inert, missing), `detail`
+    /// and `cure`.
     Doctor {
-        /// Show every check, and not only those that need attention.
+        /// Show every check, not only those that need attention.
         #[arg(long)]
         all: bool,
 
@@ -203,36 +208,37 @@ pub enum Command {
         #[arg(long)]
         strict: bool,
 
-        /// Examine the cgroups above this process, instead of the foreground app's.
+        /// Examine the cgroups above this process instead of those above the foreground app.
         #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
         pid: Option<i32>,
     },
 
     /// Run a program as an app of its own.
     ///
-    /// It gets a systemd scope (app-limelight-NAME-PID.scope), so that memory, processor and disk
-    /// can be given to it and to no other process. If no systemd manages the session, it stays in
-    /// the caller's cgroup, and limelightd moves it into one of its own when it comes to the
-    /// foreground, if the configuration allows that ([protect] adopt).
+    /// The program gets a systemd scope (app-limelight-NAME-PID.scope), so that limelightd can give
+    /// memory, processor and disk to it alone. If no systemd manages the session, the program stays
+    /// in the caller's cgroup. limelightd then moves it into a cgroup of its own when it comes to
+    /// the foreground, if the configuration allows that ([protect] adopt).
     Run {
-        /// Map its heap ahead of its page faults, with a preloaded library
-        /// (liblimelight-premap.so). For programs that use glibc's malloc, or get memory by mmap,
-        /// mprotect and sbrk. LIMELIGHT_PREMAP_MAX_KIB in the environment limits what is mapped at
-        /// once (default: 1024 KiB); LIMELIGHT_PREMAP_LOG names a file for one line at the
-        /// program's exit. Needs neither the daemon nor the Limelight kernel.
+        /// Map the program's heap ahead of its page faults, with a preloaded library
+        /// (liblimelight-premap.so). Works for programs that use glibc's malloc, or that get memory
+        /// by mmap, mprotect and sbrk. LIMELIGHT_PREMAP_MAX_KIB in the environment limits how much
+        /// is mapped at once (default: 1024 KiB). LIMELIGHT_PREMAP_LOG names a file to which one
+        /// line is appended when the program exits. Needs neither the daemon nor the Limelight
+        /// kernel.
         #[arg(long)]
         premap: bool,
 
-        /// Its class until it ends: keep, normal or disposable. As with limelight class set, only
-        /// root may raise it. Needs the daemon, and a scope.
+        /// The program's class until it ends: keep, normal or disposable. Only root may raise it
+        /// above the default, as with `limelight class set`. Needs the daemon and a scope.
         #[arg(long, value_name = "CLASS", conflicts_with = "no_scope")]
         class: Option<Class>,
 
-        /// Leave it in the caller's cgroup.
+        /// Leave the program in the caller's cgroup.
         #[arg(long)]
         no_scope: bool,
 
-        /// The scope exists already.
+        /// Run inside the scope that already exists (internal).
         #[arg(long, hide = true)]
         inside: bool,
 
@@ -241,10 +247,10 @@ pub enum Command {
         program: Vec<OsString>,
     },
 
-    /// Print all metrics, for Prometheus.
+    /// Print all metrics for Prometheus.
     ///
-    /// In its text format, for node_exporter's textfile collector: --output replaces the file
-    /// atomically. With --json, an object of samples.
+    /// Prints Prometheus' text format. --output replaces a file atomically, for node_exporter's
+    /// textfile collector. With --json, prints an object of samples.
     Metrics {
         /// Write the metrics to this file.
         #[arg(long, value_name = "FILE")]
@@ -257,7 +263,7 @@ pub enum Command {
 
     /// Print a completion script for a shell.
     ///
-    /// For one shell by hand: eval "$(limelight completions bash)".
+    /// To load it into a running shell: eval "$(limelight completions bash)".
     Completions {
         /// The shell.
         shell: Shell,
@@ -285,7 +291,7 @@ pub enum DecisionWord {
 }
 
 impl DecisionWord {
-    /// The action; `None`: any.
+    /// The action, or `None` for any action.
     pub fn action(self) -> Option<MemoryAction> {
         match self {
             DecisionWord::Any => None,
@@ -303,7 +309,7 @@ pub enum WindowWord {
     Open,
     /// The app showed a frame.
     Close,
-    /// No event: show the open window, the counts, and the sources.
+    /// No event. Shows the open window, the counts, and the sources.
     Show,
 }
 
@@ -312,13 +318,13 @@ pub enum WindowWord {
 pub enum ClassCommand {
     /// List all apps with their class, their last time in the foreground, and their memory.
     ///
-    /// Apps are those with a unit made by a desktop, a sandbox or a terminal, and all that were in
-    /// the foreground and still run.
+    /// Lists every app with a unit made by a desktop, a sandbox or a terminal, and every running
+    /// app that has been in the foreground.
     List,
     /// Set the class of an app until it ends.
     ///
-    /// Root may set any class; other users, for their own apps, only classes up to the app's
-    /// default. For a permanent setting, use [class] in limelight.toml.
+    /// Root may set any class. Other users may set the class of their own apps, but not above the
+    /// app's default. For a permanent setting, use [class] in limelight.toml.
     Set {
         /// Any process of the app.
         #[arg(value_parser = clap::value_parser!(i32).range(1..))]
@@ -329,8 +335,8 @@ pub enum ClassCommand {
     },
     /// Explain an app's class, and show its other properties.
     Why {
-        /// Any process of the app, its name, its desktop id, or the name of its program or its
-        /// unit.
+        /// The app: the pid of any of its processes, its name, its desktop id, its package, or the
+        /// name of its program or its unit.
         app: String,
     },
 }
@@ -354,14 +360,14 @@ fn class_word(text: &str) -> Result<ClassWord, String> {
 /// Commands for the configuration.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// List every error with file and line; exit with 1 if there is one.
+    /// List every error with file and line. The exit code is 1 if there are any.
     Check {
-        /// Only this file, instead of /etc/limelight/limelight.toml and its drop-ins.
+        /// Read only this file, instead of /etc/limelight/limelight.toml and its drop-ins.
         file: Option<PathBuf>,
     },
     /// Print every key with its value, and the file and line that set it.
     Show {
-        /// Only this file, instead of /etc/limelight/limelight.toml and its drop-ins.
+        /// Read only this file, instead of /etc/limelight/limelight.toml and its drop-ins.
         file: Option<PathBuf>,
     },
 }
