@@ -15,7 +15,7 @@ use super::view::{Target, View};
 use crate::class::{marks, used};
 use crate::format::{self, printable};
 
-/// A column: its order, its width, and whether it contains numbers.
+/// A column: the order that sorts by it, its head, its width, and whether it is right-aligned.
 struct Column {
     order: Option<Order>,
     head: &'static str,
@@ -75,7 +75,7 @@ fn columns(width: u16) -> Vec<Column> {
 pub fn draw(frame: &mut Frame, area: Rect, picture: &Picture, view: &mut View, theme: Theme) {
     let apps = view.order.sorted(picture);
     if apps.is_empty() {
-        let text = " none: no unit was made for one, and none was in front (man limelight-class)";
+        let text = " none: no app has a unit or has been in the foreground (man limelight-class)";
         return frame.render_widget(Paragraph::new(text), area);
     }
     let columns = columns(area.width);
@@ -152,7 +152,7 @@ fn row(
     theme: Theme,
 ) -> Row<'static> {
     let front = app.role == Role::Topmost;
-    // The selected line has one colour.
+    // Cells of the selected line have no colours of their own.
     let styled = |cell: Cell<'static>, style: Style| match chosen {
         true => cell,
         false => cell.style(style),

@@ -16,9 +16,9 @@ use crate::counters;
 use crate::exit::Failure;
 
 /// Number of history entries to request; no screen shows more.
-const DEEDS: u16 = 64;
+const HISTORY_ENTRIES: u16 = 64;
 
-/// All data of one moment.
+/// The data of one refresh.
 #[derive(Debug, Clone, Serialize)]
 pub struct Picture {
     /// The daemon's state.
@@ -89,7 +89,10 @@ impl Feed {
         let Response::Latency(latency) = self.ask(&Request::Latency { app: None })? else {
             return Err(Failure::another_version());
         };
-        let Response::History { entries, .. } = self.ask(&Request::History { last: DEEDS })? else {
+        let Response::History { entries, .. } = self.ask(&Request::History {
+            last: HISTORY_ENTRIES,
+        })?
+        else {
             return Err(Failure::another_version());
         };
         let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

@@ -53,16 +53,16 @@ pub fn draw(frame: &mut Frame, area: Rect, picture: &Picture, theme: Theme) {
 }
 
 fn label(name: &str, theme: Theme) -> Span<'static> {
-    Span::styled(format!(" {name:9} "), theme.dim())
+    Span::styled(format!(" {name:10} "), theme.dim())
 }
 
 fn topmost(status: &Status, theme: Theme) -> Line<'static> {
     let Some(topmost) = &status.topmost else {
         let text = match status.hidden {
-            Some(_) => "not shown: another user's app, or none at this screen",
-            None => "no app: nothing is done for any",
+            Some(_) => "not shown: another user's app, or you have no session at the screen",
+            None => "none: no app is protected or boosted",
         };
-        return Line::from(vec![label("in front", theme), Span::raw(text)]);
+        return Line::from(vec![label("foreground", theme), Span::raw(text)]);
     };
     let name = printable(&topmost.app.name);
     let pid = topmost
@@ -71,7 +71,7 @@ fn topmost(status: &Status, theme: Theme) -> Line<'static> {
         .map(|pid| format!("pid {pid}, "))
         .unwrap_or_default();
     let mut spans = vec![
-        label("in front", theme),
+        label("foreground", theme),
         Span::styled(name, theme.front()),
         Span::raw(format!(
             "  {pid}{}, for {}, by {}",
@@ -82,7 +82,7 @@ fn topmost(status: &Status, theme: Theme) -> Line<'static> {
     ];
     if let Some(left) = topmost.demoted_in_ms {
         let left = format::span(Duration::from_millis(left));
-        spans.push(Span::styled(format!(", leaves in {left}"), theme.warn()));
+        spans.push(Span::styled(format!(", demoted in {left}"), theme.warn()));
     }
     if !topmost.app.own_cgroup {
         spans.push(Span::styled(", no cgroup of its own", theme.warn()));
@@ -113,7 +113,7 @@ fn answers(window: &WindowStatus, columns: u16, theme: Theme) -> Line<'static> {
                 left.push(Span::styled(format!("of {answers}"), theme.dim()));
             }
         }
-        None => left.push(Span::raw("none seen yet")),
+        None => left.push(Span::raw("none yet")),
     }
     let window = match &window.open {
         Some(open) => {
@@ -130,7 +130,7 @@ fn bar_width(columns: u16) -> usize {
     usize::from(columns / 5).saturating_sub(6).clamp(8, 40)
 }
 
-/// A bar of parts of a whole, each with its character; the rest is free.
+/// A bar of parts of a whole. Each part has its own character; the remainder is drawn as free.
 fn bar(width: usize, whole: u64, parts: &[(u64, char, Style)], theme: Theme) -> Vec<Span<'static>> {
     let mut spans = Vec::new();
     let mut left = width;
@@ -143,7 +143,7 @@ fn bar(width: usize, whole: u64, parts: &[(u64, char, Style)], theme: Theme) -> 
                 .min(left),
         };
         left -= cells;
-        // With colours, these distinguish the parts.
+        // On a terminal with colours, the colours distinguish the parts.
         let sign = if theme.colour { '━' } else { *sign };
         spans.push(Span::styled(sign.to_string().repeat(cells), *style));
     }
@@ -152,7 +152,7 @@ fn bar(width: usize, whole: u64, parts: &[(u64, char, Style)], theme: Theme) -> 
     spans
 }
 
-/// Puts one text on the left, and one on the right as far as there is room.
+/// Puts one text on the left and one on the right, at least two columns apart.
 fn justified(left: Vec<Span<'static>>, right: Vec<Span<'static>>, columns: u16) -> Line<'static> {
     let width = |spans: &[Span]| spans.iter().map(Span::width).sum::<usize>();
     let used = width(&left) + width(&right) + 1;
@@ -216,7 +216,7 @@ fn waits(picture: &Picture, columns: u16, theme: Theme) -> Line<'static> {
         }
     }
     if stalls.memory.is_none() {
-        right.push(Span::raw("  not known (no PSI)"));
+        right.push(Span::raw("  unknown (no PSI)"));
     }
     justified(left, right, columns)
 }

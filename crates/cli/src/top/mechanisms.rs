@@ -15,7 +15,7 @@ use crate::format::{self, printable};
 /// The mechanisms in display order.
 pub const NAMES: [&str; 6] = ["protect", "boost", "readahead", "premap", "prezero", "swap"];
 
-/// Draws the mechanisms in one column, or in two if there are only rows for half of them.
+/// Draws the mechanisms in one column, or in two if there are too few rows for one.
 pub fn draw(frame: &mut Frame, area: Rect, picture: &Picture, theme: Theme) {
     let lines: Vec<Line> = NAMES
         .iter()
@@ -65,7 +65,7 @@ fn short(number: u64) -> String {
     }
 }
 
-/// Its counters above zero: `killed 2 (34.0 MiB)`.
+/// The mechanism's counters above zero: `killed 2 (34.0 MiB)`.
 fn counted(picture: &Picture, mechanism: &MechanismStatus) -> Vec<String> {
     let all = counters::of(&picture.status, &picture.counters, &mechanism.name);
     let value = |name: &str| {
@@ -90,7 +90,7 @@ fn counted(picture: &Picture, mechanism: &MechanismStatus) -> Vec<String> {
         .collect()
 }
 
-/// Its means in a few words: the details of `status` are too long here.
+/// The means by which the mechanism acts, shortened to fit on its line.
 fn detail(mechanism: &MechanismStatus) -> String {
     let text = mechanism.detail.as_str();
     let live: Vec<&str> = text

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `limelight top`: the foreground app, what is done for it, the shortage of memory, and the state
-//! of the other apps, updated periodically. All data comes from the control socket.
+//! `limelight top`: shows the foreground app, the mechanisms that act for it, the shortage of
+//! memory, and the state of the other apps, updated periodically. The data comes from the control
+//! socket and from the kernel's counters.
 
 mod apps;
 mod feed;
@@ -77,7 +78,7 @@ pub fn run(
         colour: paper.colour,
     };
     let mouse = wishes.mouse;
-    give_back_when_ended(mouse)?;
+    restore_on_signal(mouse)?;
     let mut terminal = ratatui::try_init()?;
     let result = match mouse {
         true => execute!(stdout(), EnableMouseCapture),
@@ -86,16 +87,16 @@ pub fn run(
     let result = result
         .map_err(Failure::from)
         .and_then(|()| watch(&mut terminal, &mut feed, picture, wishes.interval, theme));
-    give_back(mouse);
+    restore(mouse);
     result
 }
 
 /// Restores the terminal when a signal terminates the program.
-fn give_back_when_ended(mouse: bool) -> io::Result<()> {
+fn restore_on_signal(mouse: bool) -> io::Result<()> {
     let mut signals = Signals::new(TERM_SIGNALS)?;
     let wait = move || {
         if let Some(signal) = signals.forever().next() {
-            give_back(mouse);
+            restore(mouse);
             // Terminates with the signal's default action.
             let _ = emulate_default_handler(signal);
         }
@@ -104,7 +105,7 @@ fn give_back_when_ended(mouse: bool) -> io::Result<()> {
     Ok(())
 }
 
-fn give_back(mouse: bool) {
+fn restore(mouse: bool) {
     if mouse {
         let _ = execute!(stdout(), DisableMouseCapture);
     }
@@ -174,13 +175,13 @@ fn explained(feed: &mut Feed, pid: i32) -> Result<String, Failure> {
     let Response::Apps { apps, .. } = feed.ask(&Request::Apps { pid: Some(pid) })? else {
         return Err(Failure::another_version());
     };
-    let Response::Explain(told) = feed.ask(&Request::Explain { pid })? else {
+    let Response::Explain(report) = feed.ask(&Request::Explain { pid })? else {
         return Err(Failure::another_version());
     };
     let mut text = Vec::new();
     class::why(&apps, false, &mut text)?;
     writeln!(text)?;
-    explain::print(&told, false, &mut text)?;
+    explain::print(&report, false, &mut text)?;
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 

@@ -14,25 +14,22 @@ use crate::format::{self, printable};
 const KEYS: [(&str, &str); 9] = [
     (
         "↑ ↓  j k",
-        "choose an app; Page Up, Page Down, Home, End go further",
+        "select an app (also Page Up, Page Down, Home, End)",
     ),
     (
         "Enter  e",
-        "why the app is of its class, and what was done for it",
+        "explain the app's class and what was changed for it",
     ),
-    ("c", "give it another class while it lives"),
-    ("s", "next order: class, used, memory, swap, p95, app"),
+    ("c", "set the app's class until it ends"),
+    ("s", "next sort order: class, used, memory, swap, p95, app"),
     ("r", "refresh now"),
-    ("Esc", "choose nothing; with nothing chosen, the end"),
-    ("q", "the end"),
+    ("Esc", "clear the selection; without a selection, quit"),
+    ("q", "quit"),
     (
         "mouse",
-        "click: choose; again: explain; a head: sort; wheel: scroll",
+        "click: select; again: explain; head: sort; wheel: scroll",
     ),
-    (
-        "signs",
-        "● acts  ○ ready  × cannot act here  - switched off",
-    ),
+    ("signs", "● acts  ○ idle  × unavailable  - switched off"),
 ];
 
 /// Draws the popup, if there is one.
@@ -87,11 +84,11 @@ fn help(frame: &mut Frame, theme: Theme) {
         })
         .collect();
     lines.push(Line::default());
-    lines.push(Line::styled("man limelight-top says more", theme.dim()));
+    lines.push(Line::styled("see also: man limelight-top", theme.dim()));
     frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }), area);
 }
 
-/// Wraps a line of a name, blanks and a text; continuation lines are indented to the text.
+/// Wraps a line that consists of a name, blanks and a text. Indents continuation lines to the text.
 fn hanging(line: &str, room: usize) -> Vec<String> {
     let chars: Vec<char> = line.chars().collect();
     let word = |from: usize| chars[from..].iter().position(|c| *c != ' ');
@@ -111,7 +108,7 @@ fn hanging(line: &str, room: usize) -> Vec<String> {
         .collect()
 }
 
-/// Returns the scroll position, limited to the end of the text.
+/// Draws an explanation. Returns the scroll position, limited to the end of the text.
 fn explain(frame: &mut Frame, title: &str, text: &str, scroll: u16, theme: Theme) -> u16 {
     let screen = frame.area();
     let columns = screen.width.saturating_sub(4).min(110);
@@ -140,13 +137,13 @@ fn explain(frame: &mut Frame, title: &str, text: &str, scroll: u16, theme: Theme
 
 fn meaning(class: Option<Class>) -> (&'static str, &'static str) {
     match class {
-        Some(Class::Keep) => ("keep", "may be swapped, is never closed"),
+        Some(Class::Keep) => ("keep", "may be swapped, never closed"),
         Some(Class::Normal) => (
             "normal",
-            "may be swapped, is closed when nothing else helps",
+            "may be swapped, closed if no disposable app is left",
         ),
-        Some(Class::Disposable) => ("disposable", "is closed first, is never swapped"),
-        None => ("auto", "what it is by itself"),
+        Some(Class::Disposable) => ("disposable", "never swapped, closed first"),
+        None => ("auto", "the app's default class"),
     }
 }
 
@@ -180,6 +177,6 @@ fn classes(frame: &mut Frame, view: &mut View, name: &str, chosen: usize, theme:
         height: 1,
         ..area
     };
-    let hint = "Enter sets it while it lives; for good: [class] in limelight.toml";
+    let hint = "Enter: until the app ends. Permanently: [class] limelight.toml";
     frame.render_widget(Line::styled(hint, theme.dim()), foot);
 }

@@ -19,7 +19,7 @@ use crate::history;
 /// A recent action or change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recent {
-    /// Time since then.
+    /// Time since it happened.
     pub ago: Duration,
     /// The action or change.
     pub what: String,
@@ -27,13 +27,13 @@ pub struct Recent {
     pub why: String,
     /// The action; `None`: a changed knob.
     pub action: Option<MemoryAction>,
-    /// Whether it had no effect.
+    /// Whether the change had no effect.
     pub fruitless: bool,
 }
 
 /// All recent actions and changes, latest first.
 pub fn all(picture: &Picture) -> Vec<Recent> {
-    let deeds = picture.history.iter().map(|entry| Recent {
+    let actions = picture.history.iter().map(|entry| Recent {
         ago: picture
             .wall
             .saturating_sub(Duration::from_millis(entry.unix_ms)),
@@ -42,7 +42,7 @@ pub fn all(picture: &Picture) -> Vec<Recent> {
         action: Some(entry.action),
         fruitless: false,
     });
-    let mut all: Vec<Recent> = deeds.chain(knobs(picture)).collect();
+    let mut all: Vec<Recent> = actions.chain(knobs(picture)).collect();
     all.sort_by_key(|one| one.ago);
     all
 }
@@ -51,7 +51,8 @@ fn line(text: &str) -> String {
     printable(text)
 }
 
-/// Groups knobs that one rule changed alike at the same time: an app may have hundreds of threads.
+/// Merges changes by the same rule, of files with the same name, within a second: an app may have
+/// hundreds of threads.
 fn knobs(picture: &Picture) -> Vec<Recent> {
     let mut groups: BTreeMap<(u64, &str, &str), Vec<&Change>> = BTreeMap::new();
     for change in &picture.status.changes {
@@ -104,11 +105,11 @@ fn turned(changes: &[&Change], first: &Change) -> String {
     line(&text)
 }
 
-/// Draws the latest ones, one line each.
+/// Draws the latest actions and changes, one line each.
 pub fn draw(frame: &mut Frame, area: Rect, picture: &Picture, theme: Theme) {
     let all = all(picture);
     if all.is_empty() {
-        let text = Line::styled(" nothing was done yet", theme.dim());
+        let text = Line::styled(" no action yet", theme.dim());
         return frame.render_widget(text, area);
     }
     let lines: Vec<Line> = all

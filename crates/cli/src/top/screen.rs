@@ -12,7 +12,7 @@ use super::view::{Target, View};
 use super::{apps, front, mechanisms, popup, recent};
 use crate::format::printable;
 
-/// Rows of each part, its heading included. A part that is left out has none.
+/// Rows of each part, including its heading; 0 if the part is left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Parts {
     front: u16,
@@ -20,7 +20,7 @@ struct Parts {
     recent: u16,
 }
 
-/// Minimum of columns for two columns of mechanisms.
+/// Minimum width of the terminal for two columns of mechanisms.
 const TWO_COLUMNS: u16 = 70;
 
 impl Parts {
@@ -58,7 +58,7 @@ impl Parts {
 }
 
 impl Parts {
-    /// Gives the recent actions those rows that the list of apps does not fill.
+    /// Gives the recent actions the rows that a short list of apps does not fill.
     fn without_gap(self, rows: u16, apps: usize) -> Parts {
         let apps = u16::try_from(apps.max(1)).unwrap_or(u16::MAX);
         let used = 1 + self.front + self.mechanisms + self.recent + 2;
@@ -83,7 +83,7 @@ pub fn rows(picture: &Picture, columns: u16) -> u16 {
     fixed.saturating_add(apps).saturating_add(recent)
 }
 
-/// Recent actions in the text form.
+/// Maximum number of recent actions in the text form.
 const RECENT: usize = 10;
 
 /// Draws the interactive screen. `trouble`: why the data is stale.
@@ -141,12 +141,12 @@ fn body(
     let inner = heading(frame, apps, "apps", &order, theme);
     apps::draw(frame, inner, picture, view, theme);
     if parts.recent > 0 {
-        let inner = heading(frame, recent, "lately", "", theme);
+        let inner = heading(frame, recent, "recent", "", theme);
         recent::draw(frame, inner, picture, theme);
     }
 }
 
-/// Draws a line with a name in it; returns the area below.
+/// Draws a heading: a line with a name in it. Returns the area below.
 fn heading(frame: &mut Frame, area: Rect, name: &str, right: &str, theme: Theme) -> Rect {
     let mut block = Block::new()
         .borders(Borders::TOP)

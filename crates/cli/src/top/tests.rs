@@ -198,7 +198,7 @@ fn picture() -> Picture {
     }
 }
 
-/// The text on the screen, and its colours.
+/// The text on the screen, and the colours of all cells.
 fn drawn(
     picture: &Picture,
     view: &mut View,
@@ -233,7 +233,7 @@ fn all_parts_fit_on_an_80x24_terminal() {
         "● protect    kept 24.6k",
         "● swap       killed 3 (1.00 GiB)",
         "class▾",
-        "in front",
+        "foreground",
         "news (pid 7) killed, disposable, 34.0 MiB in 12.4 ms",
         "oom_score_adj ×2: 0 -> -500",
         "Enter explain",
@@ -278,7 +278,7 @@ fn every_size_is_drawn_and_the_foreground_app_is_left_out_last() {
         }
     }
     let small = screen_of(&picture(), 40, 10);
-    assert!(small.contains("in front  viewer"), "{small}");
+    assert!(small.contains("foreground viewer"), "{small}");
     assert!(small.contains("notes"), "{small}");
     let large = screen_of(&picture(), 120, 40);
     assert!(large.contains("max 1.73 s"), "{large}");
@@ -286,7 +286,7 @@ fn every_size_is_drawn_and_the_foreground_app_is_left_out_last() {
     let lines: Vec<&str> = large.lines().collect();
     let heading = lines
         .iter()
-        .position(|line| line.starts_with(" lately"))
+        .position(|line| line.starts_with(" recent"))
         .unwrap();
     assert!(lines[heading - 1].starts_with(" chat"), "{large}");
     assert!(large.contains("50 keep"), "{large}");
@@ -351,7 +351,7 @@ fn apps_are_sorted_in_each_order() {
 fn press(view: &mut View, code: KeyCode, picture: &Picture) -> Option<Wish> {
     let key = KeyEvent::new(code, KeyModifiers::NONE);
     view.event(&Event::Key(key), picture)
-        .expect("a key is heard")
+        .expect("keys are handled")
 }
 
 #[test]
@@ -406,7 +406,7 @@ fn click(view: &mut View, at: Position, picture: &Picture) -> Option<Wish> {
         modifiers: KeyModifiers::NONE,
     };
     view.event(&Event::Mouse(mouse), picture)
-        .expect("a click is heard")
+        .expect("clicks are handled")
 }
 
 fn place(view: &View, target: Target) -> Position {

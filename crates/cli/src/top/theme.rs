@@ -35,12 +35,13 @@ impl Theme {
         self.of(Color::Green).add_modifier(Modifier::BOLD)
     }
 
-    /// A good state.
+    /// A state that is as it should be.
     pub fn good(self) -> Style {
         self.of(Color::Green)
     }
 
-    /// Labels and less important text. Not grey: on a terminal of eight colours that is black.
+    /// Labels and less important text. Dim, not grey: a terminal with eight colours shows grey as
+    /// black.
     pub fn dim(self) -> Style {
         Style::new().add_modifier(Modifier::DIM)
     }

@@ -24,7 +24,7 @@ impl Key {
     }
 }
 
-/// The popup in front of the screen.
+/// The popup on top of the screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Popup {
     /// No popup.
@@ -68,7 +68,7 @@ pub enum Target {
     Head(Order),
     /// A line of the menu of classes.
     Class(usize),
-    /// Same as this key.
+    /// Has the same effect as this key.
     Press(char),
 }
 
@@ -108,7 +108,7 @@ pub struct View {
     pub popup: Popup,
     /// Result of the last action.
     pub said: Option<String>,
-    /// Click targets of the last drawing; later ones are on top.
+    /// Click targets of the last drawing. If targets overlap, the later one is on top.
     pub targets: Vec<(Rect, Target)>,
 }
 
@@ -239,7 +239,7 @@ impl View {
         match app.app.pid {
             Some(pid) => Some(Wish::Explain { pid, name }),
             None => {
-                self.said = Some(format!("{name} has no process any more"));
+                self.said = Some(format!("{name} no longer has a process"));
                 None
             }
         }
