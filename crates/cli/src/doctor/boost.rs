@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Which knobs of `boost` act here: applies the policy's own rules to this machine.
+//! Reports which knobs of `boost` act on this machine, by the policy's own rules.
 
 use limelight_core::model::boost::{Disk, Schedulers, View};
 use limelight_core::model::Home;
@@ -15,7 +15,7 @@ use limelight_sys::schedulers;
 use super::cgroups::{AppCgroup, NO_APP};
 use super::{Findings, Machine};
 
-/// One line for each knob.
+/// One finding for each knob.
 pub fn examine(
     proc: &Proc,
     machine: &Machine,
@@ -23,7 +23,7 @@ pub fn examine(
     daemon: Option<&Status>,
     findings: &mut Findings,
 ) {
-    // Another check reports what is missing here.
+    // If one of these is missing, another check reports it.
     let (Ok(hierarchy), Ok(sys)) = (Hierarchy::find(proc), Dir::open(&machine.sys)) else {
         return;
     };
@@ -40,17 +40,17 @@ pub fn examine(
         false => WeightKnob::Bfq,
     };
     schedulers_line(&sys, proc, &disks, findings);
-    // With a service manager, that one decides which controllers are enabled.
+    // Where systemd runs, systemd decides which controllers are enabled.
     let owns_tree = !machine.root.join("run/systemd/system").exists();
     let realtime_groups = owns_tree && schedulers::realtime_groups(proc);
     if realtime_groups {
         findings.inert(
             "cpu controller handed down",
-            "the kernel grants realtime by group (CONFIG_RT_GROUP_SCHED): with that controller no \
-             program in a cgroup could become realtime, a sound server for one, so limelightd \
-             leaves it where it is, and threads get nice values",
+            "the kernel grants realtime by group (CONFIG_RT_GROUP_SCHED): with the cpu controller, \
+             no program in a cgroup, such as a sound server, could become realtime. limelightd \
+             does not enable it, and threads get nice values",
             "build the kernel without CONFIG_RT_GROUP_SCHED; or boot Linux 6.15 or later with \
-             rt_group_sched=0, and hand it down: echo +cpu > /sys/fs/cgroup/cgroup.subtree_control",
+             rt_group_sched=0, and enable it: echo +cpu > /sys/fs/cgroup/cgroup.subtree_control",
         );
     }
     // While no app is in the foreground, assume one with a cgroup of its own.
@@ -105,7 +105,7 @@ pub fn examine(
 /// Reports the schedulers of threads and requests, which decide what a weight does.
 fn schedulers_line(sys: &Dir, proc: &Proc, disks: &[Disk], findings: &mut Findings) {
     let groups = match schedulers::autogroup(proc) {
-        true => "sessions are groups of their own (autogroup) where no cpu controller is",
+        true => "each session is a group of its own (autogroup) where no cpu controller is enabled",
         false => "no autogroup",
     };
     match schedulers::sched_ext(sys) {
@@ -126,7 +126,7 @@ fn schedulers_line(sys: &Dir, proc: &Proc, disks: &[Disk], findings: &mut Findin
         })
         .collect();
     match each.is_empty() {
-        true => findings.note("io schedulers", "no disk that has one"),
+        true => findings.note("io schedulers", "no disk has one"),
         false => findings.note("io schedulers", each.join(", ")),
     }
 }
@@ -139,10 +139,10 @@ fn cure(knob: &str) -> &'static str {
              nice values"
         }
         "nice" | "autogroup" => "start apps in cgroups of their own",
-        "slice" => "run Linux 6.12 or newer; the boost works without",
+        "slice" => "run Linux 6.12 or newer; the boost also works without slices",
         _ => {
-            "harmless with fast disks; else: echo bfq > /sys/block/DISK/queue/scheduler, and \
-             IOWeight= or Delegate=yes for the slice above the app"
+            "harmless with fast disks. With slow ones: echo bfq > /sys/block/DISK/queue/scheduler, \
+             and IOWeight= or Delegate=yes for the slice above the app"
         }
     }
 }

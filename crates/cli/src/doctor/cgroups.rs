@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The cgroups that an app's protection depends on.
+//! Examines the cgroups from the root to the foreground app: whether their controllers are enabled.
 
 use limelight_proto::Status;
 use limelight_sys::cgroup::{CgroupPath, Hierarchy};
@@ -12,22 +12,22 @@ use crate::format;
 /// The cgroup to examine with its ancestors, and a description of its owner.
 pub type AppCgroup = Result<(String, CgroupPath), String>;
 
-/// Description when no app is in the foreground, none was named, and this command runs outside of
-/// any app's cgroup: then a missing controller is no fault.
+/// Owner if no app is in the foreground, no process was named, and this command runs outside of any
+/// app's cgroup. A missing controller is no fault there.
 pub const NO_APP: &str = "of this command, which is no app";
 
-/// Whether apps are started beside this cgroup, so that its controllers are the same as theirs.
+/// Whether apps are started in siblings of this cgroup, so that they have the same controllers.
 fn is_beside_apps(path: &CgroupPath) -> bool {
     !path.is_root() && !path.as_str().starts_with("/system.slice")
 }
 
-/// The cgroup of the named app, of the topmost one, or of this command.
+/// The cgroup of the named process, else of the foreground app, else of this command.
 pub fn app_cgroup(machine: &Machine, proc: &Proc, daemon: Option<&Status>) -> AppCgroup {
     let topmost = daemon.and_then(|status| status.topmost.as_ref());
     if let (None, Some(topmost)) = (machine.pid, topmost) {
         if let Some(path) = topmost.app.cgroup.as_deref().and_then(CgroupPath::parse) {
             return Ok((
-                format!("of {}, which is in front", format::app(&topmost.app)),
+                format!("of {}, the foreground app", format::app(&topmost.app)),
                 path,
             ));
         }
@@ -43,9 +43,7 @@ pub fn app_cgroup(machine: &Machine, proc: &Proc, daemon: Option<&Status>) -> Ap
         None if !is_beside_apps(&path) => (NO_APP.to_owned(), path),
         _ => (whose, path),
     });
-    path.ok_or_else(|| {
-        format!("pid {pid} has no cgroup v2 that can be seen from here (a container's view?)")
-    })
+    path.ok_or_else(|| format!("no cgroup v2 of pid {pid} is visible from here (in a container?)"))
 }
 
 /// Checks whether knobs can be set at every level down to the app's cgroup.
@@ -73,8 +71,8 @@ pub fn examine(proc: &Proc, app: AppCgroup, findings: &mut Findings) {
             return findings.missing(
                 "memory controller",
                 format!(
-                    "the memory controller is not among those of {}: {lack}; nothing is reserved, \
-                     nothing squeezed, and nice values stand for weights",
+                    "{} has no memory controller: {lack}; no memory is reserved, no app is \
+                     squeezed, and nice values replace weights",
                     hierarchy.mount_point().display()
                 ),
                 lack.cure(),
@@ -95,9 +93,9 @@ struct Controller {
     name: &'static str,
     /// The mechanism that depends on it most.
     part: &'static str,
-    /// A file that exists in every cgroup for which it is enabled.
+    /// A file that exists in every cgroup for which the controller is enabled.
     file: &'static str,
-    /// The unit setting that makes systemd enable it.
+    /// The unit setting that makes systemd enable the controller.
     unit: &'static str,
 }
 
@@ -122,13 +120,14 @@ const CONTROLLERS: [Controller; 3] = [
     },
 ];
 
-/// A value acts only as far as every ancestor allows, so the controller must be enabled at each
-/// level.
+/// Checks that each controller is enabled at every level, because a value acts only as far as every
+/// ancestor allows.
 fn chain(hierarchy: &Hierarchy, whose: &str, path: &CgroupPath, findings: &mut Findings) {
     if whose == NO_APP {
         return findings.note(
             "memory controller",
-            "there; whether it is handed down to an app is seen when one is in front, or with --pid",
+            "it exists; whether it is enabled for an app is checked while one is in the \
+             foreground, or with --pid",
         );
     }
     if path.is_root() {
@@ -136,24 +135,24 @@ fn chain(hierarchy: &Hierarchy, whose: &str, path: &CgroupPath, findings: &mut F
             "memory controller",
             format!("the cgroup {whose} is the root, which has no limits"),
             "start apps in cgroups of their own (systemd-run --user --scope APP), or use the \
-             Limelight kernel, which needs none",
+             Limelight kernel, which needs no cgroup",
         );
     }
     if let Err(error) = hierarchy.open_chain(path) {
         return findings.inert(
             "memory controller",
             error,
-            "name a living process: --pid PID",
+            "name a running process: --pid PID",
         );
     }
     for controller in &CONTROLLERS {
         let check = format!("{} controller", controller.name);
         let findings = findings.part(controller.part);
         match hierarchy.first_without(path, controller.file) {
-            None => findings.acts(&check, format!("all the way down to {path}, {whose}")),
+            None => findings.acts(&check, format!("enabled down to {path}, {whose}")),
             Some(group) => findings.inert(
                 &check,
-                format!("not enabled for {group}, above or at the cgroup {whose}"),
+                format!("not enabled for {group}, at or above the cgroup {whose}"),
                 &enable(hierarchy, controller, path, &group),
             ),
         }
@@ -181,11 +180,11 @@ fn enable(
             .open(&above)
             .and_then(|above| above.controllers())
             .is_ok_and(|names| names.iter().any(|name| name == controller.name));
-        // The user's manager has it, and enables it for units that ask.
+        // The user's manager has the controller, and enables it for units that request it.
         if there {
             return format!(
-                "have apps ask for it: [Scope] {} in /etc/systemd/user/app-.scope.d/weight.conf, \
-                 then systemctl --user daemon-reload, for apps that are started from then on",
+                "let apps request it: [Scope] {} in /etc/systemd/user/app-.scope.d/weight.conf, \
+                 then systemctl --user daemon-reload; it applies to apps that are started later",
                 controller.unit
             );
         }
@@ -197,7 +196,7 @@ fn enable(
     let mount = hierarchy.mount_point();
     let control = mount.join(above.as_str().trim_start_matches('/'));
     format!(
-        "let systemd do it ({} for {}), or: echo +{} > {}/cgroup.subtree_control",
+        "let systemd enable it ({} for {}), or: echo +{} > {}/cgroup.subtree_control",
         controller.unit,
         group.name(),
         controller.name,

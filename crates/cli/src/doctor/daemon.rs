@@ -31,15 +31,15 @@ pub fn examine(status: &Status, proc: &Proc, findings: &mut Findings) {
         (false, _) => findings.inert(
             "daemon",
             format!(
-                "{detail}, speaks protocol {}, we {PROTOCOL}",
+                "{detail}, uses protocol {}, but this limelight uses {PROTOCOL}",
                 status.protocol
             ),
             "restart it after the upgrade: systemctl restart limelightd",
         ),
         (true, true) => findings.inert(
             "daemon",
-            format!("{detail}, only plans: it was started with --dry-run"),
-            "start it without",
+            format!("{detail}, changes nothing: it was started with --dry-run"),
+            "start it without --dry-run",
         ),
         (true, false) => findings.acts("daemon", detail),
     }
@@ -60,11 +60,11 @@ pub fn examine(status: &Status, proc: &Proc, findings: &mut Findings) {
     } else {
         findings.acts("kernel windows", &kernel.detail);
     }
-    let tells: [(&'static str, &str, &[SourceStatus]); 2] = [
+    let kinds: [(&'static str, &str, &[SourceStatus]); 2] = [
         ("topmost", "source", &status.sources),
         ("windows", "window source", &window.sources),
     ];
-    for (part, kind, sources) in tells {
+    for (part, kind, sources) in kinds {
         findings.part(part);
         if part == "topmost" {
             guess(status, findings);
@@ -80,14 +80,14 @@ pub fn examine(status: &Status, proc: &Proc, findings: &mut Findings) {
             match state {
                 State::Active | State::Idle => findings.acts(&check, detail),
                 State::Off => findings.note(&check, format!("switched off: {detail}")),
-                // The mechanism's line says if there is no source at all.
-                State::Unavailable => findings.note(&check, format!("not to be had: {detail}")),
+                // If no source works at all, the mechanism's line reports it.
+                State::Unavailable => findings.note(&check, format!("unavailable: {detail}")),
             }
         }
     }
 }
 
-/// Reports whether the topmost app is only guessed.
+/// Reports whether the foreground app is only guessed.
 fn guess(status: &Status, findings: &mut Findings) {
     let guessed = status.topmost.as_ref();
     let Some(topmost) = guessed.filter(|topmost| topmost.source == WAKE_GRAPH) else {
@@ -97,19 +97,20 @@ fn guess(status: &Status, findings: &mut Findings) {
         "topmost app",
         Verdict::Note,
         format!(
-            "no source reports {}; it is inferred from the client that the display server wakes",
+            "{} is inferred from the client that the display server wakes; no source reports the \
+             foreground app",
             format::app(&topmost.app)
         ),
         Some(
-            "have it told for certain: start limelight-agent in the session (systemctl --user start \
+            "for a certain report, start limelight-agent in the session (systemctl --user start \
              limelight-agent), or see docs/compositors.md",
         ),
     );
 }
 
-/// Reports the session agents: the source that each one uses, and why no other.
+/// Reports the session agents: the source that each one uses, and why it uses no other.
 fn agents(status: &Status, findings: &mut Findings) {
-    let told = status.agents.iter().any(|agent| agent.source.is_some());
+    let any_source = status.agents.iter().any(|agent| agent.source.is_some());
     for agent in &status.agents {
         let check = format!("agent {}", agent.pid);
         let passed: Vec<String> = agent
@@ -123,18 +124,17 @@ fn agents(status: &Status, findings: &mut Findings) {
                 &check,
                 format!("of uid {}, {source}: {}{passed}", agent.uid, agent.detail),
             ),
-            // An agent of a login without a display, such as by ssh.
-            None if told => findings.note(
-                &check,
-                format!("of uid {}, {}", agent.uid, agent.detail),
-            ),
+            // The agent of a login without a display, for example over ssh.
+            None if any_source => {
+                findings.note(&check, format!("of uid {}, {}", agent.uid, agent.detail))
+            }
             None => findings.inert(
                 &check,
                 format!(
-                    "of uid {}, sees no app: {}{passed}",
+                    "of uid {}, no source of the focus: {}{passed}",
                     agent.uid, agent.detail
                 ),
-                "name the app by hand: limelight focus PID; docs/agent.md says how a source is added",
+                "name the app by hand: limelight focus PID; or add a source: docs/agent.md",
             ),
         }
     }
@@ -145,7 +145,7 @@ const NEEDED: [(CapabilitySet, &str, &str); 7] = [
     (
         CapabilitySet::SYS_RESOURCE,
         "CAP_SYS_RESOURCE",
-        "pressure is heard of late (windows of 2 s), and no oom_score_adj is lowered",
+        "memory pressure is detected late (PSI windows of 2 s), and no oom_score_adj is lowered",
     ),
     (
         CapabilitySet::SYS_NICE,
@@ -155,12 +155,12 @@ const NEEDED: [(CapabilitySet, &str, &str); 7] = [
     (
         CapabilitySet::SYS_PTRACE,
         "CAP_SYS_PTRACE",
-        "other users' apps are hardly known",
+        "most properties of other users' apps are unknown",
     ),
     (
         CapabilitySet::DAC_OVERRIDE,
         "CAP_DAC_OVERRIDE",
-        "cgroups of users' own managers cannot be written to",
+        "cgroups of users' own systemd instances cannot be changed",
     ),
     (
         CapabilitySet::KILL,
@@ -175,7 +175,7 @@ const NEEDED: [(CapabilitySet, &str, &str); 7] = [
     (
         CapabilitySet::SYS_ADMIN,
         "CAP_SYS_ADMIN",
-        "starts of apps are not recorded, and shared libraries are not found",
+        "starts of apps are not recorded, and shared libraries are not detected",
     ),
 ];
 
@@ -188,7 +188,7 @@ fn capabilities(status: &Status, proc: &Proc, findings: &mut Findings) {
     let Some(effective) = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()) else {
         return findings.note(
             CHECK,
-            format!("pid {} cannot be seen from here", status.pid),
+            format!("pid {} is not visible from here", status.pid),
         );
     };
     let effective = CapabilitySet::from_bits_retain(effective);
@@ -200,13 +200,13 @@ fn capabilities(status: &Status, proc: &Proc, findings: &mut Findings) {
     match lacks.is_empty() {
         true => findings.acts(
             CHECK,
-            "limelightd has all that it needs; pressure is heard of in windows of less than 2 s \
-             (CAP_SYS_RESOURCE)",
+            "limelightd has all that it needs; with CAP_SYS_RESOURCE it detects memory pressure in \
+             windows of less than 2 s",
         ),
         false => findings.inert(
             CHECK,
             lacks.join("; "),
-            "start it as root, by the packaged limelightd.service",
+            "start it as root, or with the packaged limelightd.service",
         ),
     }
 }
@@ -226,7 +226,7 @@ fn changes(status: &Status, findings: &mut Findings) {
             Outcome::Applied | Outcome::Planned => change.knob.clone(),
         })
         .collect();
-    let turned = format!("{} turned", format::count(all as u64, "knob", "knobs"));
+    let turned = format!("{} changed", format::count(all as u64, "knob", "knobs"));
     if fruitless.is_empty() {
         return findings.acts("knobs", turned);
     }
@@ -242,7 +242,7 @@ fn changes(status: &Status, findings: &mut Findings) {
             fruitless.len(),
             named.join("; ")
         ),
-        "limelight status shows each with its rule",
+        "limelight status shows each one with its rule",
     );
 }
 fn report(check: &str, state: State, detail: &str, cure: &str, findings: &mut Findings) {

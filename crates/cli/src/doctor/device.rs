@@ -8,12 +8,12 @@ use limelight_sys::device::{Device, DeviceError, Mechanism, ABI_VERSION};
 
 use super::Findings;
 
-/// Checks whether the device exists and has a supported ABI. A running daemon is asked, because it
-/// holds the device. Returns the names of the device's mechanisms.
+/// Checks whether the device exists and has a supported ABI. If a daemon runs, its status is used,
+/// because the daemon holds the device. Returns the names of the device's mechanisms.
 pub fn examine(path: &Path, daemon: Option<&Status>, findings: &mut Findings) -> Vec<String> {
     const CHECK: &str = "kernel support";
     const STOCK: &str = "run the Limelight kernel";
-    // Most machines run a stock kernel, and that is no fault.
+    // A note, not a fault: most machines run a stock kernel.
     const ABSENT: &str =
         "on this kernel protect reserves memory only for apps with a cgroup of their \
                           own, and locks shared pages; premap and prezero need the \
@@ -45,7 +45,7 @@ pub fn examine(path: &Path, daemon: Option<&Status>, findings: &mut Findings) ->
         Ok(info) if !info.is_supported() => findings.inert(
             CHECK,
             format!(
-                "{} has ABI {}, limelight supports {ABI_VERSION}",
+                "{} has ABI {}, but this limelight supports {ABI_VERSION}",
                 path.display(),
                 info.abi_version
             ),
@@ -67,7 +67,7 @@ pub fn examine(path: &Path, daemon: Option<&Status>, findings: &mut Findings) ->
         Err(error @ DeviceError::Held { .. }) => findings.inert(
             CHECK,
             error,
-            "the process that holds it does not answer on this socket: see --socket",
+            "the process that holds the device does not answer on this socket: see --socket",
         ),
         Err(error) => findings.inert(CHECK, error, STOCK),
     }

@@ -30,7 +30,7 @@ pub enum Verdict {
     Ready,
     /// Switched off by the configuration.
     Off,
-    /// Neither good nor bad, for information.
+    /// For information only.
     Note,
     /// It exists but has no effect.
     Inert,
@@ -39,12 +39,12 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Whether the machine could do better.
+    /// Whether the machine could do better: inert or missing.
     pub fn is_trouble(self) -> bool {
         matches!(self, Verdict::Inert | Verdict::Missing)
     }
 
-    /// Word for display.
+    /// The verdict as a word, for display.
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Acts => "acts",
@@ -60,7 +60,7 @@ impl Verdict {
 /// All findings, in the order of the checks.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// The findings.
+    /// The findings so far.
     pub list: Vec<Finding>,
     part: &'static str,
 }
@@ -83,7 +83,7 @@ impl Findings {
         });
     }
 
-    /// Adds a finding: it works.
+    /// Adds a finding that the check works.
     pub fn acts(&mut self, check: &str, detail: impl ToString) {
         self.add(check, Verdict::Acts, detail, None);
     }
@@ -93,12 +93,12 @@ impl Findings {
         self.add(check, Verdict::Note, detail, None);
     }
 
-    /// Adds a finding: it exists but has no effect; `cure` says how to solve it.
+    /// Adds a finding that something exists but has no effect. `cure`: how to solve it.
     pub fn inert(&mut self, check: &str, detail: impl ToString, cure: &str) {
         self.add(check, Verdict::Inert, detail, Some(cure));
     }
 
-    /// Adds a finding: it does not exist; `cure` says how to solve it.
+    /// Adds a finding that something does not exist. `cure`: how to solve it.
     pub fn missing(&mut self, check: &str, detail: impl ToString, cure: &str) {
         self.add(check, Verdict::Missing, detail, Some(cure));
     }

@@ -12,7 +12,9 @@ const OLDEST_KERNEL: (u32, u32) = (6, 1);
 pub fn examine(proc: &Proc, findings: &mut Findings) {
     let release = match proc.kernel_release() {
         Ok(release) => release,
-        Err(error) => return findings.missing("kernel", error, "mount procfs with its sysctls"),
+        Err(error) => {
+            return findings.missing("kernel", error, "mount procfs: mount -t proc proc /proc")
+        }
     };
     let mut numbers = release
         .split(['.', '-'])
@@ -23,7 +25,7 @@ pub fn examine(proc: &Proc, findings: &mut Findings) {
         }
         _ => findings.inert(
             "kernel",
-            format!("Linux {release} is older than what Limelight was tried on"),
+            format!("Linux {release} is older than 6.1, the oldest kernel that was tested"),
             "run Linux 6.1 or newer",
         ),
     }

@@ -35,7 +35,7 @@ impl Found<'_> {
             .find(|finding| finding.state.is_trouble());
         match trouble {
             Some(finding) => (finding.detail.clone(), finding.cure.clone()),
-            None => ("nothing that it could act through".to_owned(), None),
+            None => ("no knob or interface that it could use".to_owned(), None),
         }
     }
 }
@@ -44,14 +44,15 @@ impl Found<'_> {
 enum Machine {
     /// It can act by these means.
     Can(Vec<String>),
-    /// It cannot, and need not: it requires the Limelight kernel, or a program has to request it.
+    /// It cannot act, which is no fault: it requires the Limelight kernel, or a program has to
+    /// request it.
     Optional(String),
-    /// It cannot, but could after a change.
+    /// It cannot act, but could after a change: the reason, and the cure.
     Cannot(String, Option<String>),
 }
 
 impl Machine {
-    /// `Can`, or the obstacle if there are no means.
+    /// `Can` with these means. Without any, `Cannot` with the first of `checks` that failed.
     fn through(means: Vec<String>, found: &Found, checks: &[&str]) -> Machine {
         match means.is_empty() {
             false => Machine::Can(means),
@@ -116,9 +117,9 @@ fn readahead(found: &Found) -> Machine {
 fn premap(found: &Found) -> Machine {
     match (found.device("premap"), found.acts("premap library")) {
         (true, _) => Machine::Can(vec![DEVICE.to_owned()]),
-        (false, true) => Machine::Optional(
-            "by limelight run --premap; for all on the Limelight kernel".to_owned(),
-        ),
+        (false, true) => {
+            Machine::Optional("by limelight run --premap, or by the Limelight kernel".to_owned())
+        }
         (false, false) => {
             let (why, cure) = found.obstacle(&["premap library"]);
             Machine::Cannot(why, cure)
@@ -150,7 +151,7 @@ fn prezero(found: &Found) -> Machine {
 fn swap(found: &Found) -> Machine {
     let mut means = Vec::new();
     if found.acts("swap steps") {
-        means.push("apps squeezed, stopped, killed by class".to_owned());
+        means.push("apps squeezed, frozen and killed by class".to_owned());
     } else if found.get("swap steps").is_some() {
         means.push("apps killed by class".to_owned());
     }
@@ -164,12 +165,14 @@ fn swap(found: &Found) -> Machine {
 }
 
 fn windows(found: &Found, daemon: Option<&Status>) -> Machine {
-    const TELL: &str = "run limelight-agent in the session, or let a compositor tell";
+    const CURE: &str = "run limelight-agent in the session, or let a compositor report windows";
     let listens = found.acts("input devices") && found.acts("display frames");
     let Some(status) = daemon else {
         return match listens {
             true => Machine::Can(vec!["/dev/input and the display's frames".to_owned()]),
-            false => Machine::Optional("a session agent or a compositor has to tell".to_owned()),
+            false => Machine::Optional(
+                "a session agent or a compositor has to report windows".to_owned(),
+            ),
         };
     };
     if let Some(why) = &status.hidden {
@@ -186,18 +189,21 @@ fn windows(found: &Found, daemon: Option<&Status>) -> Machine {
         means.push("control socket".to_owned());
     }
     if means.is_empty() && status.topmost.is_none() && listens {
-        means.push("/dev/input and the display's frames, while an app is in front".to_owned());
+        means.push(
+            "/dev/input and the display's frames, while an app is in the foreground".to_owned(),
+        );
     }
     let pressed = found.acts("input devices");
     match (means.is_empty(), pressed) {
         (false, _) => Machine::Can(means),
         (true, true) => Machine::Cannot(
             "no source reports input and frames".to_owned(),
-            Some(TELL.to_owned()),
+            Some(CURE.to_owned()),
         ),
-        // No input device: input can only come from a remote session.
+        // Without an input device, input can only come from a remote session.
         (true, false) => Machine::Optional(
-            "no input device here; a session agent or a compositor has to tell".to_owned(),
+            "no input device here; a session agent or a compositor has to report windows"
+                .to_owned(),
         ),
     }
 }
@@ -216,8 +222,8 @@ pub fn judge(checks: &[Finding], daemon: Option<&Status>) -> Vec<Finding> {
         ("windows", windows(&found, daemon)),
     ];
     for (name, machine) in all {
-        let told = daemon.and_then(|status| told(status, name));
-        let (state, detail, cure) = verdict(machine, daemon, told);
+        let reported = daemon.and_then(|status| reported(status, name));
+        let (state, detail, cure) = verdict(machine, daemon, reported);
         findings
             .part(name)
             .add(&format!("mechanism {name}"), state, detail, cure.as_deref());
@@ -227,7 +233,7 @@ pub fn judge(checks: &[Finding], daemon: Option<&Status>) -> Vec<Finding> {
 }
 
 /// The daemon's report on a mechanism.
-fn told<'a>(status: &'a Status, name: &str) -> Option<(State, &'a str)> {
+fn reported<'a>(status: &'a Status, name: &str) -> Option<(State, &'a str)> {
     if name == "windows" {
         return Some((status.window.state, &status.window.detail));
     }
@@ -238,10 +244,10 @@ fn told<'a>(status: &'a Status, name: &str) -> Option<(State, &'a str)> {
 fn verdict(
     machine: Machine,
     daemon: Option<&Status>,
-    told: Option<(State, &str)>,
+    reported: Option<(State, &str)>,
 ) -> (Verdict, String, Option<String>) {
     let dry = daemon.is_some_and(|status| status.dry_run);
-    match (machine, told) {
+    match (machine, reported) {
         (_, Some((State::Off, detail))) => (Verdict::Off, detail.to_owned(), None),
         (Machine::Optional(why), _) => (Verdict::Note, why, None),
         (Machine::Cannot(why, cure), _) => (
@@ -251,7 +257,7 @@ fn verdict(
         ),
         (Machine::Can(means), _) if dry => (
             Verdict::Inert,
-            format!("only planned, through {}", means.join(", ")),
+            format!("only planned, by {}", means.join(", ")),
             Some("start limelightd without --dry-run".to_owned()),
         ),
         (Machine::Can(_), Some((State::Unavailable, detail))) => (
@@ -287,21 +293,21 @@ fn topmost(daemon: Option<&Status>, findings: &mut Findings) {
         .collect();
     let named = match &status.topmost {
         Some(topmost) => format!(
-            "{}, named by {}",
+            "{}, reported by {}",
             crate::format::app(&topmost.app),
             topmost.source
         ),
-        None => "no app is in front now".to_owned(),
+        None => "no app is in the foreground now".to_owned(),
     };
     if active("session") {
         let mut agents = status.agents.iter();
         let source = agents.find_map(|agent| agent.source.as_deref());
         let by = source.map_or(String::new(), |source| format!(" ({source})"));
-        findings.acts(CHECK, format!("{named}; a session agent tells{by}"));
+        findings.acts(CHECK, format!("{named}; the source is a session agent{by}"));
     } else if active("explicit") {
         findings.acts(
             CHECK,
-            format!("{named} until that is taken back (limelight focus --none)"),
+            format!("{named}, until it is withdrawn (limelight focus --none)"),
         );
     } else if !others.is_empty() {
         let others = others.join(", ");

@@ -10,7 +10,7 @@ use limelight_sys::psi::Pressure;
 
 use super::Findings;
 
-/// Reports the active page replacement, and the knob that it honours.
+/// Reports the active page replacement, and the cgroup knob that it honours.
 pub fn reclaim(sys: &Path, findings: &mut Findings) {
     const CHECK: &str = "page reclaim";
     match Dir::open(sys).and_then(|sys| Reclaim::read(&sys)) {
@@ -39,14 +39,14 @@ pub fn shared_pages(proc: &Proc, findings: &mut Findings) {
     if proc.dir().contains("kpagecgroup") {
         findings.acts(
             CHECK,
-            "/proc/kpagecgroup: where /dev/limelight is not used, libraries that the topmost app \
-             shares with others are locked in memory (with CAP_SYS_ADMIN and CAP_IPC_LOCK)",
+            "/proc/kpagecgroup: without /dev/limelight, libraries that the foreground app shares \
+             with other programs are locked in memory (with CAP_SYS_ADMIN and CAP_IPC_LOCK)",
         );
     } else {
         findings.missing(
             CHECK,
-            "/proc/kpagecgroup is not there: without /dev/limelight, libraries that others brought \
-             in are not protected",
+            "there is no /proc/kpagecgroup: without /dev/limelight, libraries that are charged to \
+             other cgroups are not protected",
             "run a kernel with CONFIG_PROC_PAGE_MONITOR and CONFIG_MEMCG",
         );
     }
@@ -66,7 +66,7 @@ pub fn pressure(proc: &Proc, findings: &mut Findings) {
         Err(error) if error.is_unsupported() || error.is_gone() => findings.missing(
             "PSI",
             error,
-            "boot with psi=1 (CONFIG_PSI); until then protection is lowered by watermarks alone",
+            "boot with psi=1 (CONFIG_PSI); until then, only watermarks lower the protection",
         ),
         Err(error) => findings.inert("PSI", error, "read it as root"),
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `limelight doctor`: what Limelight can use on this machine, what is inert and why, what is
-//! missing and the cure. Only reads; works without the daemon.
+//! `limelight doctor`: which knobs and interfaces Limelight can use on this machine, which are
+//! inert and why, and which are missing and how to get them. Only reads; works without the daemon.
 
 mod boost;
 mod cgroups;
@@ -47,7 +47,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The running machine. With a `pid`, its cgroups are examined instead of the topmost app's.
+    /// The running machine. With a `pid`, its cgroups are examined instead of the foreground app's.
     pub fn running(socket: &Path, patience: Duration, pid: Option<i32>) -> Self {
         Machine {
             proc: "/proc".into(),
@@ -68,18 +68,18 @@ impl Machine {
 pub struct Report {
     /// Linux and its release.
     kernel: String,
-    /// The daemon, or that there is none.
+    /// The daemon's version, or a note that no daemon answers.
     daemon: String,
     daemon_runs: bool,
-    /// One for each mechanism: whether it acts, and by which means.
+    /// One finding for each mechanism: whether it acts, and by which means.
     mechanisms: Vec<Finding>,
-    /// Results of the single checks.
+    /// Results of the individual checks.
     checks: Vec<Finding>,
 }
 
 impl Report {
-    /// The program's exit code. `strict`: fail even if a single knob is inert beside others that
-    /// act.
+    /// The program's exit code. `strict`: fail even if a single knob is inert while other knobs of
+    /// the mechanism act.
     pub fn exit_code(&self, strict: bool) -> u8 {
         let mechanisms = self.mechanisms.iter();
         let checks = self.checks.iter().filter(|_| strict);
@@ -144,7 +144,7 @@ pub fn examine(machine: &Machine) -> Report {
         (Err(failure), _) => {
             let (detail, cure) = match failure.to_string().split_once("\n  ") {
                 Some((detail, cure)) => (detail.to_owned(), cure.to_owned()),
-                None => (failure.to_string(), "see its log".to_owned()),
+                None => (failure.to_string(), "see limelightd's log".to_owned()),
             };
             findings.missing("daemon", detail, &cure);
             "limelightd does not answer".to_owned()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Output of the findings: one screen, or all of them.
+//! Prints the findings: those that need attention on one screen, or all of them.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use super::Report;
 use crate::exit::Failure;
 use crate::format::{self, printable, Paper, Table};
 
-/// Prints the findings. `all`: each check, and not only those that need attention.
+/// Prints the findings. `all`: every check, not only those that need attention.
 pub fn print(
     report: &Report,
     all: bool,
@@ -27,9 +27,9 @@ pub fn print(
     writeln!(out)?;
     let lines: Vec<&Finding> = mechanisms.iter().collect();
     section(&lines, paper, out)?;
-    // A finding that stops a whole mechanism is shown there with its cure.
-    let said = |finding: &Finding| mechanisms.iter().any(|one| one.detail == finding.detail);
-    let trouble = |finding: &&Finding| finding.state.is_trouble() && !said(finding);
+    // A finding that stops a whole mechanism is already shown on the mechanism's line.
+    let shown = |finding: &Finding| mechanisms.iter().any(|one| one.detail == finding.detail);
+    let trouble = |finding: &&Finding| finding.state.is_trouble() && !shown(finding);
     let known = |finding: &&Finding| {
         finding.part == "others" && !matches!(finding.check.as_str(), "killers" | "tuners")
     };
@@ -37,7 +37,7 @@ pub fn print(
         true => [("checks", checks.iter().collect()), ("", Vec::new())],
         false => [
             ("could be better", checks.iter().filter(trouble).collect()),
-            ("beside Limelight", checks.iter().filter(known).collect()),
+            ("other software", checks.iter().filter(known).collect()),
         ],
     };
     for (title, group) in groups {
@@ -111,7 +111,7 @@ fn tally(checks: &[Finding], all: bool) -> String {
         of(Verdict::Note) + of(Verdict::Off),
     );
     if !all {
-        text.push_str("; --all shows each");
+        text.push_str("; --all shows every check");
     }
     text
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Means to map fresh heap ahead of its faults: the Limelight kernel, the preloaded library, and a
-//! stock kernel's large folios.
+//! Checks the means to map fresh heap ahead of its faults: the Limelight kernel, the preloaded
+//! library, and a stock kernel's large folios.
 
 use std::path::{Path, PathBuf};
 
@@ -12,11 +12,10 @@ use super::Findings;
 use crate::library;
 
 const THP: &str = "kernel/mm/transparent_hugepage";
-/// Folio sizes in KiB, larger than a page and smaller than a huge page. Larger ones cost too much
-/// for a program that touches little.
+/// Useful folio sizes in KiB. Larger folios cost too much for a program that touches little.
 const WANTED_KIB: std::ops::RangeInclusive<u32> = 16..=64;
 
-/// One finding for each means.
+/// One finding for each of these means.
 pub fn examine(
     sys: &Path,
     library: &Result<PathBuf, Vec<PathBuf>>,
@@ -27,7 +26,7 @@ pub fn examine(
     match ours {
         true => findings.acts(
             "premap kernel",
-            "the heap of the app in front is mapped ahead",
+            "the foreground app's heap is mapped ahead of its faults",
         ),
         false => findings.note(
             "premap kernel",
@@ -49,14 +48,14 @@ fn library_line(library: &Result<PathBuf, Vec<PathBuf>>, findings: &mut Findings
         Ok(path) => findings.inert(
             CHECK,
             format!(
-                "{} is there, but this kernel cannot populate memory on demand",
+                "{} exists, but this kernel has no MADV_POPULATE_WRITE",
                 path.display()
             ),
             "run Linux 5.14 or newer",
         ),
         Err(places) => findings.missing(
             CHECK,
-            format!("the library is not at {}", library::list(places)),
+            format!("the library was not found at {}", library::list(places)),
             "make install, or name it in LIMELIGHT_PREMAP_LIBRARY",
         ),
     }
@@ -67,7 +66,7 @@ fn chosen(text: &str) -> Option<&str> {
     Some(text.split_once('[')?.1.split_once(']')?.0)
 }
 
-/// Folio sizes in KiB that all anonymous memory gets, ascending, without huge pages.
+/// Folio sizes in KiB that all anonymous memory may get, ascending, without huge pages (2 MiB).
 fn always(thp: &Dir, all: &str) -> Vec<u32> {
     let mut sizes: Vec<u32> = thp
         .directories()
@@ -88,35 +87,35 @@ fn always(thp: &Dir, all: &str) -> Vec<u32> {
     sizes
 }
 
-/// Reports the large folios for all programs, and whether more of them would be worthwhile.
+/// Reports which large folios all programs get, and whether more sizes would be worthwhile.
 fn folios(sys: &Path, ours: bool, findings: &mut Findings) {
     const CHECK: &str = "large folios";
     let Ok(thp) = Dir::open(sys.join(THP)) else {
         return findings.note(
             CHECK,
-            "this kernel is built without them (no transparent_hugepage)",
+            "this kernel is built without large folios (no transparent_hugepage)",
         );
     };
     let text = thp.read_text("enabled").unwrap_or_default();
     let all = chosen(&text).unwrap_or("unknown");
     let sizes = always(&thp, all);
     let has = match sizes.as_slice() {
-        [] => format!("huge pages {all}, none of the smaller sizes for everybody"),
+        [] => format!("huge pages {all}, no smaller size for all programs"),
         sizes => {
             let sizes: Vec<String> = sizes.iter().map(|kib| format!("{kib} KiB")).collect();
-            format!("huge pages {all}, for everybody {}", sizes.join(", "))
+            format!("huge pages {all}, for all programs {}", sizes.join(", "))
         }
     };
     let advice = if ours {
-        "premap needs none: it takes large folios for the app in front where they fit"
+        "premap needs none: it uses large folios for the foreground app where they fit"
     } else if sizes.iter().any(|kib| WANTED_KIB.contains(kib)) {
-        "they take most first faults of a growing heap away as long as memory is not fragmented"
+        "they avoid most first faults of a growing heap, as long as memory is not fragmented"
     } else if thp.contains("hugepages-64kB") {
-        "echo always > /sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled takes most first \
-         faults of a growing heap away, for everybody, at the price of 64 KiB for each page of a \
-         program that touches little"
+        "echo always > /sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled avoids most \
+         first faults of a growing heap, in all programs; in a program that touches little, each \
+         page then costs 64 KiB"
     } else {
-        "kernels from 6.8 on have smaller ones, which take most first faults of a growing heap away"
+        "kernels from 6.8 on have smaller folios, which avoid most first faults of a growing heap"
     };
     findings.note(CHECK, format!("{has}; {advice}"));
 }
@@ -136,7 +135,7 @@ mod tests {
         root
     }
 
-    fn said(root: &tempfile::TempDir, ours: bool) -> String {
+    fn detail(root: &tempfile::TempDir, ours: bool) -> String {
         let mut findings = Findings::default();
         folios(root.path(), ours, &mut findings);
         findings.list.remove(0).detail
@@ -154,9 +153,9 @@ mod tests {
                 "[always] inherit madvise never\n",
             ),
         ]);
-        let text = said(&root, false);
+        let text = detail(&root, false);
         assert!(
-            text.contains("huge pages madvise, for everybody 16 KiB, 64 KiB;"),
+            text.contains("huge pages madvise, for all programs 16 KiB, 64 KiB;"),
             "{text}"
         );
         assert!(
@@ -171,10 +170,10 @@ mod tests {
             ("enabled", "always [madvise] never\n"),
             ("hugepages-64kB/enabled", "always inherit madvise [never]\n"),
         ];
-        assert!(said(&machine(&off), false).contains("echo always"));
-        assert!(said(&machine(&off), true).contains("premap needs none"));
-        assert!(said(&machine(&off[..1]), false).contains("from 6.8 on"));
-        assert!(said(&machine(&[]), false).contains("built without"));
+        assert!(detail(&machine(&off), false).contains("echo always"));
+        assert!(detail(&machine(&off), true).contains("premap needs none"));
+        assert!(detail(&machine(&off[..1]), false).contains("from 6.8 on"));
+        assert!(detail(&machine(&[]), false).contains("built without"));
     }
 
     #[test]

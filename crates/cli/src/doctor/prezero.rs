@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Engines that can zero pages in advance on this machine.
+//! Checks which engines can zero pages in advance on this machine.
 
 use std::path::Path;
 
@@ -21,18 +21,18 @@ pub fn examine(proc: &Path, sys: &Path, built_in: &[String], findings: &mut Find
     match (ours, on_free) {
         (true, true) => findings.inert(
             CHECK,
-            "every page is zero already when it is freed (init_on_free=1), at the price of each \
-             page that is freed",
+            "the kernel already zeroes every page when it is freed (init_on_free=1), which costs \
+             time for each freed page",
             "boot without init_on_free=1",
         ),
         (true, false) => findings.acts(
             CHECK,
-            "the app in front is given pages that were zeroed between its response windows",
+            "the foreground app gets pages that were zeroed between its response windows",
         ),
         (false, true) => findings.note(
             CHECK,
             "not in this kernel, which zeroes pages when they are freed (init_on_free=1): that \
-             moves the cost, and everybody pays it",
+             moves the cost to every program that frees memory",
         ),
         (false, false) => findings.note(
             CHECK,
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
     use crate::doctor::findings::Verdict;
 
-    fn said(cmdline: &str, built_in: &[&str], engines: &str) -> Findings {
+    fn examined(cmdline: &str, built_in: &[&str], engines: &str) -> Findings {
         let temp = tempfile::tempdir().unwrap();
         let (proc, sys) = (temp.path().join("proc"), temp.path().join("sys"));
         std::fs::create_dir_all(sys.join(FOLDER)).unwrap();
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn each_engine_has_a_finding() {
-        let findings = said(
+        let findings = examined(
             "quiet",
             &["protect", "prezero"],
             "cpu\nblock\ndma: no channel\n",
@@ -113,16 +113,16 @@ mod tests {
 
     #[test]
     fn init_on_free_makes_the_pool_inert() {
-        let findings = said("init_on_free=0 init_on_free=1", &["prezero"], "");
+        let findings = examined("init_on_free=0 init_on_free=1", &["prezero"], "");
         assert_eq!(findings.list[0].state, Verdict::Inert);
-        let findings = said("init_on_free=1 init_on_free=0", &["prezero"], "");
+        let findings = examined("init_on_free=1 init_on_free=0", &["prezero"], "");
         assert_eq!(findings.list[0].state, Verdict::Acts);
     }
 
     #[test]
     fn stock_kernel_is_no_trouble() {
         for cmdline in ["", "init_on_free=1"] {
-            let findings = said(cmdline, &["protect"], "cpu\n");
+            let findings = examined(cmdline, &["protect"], "cpu\n");
             assert_eq!(findings.list.len(), 1);
             assert!(!findings.list[0].state.is_trouble());
         }

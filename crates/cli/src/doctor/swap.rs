@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What happens to apps when memory is short: the swap devices, the possible actions, the apps, and
-//! other software that kills.
+//! Checks what can happen to apps when memory is short: the swap devices, the possible actions, the
+//! known apps, and other software that kills.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ pub fn areas(proc: &Proc, sys: &Path, findings: &mut Findings) {
     if areas.is_empty() {
         return findings.note(
             "swap",
-            "none: only files can be evicted, and apps can only be killed",
+            "none: only file pages can be evicted, and apps can only be killed",
         );
     }
     let sys = Dir::open(sys);
@@ -43,7 +43,7 @@ pub fn areas(proc: &Proc, sys: &Path, findings: &mut Findings) {
         .filter(|zswap| zswap.enabled)
         .map_or_else(String::new, |zswap| {
             format!(
-                "; in front of it zswap, which may take {} % of memory",
+                "; with a zswap cache of up to {} % of memory",
                 zswap.most_percent
             )
         });
@@ -74,15 +74,13 @@ fn used(area: &SwapArea) -> String {
 
 fn disk(spin: Spin) -> &'static str {
     match spin {
-        Spin::Solid => {
-            "flash: how much is written to it a day is bounded ([swap] write_budget_mib)"
-        }
-        Spin::Rotational => "a disk that turns",
-        Spin::Unknown => "a disk of unknown kind, taken for flash",
+        Spin::Solid => "flash, with a daily write budget ([swap] write_budget_mib)",
+        Spin::Rotational => "a rotating disk",
+        Spin::Unknown => "a disk of unknown kind, treated as flash",
     }
 }
 
-/// The memory in use counts, not the nominal size.
+/// Describes a zram device by the memory that it uses, not by its nominal size.
 fn compressed(zram: &Zram) -> String {
     match zram.taken_bytes {
         0 => "compressed memory, empty".to_owned(),
@@ -106,7 +104,7 @@ pub fn steps(proc: &Proc, app: &AppCgroup, findings: &mut Findings) {
     let Some(group) = group() else {
         return findings.note(
             CHECK,
-            "no app with a cgroup of its own to check: see `limelight doctor --pid`",
+            "no cgroup of an app to check: name an app with --pid",
         );
     };
     let files = [
@@ -115,7 +113,7 @@ pub fn steps(proc: &Proc, app: &AppCgroup, findings: &mut Findings) {
             "apps cannot be kept out of swap (CONFIG_SWAP, swapaccount=1)",
         ),
         ("memory.reclaim", "apps cannot be squeezed (Linux 5.19)"),
-        ("cgroup.freeze", "apps cannot be stopped (Linux 5.2)"),
+        ("cgroup.freeze", "apps cannot be frozen (Linux 5.2)"),
         (
             "cgroup.kill",
             "apps are killed process by process (Linux 5.14)",
@@ -129,17 +127,17 @@ pub fn steps(proc: &Proc, app: &AppCgroup, findings: &mut Findings) {
     match lacks.is_empty() {
         true => findings.acts(
             CHECK,
-            "an app can be kept out of swap, squeezed, stopped and killed as a whole",
+            "an app can be kept out of swap, squeezed, frozen and killed as a whole",
         ),
         false => findings.inert(
             CHECK,
             lacks.join("; "),
-            "run a kernel that has it, with the memory controller handed down to the app",
+            "run a kernel that has these files, with the memory controller enabled for the app",
         ),
     }
 }
 
-/// Reports the known apps, and those that allow only few actions.
+/// Reports the known apps by class, and the apps without a cgroup of their own.
 pub fn apps(machine: &Machine, findings: &mut Findings) {
     const CHECK: &str = "app classes";
     let client = Client::connect(&machine.socket, machine.patience);
@@ -155,7 +153,7 @@ pub fn apps(machine: &Machine, findings: &mut Findings) {
         CHECK,
         format!(
             "{} apps: {} keep, {} normal, {} disposable; {untouchable} of them are never touched. \
-             limelight class list shows them, limelight class why APP where a class comes from",
+             limelight class list shows them; limelight class why APP explains a class",
             apps.len(),
             of(Class::Keep),
             of(Class::Normal),
@@ -184,8 +182,8 @@ fn without_cgroup(apps: &[AppReport], findings: &mut Findings) {
     findings.inert(
         "apps without cgroup",
         format!(
-            "{}{more}: no cgroup of their own, so that they can be killed, but not kept out of \
-             swap, squeezed or stopped, and no memory is reserved for them in front",
+            "{}{more}: no cgroup of their own. They can be squeezed and killed process by process, \
+             but not kept out of swap or frozen, and no memory is reserved for them",
             named.join(", ")
         ),
         "start apps in units of their own: systemd-run --user --scope PROGRAM, uwsm app, or a \
@@ -202,12 +200,12 @@ pub fn killers(proc: &Proc, root: &Path, daemon: Option<&Status>, findings: &mut
     for killer in &found {
         let then = match ours {
             true => {
-                "limelightd kills in the order of classes before that comes, and never for \
-                     memory that another kill is about to free"
+                "limelightd acts earlier and kills by class; it does not kill for memory that \
+                     another kill is about to free"
             }
-            false => "limelightd does not kill: this is the one that does",
+            false => "limelightd does not kill, but this program does",
         };
-        // uresourced is found with the killers, but reserves memory.
+        // The list of killers contains uresourced, which reserves memory instead.
         let kind = match killer.name {
             "uresourced" => "tuner",
             _ => "killer",

@@ -10,7 +10,7 @@ struct Fake {
 }
 
 impl Fake {
-    /// A complete machine without the daemon: 6.12, MGLRU, PSI, zram, pid 7 in
+    /// A machine that lacks only the daemon: Linux 6.12, MGLRU, PSI, zram, and pid 7 in
     /// `/user.slice/app.scope`.
     fn sound() -> Self {
         let fake = Fake {
@@ -254,7 +254,10 @@ fn window_sources_are_listed_and_optional() {
     for check in ["input devices", "display frames"] {
         let finding = fake.finding(check);
         assert_eq!(finding.state, Verdict::Note, "{finding:?}");
-        assert!(finding.detail.contains("has to tell"), "{finding:?}");
+        assert!(
+            finding.detail.contains("has to report windows"),
+            "{finding:?}"
+        );
     }
     fake.write("input/event0", "");
     fake.write("input/mice", "");
@@ -328,7 +331,7 @@ fn root_cgroup_protects_nothing() {
 #[test]
 fn no_trouble_is_reported_without_a_foreground_app() {
     let fake = Fake::sound();
-    // The cgroup of this command is examined then.
+    // Without a foreground app, the cgroup of this command is examined.
     let report = |cgroup: &str| {
         let file = format!("proc/{}/cgroup", std::process::id());
         fake.write(&file, &format!("0::{cgroup}\n"));
@@ -346,7 +349,7 @@ fn no_trouble_is_reported_without_a_foreground_app() {
         let protect = report.mechanisms.iter().find(|one| one.part == "protect");
         assert!(protect.unwrap().detail.starts_with("memory.min"));
     }
-    // In a session it has the same controllers as apps.
+    // In a session, this command has the same controllers as apps.
     fs::remove_file(fake.path("cgroup/user.slice/app.scope/io.stat")).unwrap();
     let checks = report("/user.slice/app.scope").checks;
     let io = checks.iter().find(|one| one.check == "io controller");
@@ -448,7 +451,7 @@ fn realtime_by_group_is_reported_without_a_service_manager() {
     let found = named().unwrap();
     assert_eq!(found.state, Verdict::Inert);
     assert!(found.cure.unwrap().contains("rt_group_sched=0"));
-    // With systemd, that decides whether the controller is enabled.
+    // Where systemd runs, systemd decides whether the controller is enabled.
     fs::create_dir_all(fake.path("run/systemd/system")).unwrap();
     assert!(named().is_none());
 }

@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Other software that sets the same knobs. Limelight leaves a value alone that other software has
-//! changed, so that two tuners do not fight; but then neither has the effect that its user expects.
+//! Finds other software that sets the same knobs. Limelight leaves a value alone that other
+//! software has changed, so that two tuners do not fight. But then neither has the effect that its
+//! user expects.
 
 use limelight_sys::proc::Proc;
 
 use super::Findings;
 
-/// Name, effect, and cure.
+/// A known tuner: its process name, its effect, and advice.
 struct Tuner {
     name: &'static str,
     does: &'static str,
     advice: &'static str,
 }
 
-const HARMLESS: &str = "goes well with Limelight";
-const SAME: &str = "does by lists of names what boost does for the app in front: what it changes \
-                    is left to it; run one of both";
+const HARMLESS: &str = "works well beside Limelight";
+const SAME: &str = "raises programs from a list, as boost raises the foreground app; limelightd \
+                    leaves its changes alone. Run only one of the two";
 
 const KNOWN: [Tuner; 10] = [
     Tuner {
         name: "gamemoded",
-        does: "favours a game that asks for it until it ends",
+        does: "favours a game that requests it, until the game ends",
         advice: HARMLESS,
     },
     Tuner {
@@ -35,7 +36,7 @@ const KNOWN: [Tuner; 10] = [
     },
     Tuner {
         name: "system76-scheduler",
-        does: "sets nice values and I/O classes, of the app in front too",
+        does: "sets nice values and I/O classes, also those of the foreground app",
         advice: SAME,
     },
     Tuner {
@@ -45,23 +46,23 @@ const KNOWN: [Tuner; 10] = [
     },
     Tuner {
         name: "preload",
-        does: "reads programs ahead that are often started",
-        advice: "readahead does so from what was recorded: run one of both",
+        does: "reads frequently started programs ahead",
+        advice: "readahead does the same from recorded starts. Run only one of the two",
     },
     Tuner {
         name: "prelockd",
         does: "locks the desktop's programs and libraries in memory for good",
-        advice: "what it locks is missing to the app in front",
+        advice: "the memory that it locks is not available to the foreground app",
     },
     Tuner {
         name: "memavaild",
-        does: "moves apps to swap by rules of its own when memory runs short",
-        advice: "swap does so by classes: run one of both",
+        does: "moves apps to swap by its own rules when memory runs short",
+        advice: "swap does the same by class. Run only one of the two",
     },
     Tuner {
         name: "cgrulesengd",
         does: "moves processes between cgroups by rules",
-        advice: "an app that is moved leaves its memory's charge behind",
+        advice: "the memory of a moved app stays charged to its old cgroup",
     },
     Tuner {
         name: "auto-cpufreq",
@@ -83,7 +84,7 @@ pub fn examine(proc: &Proc, findings: &mut Findings) {
             stat.comm == kept
         };
         let tuner = KNOWN.iter().find(by_name).or_else(|| {
-            // Some are Python programs, and have their interpreter's process name.
+            // Some tuners are Python programs, and have the process name of the interpreter.
             let script = stat.comm.starts_with("python");
             let arguments = script.then(|| proc.process(stat.pid).and_then(|one| one.cmdline()));
             let arguments = arguments?.ok()?;
@@ -99,7 +100,10 @@ pub fn examine(proc: &Proc, findings: &mut Findings) {
         }
     }
     if !any {
-        findings.note("tuners", "no other program tunes this machine for its apps");
+        findings.note(
+            "tuners",
+            "no other known program tunes this machine for its apps",
+        );
     }
 }
 
@@ -108,7 +112,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn said(processes: &[(&str, &str)]) -> Vec<(String, String)> {
+    fn examined(processes: &[(&str, &str)]) -> Vec<(String, String)> {
         let root = tempfile::tempdir().unwrap();
         for (at, (comm, arguments)) in processes.iter().enumerate() {
             let pid = at + 5;
@@ -127,7 +131,7 @@ mod tests {
 
     #[test]
     fn tuners_are_found_by_name_and_by_script() {
-        let found = said(&[
+        let found = examined(&[
             ("bash", "bash\0"),
             ("system76-schedu", "/usr/bin/system76-scheduler\0daemon\0"),
             ("python3", "/usr/bin/python3\0/usr/bin/ananicy\0start\0"),
@@ -144,12 +148,12 @@ mod tests {
             ]
         );
         assert!(found[0].1.starts_with("pid 6: "), "{found:?}");
-        assert!(found[0].1.contains("run one of both"), "{found:?}");
+        assert!(found[0].1.contains("Run only one of the two"), "{found:?}");
     }
 
     #[test]
     fn absence_of_tuners_is_reported() {
-        let found = said(&[("bash", "bash\0")]);
+        let found = examined(&[("bash", "bash\0")]);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].0, "tuners");
     }
