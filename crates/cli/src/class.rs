@@ -63,20 +63,20 @@ fn named(apps: Vec<AppReport>, name: &str) -> Result<Vec<AppReport>, Failure> {
     let chosen: Vec<AppReport> = apps.into_iter().filter(goes_by).collect();
     match chosen.is_empty() {
         true => Err(Failure::Other(format!(
-            "no app is called {name:?}\n  limelight class list shows all; any pid of one will do too"
+            "no app is called {name:?}\n  limelight class list shows all apps; a pid works as well"
         ))),
         false => Ok(chosen),
     }
 }
 
-/// When an app was last used.
+/// When an app was last in the foreground, for display.
 pub fn used(app: &AppReport) -> String {
     let ago = |at_ms: u64| {
         let past = clock::boottime().saturating_sub(Duration::from_millis(at_ms));
         format::span(past)
     };
     match (app.role, app.last_topmost_ms) {
-        (Role::Topmost, _) => "in front".to_owned(),
+        (Role::Topmost, _) => "foreground".to_owned(),
         (_, Some(at)) => ago(at),
         (_, None) => "never".to_owned(),
     }
@@ -93,7 +93,7 @@ fn word(what: Use) -> &'static str {
     }
 }
 
-/// Further properties in a few words.
+/// Further properties of an app, one or two words each.
 pub fn marks(app: &AppReport) -> String {
     let mut marks: Vec<&str> = app.uses.iter().map(|what| word(*what)).collect();
     for (is, mark) in [
@@ -119,13 +119,13 @@ fn list(
         return format::json(&apps, out);
     }
     if let (true, Some(why)) = (apps.is_empty(), hidden) {
-        writeln!(out, "no app of yours is known; {}", printable(why))?;
+        writeln!(out, "none of your apps is known; {}", printable(why))?;
         return Ok(());
     }
     if apps.is_empty() {
         writeln!(
             out,
-            "no app is known: no unit was made for one, and none was in front"
+            "no app is known: none has a unit, and none has been in the foreground"
         )?;
         return Ok(());
     }
@@ -204,7 +204,7 @@ pub fn why(apps: &[AppReport], json: bool, out: &mut Vec<u8>) -> Result<(), Fail
 
 fn memory(app: &AppReport) -> String {
     let mut text = format!(
-        "{} in memory, {} of it can only go to swap; {} in swap",
+        "{} in memory ({} anonymous: reclaim can only swap it out); {} in swap",
         format::bytes(app.resident),
         format::bytes(app.anonymous),
         format::bytes(app.swapped)
@@ -213,10 +213,13 @@ fn memory(app: &AppReport) -> String {
         text.push_str("; kept out of swap");
     }
     if app.frozen {
-        text.push_str("; stopped until it is in front again");
+        text.push_str("; frozen: it thaws after about 2 s, or when it comes to the foreground");
     }
     if !app.app.own_cgroup {
-        text.push_str("\nno cgroup of its own: it cannot be kept out of swap, squeezed or stopped");
+        text.push_str(
+            "\nno cgroup of its own: it can be squeezed and closed process by process, but not \
+             kept out of swap or frozen",
+        );
     }
     text
 }

@@ -38,8 +38,8 @@ impl Client {
         })
     }
 
-    /// Sends a request and waits for the answer. If the daemon is busy, retries once at the time
-    /// that it names, unless that is after the timeout.
+    /// Sends a request and waits for the answer. If the daemon is busy, retries once after the
+    /// delay that it names, unless that delay exceeds the timeout.
     pub fn ask(&mut self, request: &Request) -> Result<Response, Failure> {
         let answer = self.ask_once(request)?;
         match answer {
@@ -56,8 +56,8 @@ impl Client {
     fn ask_once(&mut self, request: &Request) -> Result<Response, Failure> {
         let mut line = serde_json::to_string(request)?;
         line.push('\n');
-        // A daemon that rejects the connection answers and closes before it reads: the answer says
-        // why.
+        // A daemon that rejects the connection sends the reason and closes without reading, so that
+        // answer is preferred to the write error.
         let sent = self.reader.get_mut().write_all(line.as_bytes());
         match (sent, self.next()) {
             (Err(cause), Err(_)) => Err(self.no_daemon(cause)),
@@ -65,7 +65,7 @@ impl Client {
         }
     }
 
-    /// Removes the timeout: from now on the daemon may be silent.
+    /// Removes the timeout for answers: from now on the daemon may stay silent.
     pub fn wait_without_end(&mut self) -> Result<(), Failure> {
         let unlimited = self.reader.get_ref().set_read_timeout(None);
         unlimited.map_err(|cause| self.no_daemon(cause))
@@ -81,7 +81,7 @@ impl Client {
             Ok(_) if answer.ends_with('\n') => {}
             Ok(_) => {
                 return Err(Failure::Other(format!(
-                    "limelightd closed {} without an answer: its log says why",
+                    "limelightd closed {} without an answer: see its log",
                     self.socket.display()
                 )))
             }
@@ -89,8 +89,8 @@ impl Client {
         }
         serde_json::from_str(&answer).map_err(|error| {
             Failure::Other(format!(
-                "limelightd answered in a form that this limelight does not know ({error}): are \
-                 they of the same version?"
+                "cannot parse limelightd's answer ({error}): are limelight and limelightd of the \
+                 same version?"
             ))
         })
     }

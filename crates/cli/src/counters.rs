@@ -19,7 +19,7 @@ pub fn kernel() -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// Counters of a mechanism, the kernel's first and without its name.
+/// Counters of one mechanism, without its name: the kernel's first, then limelightd's.
 pub fn of(status: &Status, kernel: &BTreeMap<String, u64>, mechanism: &str) -> Vec<(String, u64)> {
     let prefix = format!("{PREFIX}{mechanism}_");
     let in_kernel = kernel

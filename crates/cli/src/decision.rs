@@ -9,7 +9,7 @@ use limelight_proto::{Decision, Weighed};
 use crate::exit::Failure;
 use crate::format::{self, printable, Table};
 
-/// Prints a decision with all candidates; `hidden`: why other users' apps are missing.
+/// Prints a decision with all candidates. `hidden`: the reason why other users' apps are omitted.
 pub fn print(
     decision: Option<&Decision>,
     hidden: Option<&str>,
@@ -22,7 +22,7 @@ pub fn print(
     let Some(decision) = decision else {
         writeln!(
             out,
-            "nothing: the daemon has made no such decision since it started"
+            "nothing to explain: the daemon has made no such decision since it started"
         )?;
         return Ok(());
     };

@@ -10,7 +10,7 @@ use limelight_proto::{ErrorCode, Response};
 
 use crate::format::printable;
 
-/// `doctor` found a mechanism that does not act, or another failure without a code of its own.
+/// `doctor` found a mechanism that does not act, or any failure without a code of its own.
 pub const TROUBLE: u8 = 1;
 /// No daemon answers on the control socket.
 pub const NO_DAEMON: u8 = 3;
@@ -60,7 +60,7 @@ impl Failure {
         }
     }
 
-    /// Failure for an unexpected answer: the daemon's refusal, or an answer of another version.
+    /// Failure for an unexpected answer: a refusal, or an answer from a daemon of another version.
     pub fn unexpected(response: &Response) -> Self {
         match response {
             Response::Error {
@@ -85,10 +85,11 @@ impl Failure {
         }
     }
 
-    /// The daemon's answer does not belong to the request.
+    /// Failure for an answer that does not match the request.
     pub fn another_version() -> Self {
         Failure::Other(
-            "the daemon answered another question: are limelight and limelightd of the same version?"
+            "the daemon's answer does not match the request: are limelight and limelightd of the \
+             same version?"
                 .to_owned(),
         )
     }
@@ -124,16 +125,16 @@ impl fmt::Display for Failure {
                     ),
                     io::ErrorKind::PermissionDenied => write!(
                         f,
-                        "{socket} is not ours to open ({cause})\n  its mode decides who may talk to \
-                         limelightd; try as root"
+                        "no permission to open {socket} ({cause})\n  the socket's mode decides \
+                         which users may connect; try as root"
                     ),
-                    _ => write!(f, "cannot talk to limelightd on {socket}: {cause}"),
+                    _ => write!(f, "cannot reach limelightd on {socket}: {cause}"),
                 }
             }
             Failure::Refused { message, cure } | Failure::NotFound { message, cure } => {
                 f.write_str(&with_cure(printable(message), &printable(cure)))
             }
-            // Of several lines, the ones after the first contain the cure.
+            // If there are several lines, all but the first contain the cure.
             Failure::Other(message) => {
                 let lines: Vec<String> = message.lines().map(printable).collect();
                 f.write_str(&lines.join("\n"))

@@ -20,14 +20,14 @@ pub fn print(explain: &Explain, json: bool, out: &mut Vec<u8>) -> Result<(), Fai
         format!("{} (pid {})", printable(&explain.name), explain.pid),
     );
     let role = match explain.role {
-        Role::Topmost => "in front",
-        Role::Previous => "was in front before",
+        Role::Topmost => "in the foreground",
+        Role::Previous => "was in the foreground before",
         Role::Background => "in the background",
     };
     let by = explain
         .source
         .as_deref()
-        .map(|source| format!(", named by {}", printable(source)));
+        .map(|source| format!(", reported by {}", printable(source)));
     table.line("role", format!("{role}{}", by.unwrap_or_default()));
     if let Some(app) = &explain.app {
         table.line("app", format::app(app));

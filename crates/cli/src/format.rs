@@ -26,7 +26,7 @@ pub fn bytes(bytes: u64) -> String {
     }
     let mut value = bytes as f64 / 1024.0;
     let mut unit = 0;
-    // Values from 999.5 would print four digits.
+    // Values from 999.5 on would be printed with four digits.
     while value >= 999.5 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;
@@ -67,13 +67,13 @@ pub fn micros(us: u64) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
-/// Time since a point in milliseconds since boot.
+/// Time since `at_ms`, in milliseconds since boot: `12 s ago`.
 pub fn ago(at_ms: u64) -> String {
     let past = clock::boottime().saturating_sub(Duration::from_millis(at_ms));
     format!("{} ago", span(past))
 }
 
-/// A knob's value; large numbers of bytes also get a unit.
+/// A knob's value. In `memory.*` files, numbers from 1024 on are shown with a unit.
 pub fn value(knob: &str, value: &str) -> String {
     let in_bytes = knob
         .rsplit('/')
@@ -94,7 +94,7 @@ pub fn app(app: &AppStatus) -> String {
     }
 }
 
-/// Text from a process or its cgroup, in one line and without characters that control the terminal.
+/// Escapes text from a process or a cgroup: one line, without characters that control the terminal.
 pub fn printable(text: &str) -> String {
     escaped(text).into_owned()
 }
@@ -107,12 +107,12 @@ pub fn count(number: u64, one: &str, many: &str) -> String {
     }
 }
 
-/// Lines of a name, a blank and a text; the texts and their continuation lines are aligned.
+/// A table of two columns, names and texts. Texts and their continuation lines are aligned.
 #[derive(Debug, Default)]
 pub struct Table(Vec<(String, String)>);
 
 impl Table {
-    /// Adds a line; an empty name continues the one above.
+    /// Adds a line; an empty name continues the line above.
     pub fn line(&mut self, name: &str, text: impl Into<String>) {
         self.0.push((name.to_owned(), text.into()));
     }
@@ -143,8 +143,8 @@ impl Table {
     }
 }
 
-/// Splits a line into pieces of at most `room` characters, between words if there are several. With
-/// less than 20 characters, nothing is split.
+/// Splits a line into pieces of at most `room` characters, between words where possible. Splits
+/// nothing if `room` is below 20.
 pub fn wrap(line: &str, room: Option<usize>) -> Vec<String> {
     let fits = |room: &usize| line.chars().count() <= *room;
     let Some(room) = room.filter(|room| *room >= 20 && !fits(room)) else {

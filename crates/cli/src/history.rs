@@ -9,7 +9,7 @@ use limelight_proto::HistoryEntry;
 use crate::exit::Failure;
 use crate::format::{self, printable};
 
-/// Prints past actions, oldest first; `hidden`: why other users' entries are missing.
+/// Prints past actions, oldest first. `hidden`: the reason why other users' entries are omitted.
 pub fn print(
     entries: &[HistoryEntry],
     hidden: Option<&str>,
@@ -21,12 +21,8 @@ pub fn print(
     }
     if entries.is_empty() {
         match hidden {
-            Some(why) => writeln!(
-                out,
-                "nothing was done yet to apps of yours; {}",
-                printable(why)
-            )?,
-            None => writeln!(out, "nothing was done yet: memory has not run short")?,
+            Some(why) => writeln!(out, "no action on your apps yet; {}", printable(why))?,
+            None => writeln!(out, "no action yet: memory has not been short")?,
         }
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -40,7 +36,7 @@ pub fn print(
     Ok(())
 }
 
-/// The action and its app.
+/// One line about an action: the app, the action, its class, size and duration.
 pub fn action(entry: &HistoryEntry) -> String {
     let mut text = match &entry.app {
         Some(app) => format!("{} {}", format::app(app), entry.action),

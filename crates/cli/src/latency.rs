@@ -21,7 +21,7 @@ pub fn print(report: &LatencyReport, json: bool, out: &mut Vec<u8>) -> Result<()
         match &report.hidden {
             Some(why) => writeln!(
                 out,
-                "no app of yours has answered any input yet; {}",
+                "none of your apps has answered any input yet; {}",
                 printable(why)
             )?,
             None => writeln!(out, "no app has answered any input yet")?,

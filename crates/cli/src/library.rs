@@ -29,8 +29,8 @@ fn places(named: Option<PathBuf>, program: Option<&Path>) -> Vec<PathBuf> {
     places
 }
 
-/// The first place where the library exists. Checked here, because the dynamic linker only ignores
-/// a library that it cannot load.
+/// The first place where the library exists. Checked here, because the dynamic linker would only
+/// warn about a missing library and start the program without it.
 fn first(places: Vec<PathBuf>) -> Result<PathBuf, Vec<PathBuf>> {
     let found = places.iter().find(|place| place.is_file());
     match found.and_then(|place| place.canonicalize().ok()) {

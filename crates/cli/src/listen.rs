@@ -51,7 +51,7 @@ fn text(notice: &Notice) -> String {
             )
         }
         Notice::Growing { app, grown } => format!(
-            "growing: {} is topmost and grew by {}: save your work, or close it",
+            "growing: {} is in the foreground and grew by {}: save your work, or close it",
             format::app(app),
             format::bytes(*grown)
         ),

@@ -67,7 +67,7 @@ fn acknowledged(answer: Response, json: bool, out: &mut Vec<u8>) -> Result<(), F
     }
 }
 
-/// The answer, or the daemon's refusal as a failure.
+/// Turns the daemon's refusal into a failure.
 fn expected(answer: Response) -> Result<Response, Failure> {
     match answer {
         Response::Error { .. } => Err(Failure::unexpected(&answer)),
@@ -148,7 +148,7 @@ fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
             other => return Err(Failure::unexpected(&other)),
         },
         Command::Window { event, pid } => {
-            let told = Request::Window {
+            let report = Request::Window {
                 event: match event {
                     WindowWord::Open | WindowWord::Show => WindowEvent::Open,
                     WindowWord::Close => WindowEvent::Close,
@@ -157,7 +157,7 @@ fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
                 pid: *pid,
                 source: SOURCE.to_owned(),
             };
-            acknowledged(ask(told)?, args.json, out)?;
+            acknowledged(ask(report)?, args.json, out)?;
         }
         Command::Top {
             once,

@@ -61,7 +61,7 @@ pub fn print(
 /// node_exporter may read at any time, so the file is replaced atomically.
 fn replace(file: &Path, text: &str) -> std::io::Result<()> {
     let mut name = file.file_name().unwrap_or_default().to_owned();
-    // The collector reads only names that end in .prom.
+    // The collector ignores this temporary file, because its name does not end in .prom.
     name.push(format!(".{}", std::process::id()));
     let new = file.with_file_name(name);
     fs::write(&new, text)
@@ -138,11 +138,11 @@ fn daemon(status: &Status, registry: &mut Registry) {
     );
     let uptime = Floats::default();
     uptime.set(status.uptime_ms as f64 / 1e3);
-    registry.register("uptime_seconds", "How long limelightd runs", uptime);
+    registry.register("uptime_seconds", "Time since limelightd started", uptime);
     gauge(
         registry,
         "dry_run",
-        "1 while limelightd only plans",
+        "1 if limelightd runs with --dry-run and changes nothing",
         status.dry_run.into(),
     );
     let topmost = status.topmost.as_ref().map(|topmost| {
@@ -182,27 +182,27 @@ fn memory(status: &Status, registry: &mut Registry) {
     for (name, help, value) in [
         (
             "protected_bytes",
-            "Memory reserved for the app in front through its cgroup",
+            "Memory reserved for the foreground app through its cgroup",
             memory.protected,
         ),
         (
             "locked_bytes",
-            "Shared file pages locked for the app in front",
+            "Shared file pages locked for the foreground app",
             memory.locked,
         ),
         (
             "protect_budget_bytes",
-            "Most that protect may reserve",
+            "Maximum that protect may reserve",
             memory.budget,
         ),
         (
             "protect_lowered_steps",
-            "Steps by which protection is lowered because nothing else was left",
+            "Steps by which protection is lowered because no other memory was left",
             memory.lowered_steps.into(),
         ),
         (
             "memory_available_bytes",
-            "MemAvailable as limelightd sees it",
+            "MemAvailable of /proc/meminfo",
             memory.available,
         ),
     ] {
@@ -222,7 +222,7 @@ fn memory(status: &Status, registry: &mut Registry) {
         gauges(
             registry,
             "memory_threshold_bytes",
-            "Available memory below which apps are swapped, and killed",
+            "Available memory below which apps are swapped or killed",
             each.into(),
         );
     }
@@ -271,7 +271,7 @@ fn windows(seen: &Seen, registry: &mut Registry) {
     counters(
         registry,
         "windows",
-        "Response windows by how they ended",
+        "Response windows by result",
         results.into(),
     );
     gauge(
@@ -280,17 +280,17 @@ fn windows(seen: &Seen, registry: &mut Registry) {
         "1 while a response window is open",
         window.open.is_some().into(),
     );
-    let told = [
+    let reported = [
         ("opened", window.kernel.opened),
         ("closed", window.kernel.closed),
         ("failed", window.kernel.failed),
     ];
-    let told = told.map(|(what, times)| (vec![label("what", what)], times));
+    let reported = reported.map(|(what, times)| (vec![label("what", what)], times));
     counters(
         registry,
         "kernel_windows",
-        "What the kernel was told of response windows",
-        told.into(),
+        "Response windows reported to the kernel, by event",
+        reported.into(),
     );
     let mut times = Vec::new();
     let mut answers = Vec::new();
@@ -316,7 +316,7 @@ fn windows(seen: &Seen, registry: &mut Registry) {
     counters(
         registry,
         "responses",
-        "Input that was answered by a frame",
+        "Inputs that were answered by a frame",
         answers,
     );
 }
@@ -335,19 +335,19 @@ fn apps(apps: &[AppReport], registry: &mut Registry) {
     gauges(
         registry,
         "apps_resident_bytes",
-        "What apps have in memory, by class",
+        "Resident memory of apps, by class",
         each(|app| app.resident),
     );
     gauges(
         registry,
         "apps_swapped_bytes",
-        "What apps have in swap, by class",
+        "Memory of apps in swap, by class",
         each(|app| app.swapped),
     );
     gauges(
         registry,
         "apps_frozen",
-        "Apps that are stopped, by class",
+        "Frozen apps, by class",
         each(|app| app.frozen.into()),
     );
 }
@@ -361,7 +361,7 @@ fn mechanisms(seen: &Seen, registry: &mut Registry) {
     gauges(
         registry,
         "mechanism_acts",
-        "1 for mechanisms that act on this machine",
+        "1 for each mechanism that acts on this machine",
         states.collect(),
     );
     let mut knobs: BTreeMap<(String, &'static str), u64> = BTreeMap::new();
@@ -382,7 +382,7 @@ fn mechanisms(seen: &Seen, registry: &mut Registry) {
     gauges(
         registry,
         "knobs",
-        "Knobs that are turned now",
+        "Knobs that are changed now, by outcome",
         knobs.collect(),
     );
     for mechanism in &status.mechanisms {
@@ -410,9 +410,9 @@ fn mechanisms(seen: &Seen, registry: &mut Registry) {
     }
 }
 
-/// Converts from OpenMetrics, which the encoder writes: there the names of a counter and of its
-/// samples differ by `_total`. In the older text format, which node_exporter reads, they are the
-/// same.
+/// Converts the encoder's OpenMetrics to the older text format, which node_exporter reads. In
+/// OpenMetrics only a counter's samples have the suffix `_total`; in the text format its HELP and
+/// TYPE lines have it too.
 fn prometheus(open_metrics: &str) -> String {
     let counters: Vec<&str> = open_metrics
         .lines()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `limelight run`: starts a program as an app with a cgroup of its own, and prepares it from
-//! inside.
+//! `limelight run`: starts a program as an app with a cgroup of its own. Inside the new scope, this
+//! program sets the class and the preloaded library, and then executes the other one.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -24,9 +24,9 @@ const PRELOAD: &str = "LD_PRELOAD";
 pub struct Wish<'a> {
     /// Whether to preload the premap library.
     pub premap: bool,
-    /// Its class, set once it is in its scope.
+    /// The program's class, set inside its scope.
     pub class: Option<Class>,
-    /// Whether it gets a scope of its own.
+    /// Whether the program gets a scope of its own.
     pub scope: bool,
     /// The daemon's socket, to set the class.
     pub socket: &'a Path,
@@ -45,12 +45,12 @@ pub fn become_program(wish: &Wish, program: &[OsString]) -> Result<(), Failure> 
             Ok(manager) => return enter(manager, wish, program),
             Err(why) if wish.class.is_some() => {
                 return Err(Failure::Other(format!(
-                "a class is an app's, and {} cannot be made one: {why}\n  leave out --class, or \
-                     set it in [class] of limelight.toml",
+                "--class needs a scope, and {} cannot get one: {why}\n  leave out --class, or set \
+                     the class in [class] of limelight.toml",
                 name.to_string_lossy()
             )))
             }
-            Err(why) => warn(&format!("no scope of its own: {why}")),
+            Err(why) => warn(&format!("the program gets no scope of its own: {why}")),
         }
     }
     let mut command = Command::new(name);
@@ -77,19 +77,22 @@ fn not_run(name: &OsStr, error: &io::Error) -> Failure {
 
 fn preload_into(command: &mut Command, name: &OsStr) -> Result<(), Failure> {
     let library = library::find().map_err(|places| Failure::NotFound {
-        message: format!("the premap library is not at {}", library::list(&places)),
+        message: format!(
+            "the premap library was not found at {}",
+            library::list(&places)
+        ),
         cure: format!(
             "install it there (make install), or name it in {}",
             library::VARIABLE
         ),
     })?;
     if !knows_populate_write() {
-        warn("this kernel is older than 5.14 and cannot populate memory on demand: the program runs as ever");
+        warn("this kernel is older than 5.14 and has no MADV_POPULATE_WRITE: premap has no effect");
     }
     if find_program(name).is_some_and(|path| is_static(&path).unwrap_or(false)) {
         let name = name.to_string_lossy();
         warn(&format!(
-            "{name} is linked statically and loads no library: it runs as ever"
+            "{name} is linked statically and loads no library: premap has no effect"
         ));
     }
     command.env(PRELOAD, preload(&library, env::var_os(PRELOAD)));
@@ -110,7 +113,7 @@ const SYSTEMD_RUN: &str = "systemd-run";
 /// The systemd instance that can create a scope for the caller, or why there is none.
 fn manager() -> Result<Manager, String> {
     if find_program(OsStr::new(SYSTEMD_RUN)).is_none() {
-        return Err(format!("there is no {SYSTEMD_RUN} here"));
+        return Err(format!("{SYSTEMD_RUN} is not in $PATH"));
     }
     let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let root = rustix::process::geteuid().is_root();
@@ -146,11 +149,11 @@ fn scope_arguments(
     if manager == Manager::User {
         arguments.push("--user".into());
     }
-    // The daemon searches for apps outside the system's own slice.
+    // In app.slice, because the daemon expects no apps in system.slice.
     for word in ["--scope", "--quiet", "--collect", "--slice=app.slice"] {
         arguments.push(word.into());
     }
-    // Default weights, but without them systemd enables neither controller for the scope.
+    // These weights are the defaults, but without them systemd enables neither controller.
     for word in ["--property=CPUWeight=100", "--property=IOWeight=100"] {
         arguments.push(word.into());
     }
@@ -192,8 +195,8 @@ fn warn(message: &str) {
     eprintln!("limelight: {message}");
 }
 
-/// Libraries that are preloaded already come after this one: a library that replaces malloc as a
-/// whole still gets the calls that this one passes on.
+/// The value of `LD_PRELOAD`: the premap library, then those that were preloaded before. A library
+/// that replaces malloc still gets the calls that the premap library passes on.
 fn preload(library: &Path, before: Option<OsString>) -> OsString {
     let mut all = library.as_os_str().to_owned();
     if let Some(before) = before.filter(|before| !before.is_empty()) {
@@ -215,7 +218,7 @@ fn find_program(name: &OsStr) -> Option<PathBuf> {
         .find(|place| place.is_file())
 }
 
-/// Whether it is a 64-bit ELF file without a dynamic linker.
+/// Whether a file is a 64-bit ELF program without a dynamic linker.
 fn is_static(path: &Path) -> io::Result<bool> {
     const INTERPRETER: [u8; 4] = 3u32.to_le_bytes();
     let mut file = File::open(path)?;
@@ -311,7 +314,7 @@ mod tests {
 
     #[test]
     fn dynamic_program_is_not_static() {
-        // A test is linked dynamically, and a text file is no program at all.
+        // This test program is linked dynamically, and a source file is not an ELF file.
         assert!(!is_static(&env::current_exe().unwrap()).unwrap());
         assert!(!is_static(Path::new(concat!(
             env!("CARGO_MANIFEST_DIR"),

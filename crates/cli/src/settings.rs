@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `limelight config`: the values that are in force when the daemon reads its configuration, their
-//! origins, and errors.
+//! `limelight config`: the configuration as the daemon would read it now. Prints each value with
+//! its origin, and all errors.
 
 use std::io::Write;
 
@@ -43,7 +43,7 @@ pub fn mistakes(found: &[ConfigError], json: bool, out: &mut Vec<u8>) -> Result<
         });
         format::json(&json!({ "mistakes": each.collect::<Vec<_>>() }), out)?;
     } else if found.is_empty() {
-        writeln!(out, "no mistake")?;
+        writeln!(out, "no errors")?;
     }
     match found.is_empty() {
         true => Ok(()),

@@ -58,14 +58,14 @@ fn print_text(report: &Report, out: &mut Vec<u8>) -> Result<(), Failure> {
             status.pid,
             format::span(Duration::from_millis(status.uptime_ms)),
             if status.dry_run {
-                ", dry run: nothing is applied"
+                ", dry run: nothing is changed"
             } else {
                 ""
             },
         ),
     );
     table.line(
-        "topmost",
+        "foreground",
         match (&status.topmost, &status.hidden) {
             (Some(front), _) => topmost(front),
             (None, Some(why)) => format!("not shown: {}", printable(why)),
@@ -93,8 +93,8 @@ fn print_text(report: &Report, out: &mut Vec<u8>) -> Result<(), Failure> {
     sources("input", &status.window.sources, &mut table);
     table.print(out)?;
     match status.changes.is_empty() {
-        true if status.hidden.is_some() => writeln!(out, "\nno knob is turned for your apps")?,
-        true => writeln!(out, "\nno knob is turned")?,
+        true if status.hidden.is_some() => writeln!(out, "\nno knob is changed for your apps")?,
+        true => writeln!(out, "\nno knob is changed")?,
         false => {
             writeln!(out)?;
             changes(&status.changes, out)?;
@@ -126,7 +126,10 @@ fn agent_line(agent: &AgentStatus) -> String {
             printable(source),
             printable(&agent.detail)
         ),
-        None => format!("{whose}: sees no app: {}", printable(&agent.detail)),
+        None => format!(
+            "{whose}: no source of the focus: {}",
+            printable(&agent.detail)
+        ),
     }
 }
 
@@ -141,7 +144,7 @@ fn word(state: State) -> &'static str {
 
 fn topmost(topmost: &TopmostStatus) -> String {
     let mut text = format!(
-        "{}, for {}, named by {}, {}",
+        "{}, for {}, reported by {}, {}",
         format::app(&topmost.app),
         format::span(Duration::from_millis(topmost.for_ms)),
         printable(&topmost.source),
@@ -165,7 +168,7 @@ fn topmost(topmost: &TopmostStatus) -> String {
 fn window(window: &WindowStatus) -> String {
     let mut text = match &window.open {
         Some(open) => format!(
-            "open for {} for {}, {} more at most, {}",
+            "open for {} for {}, at most {} more, {}",
             printable(&open.app),
             format::micros(open.for_us),
             format::micros(open.ends_in_us),
@@ -195,7 +198,7 @@ fn kernel_windows(kernel: &KernelWindows) -> String {
     );
     if kernel.opened > 0 {
         let times = format::count(kernel.opened, "time", "times");
-        text.push_str(&format!(", {times}, {} closed", kernel.closed));
+        text.push_str(&format!(", opened {times}, closed {}", kernel.closed));
     }
     if kernel.failed > 0 {
         let times = format::count(kernel.failed, "time", "times");
@@ -235,22 +238,24 @@ fn memory(memory: &MemoryStatus) -> String {
         text.push_str(&format!(", {}", level.name()));
     }
     match memory.psi_full_avg10 {
-        Some(full) => text.push_str(&format!(", stalled {full:.1} % of 10 s")),
+        Some(full) => text.push_str(&format!(", stalled {full:.1} % of the last 10 s")),
         None => text.push_str(", no PSI"),
     }
     text.push_str(&format!(", LRU {}", printable(&memory.lru)));
     text.push_str(&format!(
-        "\n{} protected through the cgroup of a budget of {}",
+        "\n{} protected through the app's cgroup, of a budget of {}",
         format::bytes(memory.protected),
         format::bytes(memory.budget)
     ));
     if memory.protected_by_others > 0 {
         let others = format::bytes(memory.protected_by_others);
-        text.push_str(&format!("; others protect {others} of it"));
+        text.push_str(&format!("; other software reserves {others} of the budget"));
     }
     if memory.lowered_steps > 0 {
         let steps = format::count(memory.lowered_steps.into(), "step", "steps");
-        text.push_str(&format!("; lowered by {steps}, for nothing else was left"));
+        text.push_str(&format!(
+            "; lowered by {steps}, because no other memory was left"
+        ));
     }
     text
 }

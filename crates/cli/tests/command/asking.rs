@@ -14,7 +14,7 @@ fn status_shows_the_foreground_app_and_its_protection() {
     let out = daemon.limelight(&["status"]).success();
     let out = text(&out.get_output().stdout);
     assert!(
-        out.contains("viewer (pid 4242), for 12 s, named by x11, 3 processes"),
+        out.contains("viewer (pid 4242), for 12 s, reported by x11, 3 processes"),
         "{out}"
     );
     assert!(out.contains("memory.min: 0 -> 100 MiB"), "{out}");
@@ -118,16 +118,16 @@ fn latency_lists_apps_or_one() {
 
     let daemon = Daemon::answering(Response::Latency(report.clone()));
     let out = daemon.limelight(&["latency", "viewer", "--json"]).success();
-    let told = serde_json::from_slice::<LatencyReport>(&out.get_output().stdout).unwrap();
-    assert_eq!(told, report);
+    let printed = serde_json::from_slice::<LatencyReport>(&out.get_output().stdout).unwrap();
+    assert_eq!(printed, report);
     let app = Some("viewer".to_owned());
     assert_eq!(daemon.request(), Request::Latency { app });
 
-    let nobody = Daemon::answering(Response::Latency(LatencyReport {
+    let without_answers = Daemon::answering(Response::Latency(LatencyReport {
         apps: vec![],
         hidden: None,
     }));
-    let out = nobody.limelight(&["latency"]).success();
+    let out = without_answers.limelight(&["latency"]).success();
     assert!(text(&out.get_output().stdout).contains("no app has answered"));
 }
 
@@ -190,9 +190,9 @@ fn focus_takes_a_pid_a_cgroup_or_none() {
         (vec!["focus", "--none"], FocusTarget::None),
     ] {
         let daemon = Daemon::answering(Response::Ok {
-            message: "so be it".into(),
+            message: "done".into(),
         });
-        daemon.limelight(&args).success().stdout("so be it\n");
+        daemon.limelight(&args).success().stdout("done\n");
         let source = "cli".to_owned();
         assert_eq!(
             daemon.request(),
@@ -301,12 +301,12 @@ fn explain_shows_each_knob_and_its_undo() {
     let daemon = Daemon::answering(Response::Explain(Box::new(explain)));
     let out = daemon.limelight(&["explain", "4242"]).success();
     let out = text(&out.get_output().stdout);
-    assert!(out.contains("in front, named by cli"), "{out}");
+    assert!(out.contains("in the foreground, reported by cli"), "{out}");
     assert!(out.contains("undo     focus on another app"), "{out}");
     assert!(out.contains("shared pages are not reached"), "{out}");
     assert!(
         !out.contains('\u{1b}'),
-        "a name must not drive the terminal: {out:?}"
+        "a name must not control the terminal: {out:?}"
     );
     assert_eq!(daemon.request(), Request::Explain { pid: 4242 });
 }

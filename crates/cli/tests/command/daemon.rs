@@ -132,7 +132,7 @@ pub fn status() -> Status {
             pid: 77,
             uid: 1000,
             source: Some("sway".into()),
-            detail: "sway (pid 70) says it".into(),
+            detail: "sway (pid 70) reports it".into(),
             passed_over: Vec::new(),
         }],
         mechanisms: ["protect", "boost", "readahead", "premap", "prezero", "swap"]
@@ -152,7 +152,7 @@ pub fn status() -> Status {
             .into(),
         window: WindowStatus {
             state: State::Active,
-            detail: "told by x11".into(),
+            detail: "reported by x11".into(),
             open: Some(OpenWindow {
                 app: "viewer".into(),
                 for_us: 12_000,
@@ -161,7 +161,7 @@ pub fn status() -> Status {
             }),
             kernel: KernelWindows {
                 state: State::Active,
-                detail: "told through /dev/limelight".into(),
+                detail: "reported through /dev/limelight".into(),
                 opened: 40,
                 closed: 38,
                 failed: 0,
@@ -208,7 +208,7 @@ pub fn app_report(class: Class) -> AppReport {
         uid: 1000,
         role: Role::Background,
         class,
-        why: "so it is".into(),
+        why: "its default".into(),
         set_by: None,
         last_topmost_ms: Some(1),
         started_ms: 0,

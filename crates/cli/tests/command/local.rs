@@ -41,7 +41,7 @@ fn wrong_configuration_is_reported_with_file_and_line() {
         .arg(&file)
         .assert()
         .success()
-        .stdout("no mistake\n");
+        .stdout("no errors\n");
     std::fs::write(&file, "[protect]\nbugdet_percent = 3\n").unwrap();
     let out = limelight()
         .args(["config", "check"])

@@ -119,7 +119,7 @@ fn top_prints_text_without_a_terminal() {
         .code(3);
 }
 
-/// Whether the terminal is in line mode with echo, as for a shell.
+/// Whether the terminal is in line mode with echo, as a shell expects it.
 fn is_for_lines(terminal: &impl std::os::fd::AsFd) -> bool {
     let modes = tcgetattr(terminal).unwrap().local_modes;
     modes.contains(LocalModes::ICANON | LocalModes::ECHO)
@@ -217,7 +217,7 @@ fn doctor_reports_the_daemon_and_fails_when_something_is_missing() {
     assert_eq!(state("daemon"), "acts");
     assert_eq!(state("knobs"), "acts");
     let agent = finding("agent 77")["detail"].as_str().unwrap();
-    assert!(agent.contains("sway (pid 70) says it"), "{agent}");
+    assert!(agent.contains("sway (pid 70) reports it"), "{agent}");
     assert_eq!(state("response windows"), "acts");
     assert_eq!(state("window source control socket"), "acts");
     assert_eq!(state("mechanism windows"), "acts");
@@ -268,7 +268,7 @@ fn missing_source_is_a_note_while_others_work() {
 fn doctor_marks_a_guess_as_guessed() {
     let finding = |source: &str| {
         let mut status = status();
-        let topmost = status.topmost.as_mut().expect("an app in front");
+        let topmost = status.topmost.as_mut().expect("a foreground app");
         topmost.source = source.into();
         let daemon = Daemon::answering(Response::Status(Box::new(status)));
         let output = doctor(&daemon, &["--json"]);
@@ -304,5 +304,5 @@ fn doctor_without_a_daemon_reports_what_the_machine_supports() {
     assert!(text.contains("limelightd does not answer"), "{text}");
     assert!(text.contains("ready    readahead"), "{text}");
     assert!(text.contains("start it with"), "{text}");
-    assert!(!text.contains('\u{1b}'), "no colours but on a terminal");
+    assert!(!text.contains('\u{1b}'), "colours are only for terminals");
 }
