@@ -2,11 +2,11 @@
 //! limelight-agent: reports to limelightd the session's foreground app, the times when the user
 //! waits for it, and which other apps are visible or audible.
 //!
-//! It has one thread and one `poll()`. A [`sources::Source`] knows what has the focus;
-//! [`sources::pick`] selects one that works here; [`daemon_client::Link`] keeps a connection to the
-//! daemon and sends reports. The claim ends with that connection, so an ended session claims
-//! nothing. The agent needs no privilege: the daemon accepts claims only for the caller's own
-//! processes.
+//! One thread with one `poll()` does all the work; only zbus receives bus messages in its own
+//! thread. A [`sources::Source`] knows what has the focus; [`sources::pick`] selects one that works
+//! here; [`daemon_client::Link`] keeps a connection to the daemon and sends reports. The claim ends
+//! with that connection, so an ended session claims nothing. The agent needs no privilege: the
+//! daemon accepts claims only for the caller's own processes.
 
 mod daemon_client;
 mod notify;
@@ -26,15 +26,15 @@ use tracing::level_filters::LevelFilter;
 use sources::environment::{self, Environment};
 use sources::pick::{self, Pick};
 
-/// Exit code if no source reports the focus, or no longer.
+/// Exit code if no source of the focus works, or if the source went away.
 const NO_DISPLAY: u8 = 3;
 
-/// Tell limelightd which app of this session is in front, when the user waits for it, and which
-/// others are seen or heard.
+/// Report to limelightd which app of this session is in the foreground, when the user waits for it,
+/// and which other apps are visible or audible.
 ///
-/// Asks the compositor or the X server of this session, whichever it is, and the sound server through
-/// pactl, and keeps a connection to the daemon. Runs until the session's display is gone. Of input it
-/// tells that there was some and when, never what.
+/// Queries the session's compositor or X server, and the sound server through pactl, and keeps a
+/// connection to the daemon. Runs until the session's display is gone. Reports the time of input,
+/// never its content.
 #[derive(Debug, Parser)]
 #[command(
     name = "limelight-agent",
@@ -42,11 +42,11 @@ const NO_DISPLAY: u8 = 3;
     after_help = "Exit codes: 0 done (--once, --explain); 1 failed; 2 wrong usage; 3 no display."
 )]
 struct Args {
-    /// The X11 display, such as `:0`, whatever else there is; without it what the environment names.
+    /// Use this X11 display, such as `:0`, and no compositor. Default: what the environment names.
     #[arg(long, value_name = "DISPLAY")]
     display: Option<String>,
 
-    /// Ask this one alone, instead of the first that works.
+    /// Use only this source, instead of the first one that works.
     #[arg(long, value_name = "NAME", value_parser = source_names())]
     source: Option<String>,
 
@@ -62,12 +62,12 @@ struct Args {
     #[arg(long)]
     once: bool,
 
-    /// Print which source would be used here and why not the others, and exit without a report to
-    /// the daemon.
+    /// Print which source would be used here, and why the ones before it would not, and exit
+    /// without a report to the daemon.
     #[arg(long, conflicts_with = "once")]
     explain: bool,
 
-    /// Wait for a display for as long as it takes, and for the next one when it is gone.
+    /// Wait for a display without a time limit, and for the next one when a display goes away.
     #[arg(long)]
     stay: bool,
 
@@ -75,8 +75,8 @@ struct Args {
     #[arg(long, value_name = "DIR", hide = true)]
     man: Option<PathBuf>,
 
-    /// Tell the daemon of the focus only, not of input and frames, by which it knows response times,
-    /// nor of apps that can be seen or heard beside the one in front.
+    /// Report only the focus. Without input and frames, the daemon knows no response times; visible
+    /// and audible background apps are not reported either.
     #[arg(long)]
     focus_only: bool,
 
@@ -84,7 +84,8 @@ struct Args {
     #[arg(long)]
     no_own_scopes: bool,
 
-    /// Show nothing on the desktop when an app is killed because memory ran short, or will be.
+    /// Show no desktop notification when an app is killed, or will be killed, because memory is
+    /// short.
     #[arg(long)]
     no_notifications: bool,
 
@@ -113,7 +114,7 @@ fn main() -> ExitCode {
     if let Some(directory) = &args.man {
         return manual(directory);
     }
-    // A display given on the command line selects the X server there.
+    // A display given on the command line selects the source x11.
     let wanted = match (&args.source, &args.display) {
         (None, Some(_)) => Some("x11".to_owned()),
         (source, _) => source.clone(),
@@ -124,7 +125,7 @@ fn main() -> ExitCode {
     );
     let stay = args.stay;
     let find = move || {
-        let look = |mut environment: Environment| {
+        let search = |mut environment: Environment| {
             environment.responses = responses;
             if display.is_some() {
                 environment.wayland = None;
@@ -133,14 +134,14 @@ fn main() -> ExitCode {
             (environment, pick)
         };
         let named = Environment::of_process(display.as_deref());
-        let (named, pick) = look(named);
+        let (named, pick) = search(named);
         if pick.source.is_some() || display.is_some() {
             return (named, pick);
         }
         if stay {
-            start_anew_with_news();
+            restart_with_news();
         }
-        let (found, other) = look(named.clone().look_around());
+        let (found, other) = search(named.clone().look_around());
         match other.source {
             Some(_) => (found, other),
             None => (named, pick),
@@ -169,7 +170,7 @@ fn main() -> ExitCode {
     };
     match session::run(session, environment, pick) {
         session::End::SourceGone => {
-            tracing::error!("it did not come back");
+            tracing::error!("the source did not come back in time");
             ExitCode::from(NO_DISPLAY)
         }
         session::End::Failed(error) => {
@@ -192,9 +193,9 @@ fn manual(directory: &Path) -> ExitCode {
     }
 }
 
-/// Restarts this program with the variables that the user's systemd has learnt of a display
-/// meanwhile. There is no state to lose.
-fn start_anew_with_news() {
+/// Restarts this program with the display variables that desktops have since set in the user's
+/// systemd, if there are any. There is no state to lose.
+fn restart_with_news() {
     let news = environment::news_of_manager();
     if news.is_empty() {
         return;
@@ -204,7 +205,7 @@ fn start_anew_with_news() {
         .args(arguments)
         .envs(news)
         .exec();
-    tracing::warn!("cannot start anew with the session's environment: {error}");
+    tracing::warn!("cannot restart with the session's environment: {error}; going on without it");
 }
 
 fn explain(environment: &Environment, pick: Pick) -> ExitCode {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Desktop notifications about memory shortages: kills must be reported to the user.
 //!
-//! They are shown by `notify-send` as a child process, so that the agent needs no D-Bus for them.
+//! `notify-send` shows them as a child process, so that the agent needs no D-Bus for them.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,10 +12,11 @@ use limelight_proto::{HistoryEntry, MemoryAction, Notice};
 
 const PROGRAM: &str = "notify-send";
 
-/// Shortest time between two warnings.
+/// Minimum time between two warnings about a shortage or a growing app.
 const WARN_EVERY: Duration = Duration::from_secs(30);
 
-/// Most children at a time, so that they do not pile up if the notification daemon hangs.
+/// Maximum number of children at a time, so that they do not pile up if the notification daemon
+/// hangs.
 const CHILDREN_MAX: usize = 4;
 
 /// Text of a notification.
@@ -79,7 +80,7 @@ impl Notifier {
             Err(error) => {
                 // Warn only once.
                 self.missing = true;
-                tracing::info!("{PROGRAM} cannot be run, nothing is shown on the desktop: {error}");
+                tracing::info!("cannot run {PROGRAM}: {error}; no notifications are shown");
             }
         }
     }
@@ -94,14 +95,19 @@ fn text(notice: &Notice) -> Option<Text> {
             ..
         } if *level >= Level::Kill => Some(Text {
             title: "Memory is short".to_owned(),
-            body: format!("{} is closed next if it stays so.", plain(&next.name)),
+            body: format!(
+                "{} will be closed next if memory stays short.",
+                plain(&next.name)
+            ),
             urgent: false,
         }),
         Notice::Memory { .. } => None,
         Notice::Growing { app, grown } => Some(Text {
-            title: format!("{} takes more and more memory", plain(&app.name)),
+            title: format!("{} uses more and more memory", plain(&app.name)),
             body: format!(
-                "{} MiB lately. Save your work, or close it: other apps give way to it.",
+                "It grew by {} MiB lately. Save your work, or close it. Limelight never closes the \
+                 foreground app: it reclaims memory from other apps, and when none is left, the \
+                 kernel kills a program.",
                 grown >> 20
             ),
             urgent: true,
@@ -116,7 +122,8 @@ fn done(entry: &HistoryEntry) -> Option<Text> {
         (MemoryAction::Kill, name) => Some(Text {
             title: format!("{} was closed", name.unwrap_or("An app".to_owned())),
             body: format!(
-                "Memory ran short: {} MiB were freed. limelight explain --last=kill tells more.",
+                "Memory was short; this freed {} MiB. For the reason, run: limelight explain \
+                 --last=kill",
                 entry.bytes >> 20
             ),
             urgent: false,
@@ -203,7 +210,7 @@ mod tests {
         assert_eq!(text(&memory(Level::Kill, None)), None);
         let warned = text(&memory(Level::Kill, Some(app("x")))).unwrap();
         assert!(
-            warned.body.starts_with("x is closed next"),
+            warned.body.starts_with("x will be closed next"),
             "{}",
             warned.body
         );
@@ -211,7 +218,7 @@ mod tests {
 
     #[test]
     fn warnings_are_rate_limited() {
-        // With `missing` set no program is run.
+        // With `missing` set, no program is run.
         let mut notifier = Notifier {
             missing: true,
             ..Notifier::default()
