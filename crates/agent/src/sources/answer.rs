@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Combines single drawing operations into frames, and selects those to report.
+//! Combines drawing operations into frames, and selects the frames to report.
 //!
 //! X clients draw freely: a frame may be one operation or a hundred, and the server knows the
 //! bounds of frames only for clients that use Present. So everything drawn after input counts as
-//! one frame until nothing has been drawn for [`SETTLE`]; its time is that of the last operation. A
-//! client that keeps drawing (a film, an animation) has shown a frame after [`DRAWING_MAX`].
+//! one frame until nothing has been drawn for [`SETTLE`]; the frame has the time of the last
+//! operation. If a client keeps drawing (a film, an animation), its frame ends after
+//! [`DRAWING_MAX`].
 //!
 //! Only frames after input are reported. Times are on `CLOCK_MONOTONIC`.
 
 use std::time::Duration;
 
-/// A frame is complete after half a frame time of a common display without drawing.
+/// A frame is complete if nothing is drawn for half a frame time of a common display.
 const SETTLE: Duration = Duration::from_millis(8);
 
-/// A client that keeps drawing has shown a frame after this long.
+/// The frame of a client that keeps drawing ends after this time.
 const DRAWING_MAX: Duration = Duration::from_millis(100);
 
-/// Input without drawing for this long has no answer. The daemon forgets it at the same time.
+/// Input is dropped if nothing is drawn for this long. The daemon drops it after the same time.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Event to report to the daemon.
@@ -41,17 +42,17 @@ pub enum Answer {
     },
     /// A frame is being drawn.
     Drawing {
-        /// Its first operation.
+        /// Time of its first operation.
         first: Duration,
-        /// Its last one so far.
+        /// Time of its last operation so far.
         last: Duration,
-        /// Time at which the agent received that.
-        heard: Duration,
+        /// When the agent received the event of that last operation.
+        received: Duration,
     },
 }
 
 impl Answer {
-    /// Handles input. A frame in progress cannot be the response to it, and ends here.
+    /// Handles input. A frame in progress cannot be the response to this input, so it ends here.
     pub fn input(&mut self, at: Duration) -> impl Iterator<Item = News> {
         let before = match *self {
             Answer::Drawing { last, .. } => Some(News::Frame(last)),
@@ -61,9 +62,10 @@ impl Answer {
         before.into_iter().chain([News::Input(at)])
     }
 
-    /// Handles drawing at `at`, received at `heard`. On a busy machine that may be much later, and
-    /// further drawing cannot be known before.
-    pub fn drawn(&mut self, at: Duration, heard: Duration) {
+    /// Handles drawing at the time `at`. On a busy machine, the agent may have received its event
+    /// much later, at `received`. [`SETTLE`] counts from `received`, because events of further
+    /// drawing are late too.
+    pub fn drawn(&mut self, at: Duration, received: Duration) {
         match self {
             Answer::Idle => {}
             Answer::Waiting { since } => {
@@ -71,14 +73,16 @@ impl Answer {
                 *self = Answer::Drawing {
                     first: at,
                     last: at,
-                    heard,
+                    received,
                 };
             }
             Answer::Drawing {
-                last, heard: when, ..
+                last,
+                received: when,
+                ..
             } => {
                 *last = at.max(*last);
-                *when = heard;
+                *when = received;
             }
         }
     }
@@ -87,7 +91,7 @@ impl Answer {
     pub fn shown(&mut self, at: Duration) -> Option<News> {
         match std::mem::take(self) {
             Answer::Idle => None,
-            // It was on its way to the screen before the input came.
+            // This frame was on its way to the screen before the input.
             Answer::Waiting { since } if at < since => {
                 *self = Answer::Waiting { since };
                 None
@@ -96,7 +100,7 @@ impl Answer {
         }
     }
 
-    /// Whether drawing has to be observed now.
+    /// Whether drawing has to be observed now, because input is pending.
     pub fn is_wanted(&self) -> bool {
         *self != Answer::Idle
     }
@@ -117,7 +121,9 @@ impl Answer {
         match *self {
             Answer::Idle => None,
             Answer::Waiting { since } => Some(since + WAIT_MAX),
-            Answer::Drawing { first, heard, .. } => Some((heard + SETTLE).min(first + DRAWING_MAX)),
+            Answer::Drawing {
+                first, received, ..
+            } => Some((received + SETTLE).min(first + DRAWING_MAX)),
         }
     }
 }
@@ -150,7 +156,7 @@ mod tests {
     fn complete_frame_is_reported_at_once() {
         let mut answer = Answer::default();
         input(&mut answer, 100);
-        assert_eq!(answer.shown(MS(99)), None, "it was on its way before");
+        assert_eq!(answer.shown(MS(99)), None, "on its way before the input");
         assert_eq!(answer.shown(MS(116)), Some(News::Frame(MS(116))));
         assert_eq!(answer.shown(MS(132)), None);
         input(&mut answer, 200);
@@ -187,7 +193,7 @@ mod tests {
         answer.drawn(MS(120), MS(150));
         assert_eq!(answer.pass_time(MS(157)), None);
         answer.drawn(MS(155), MS(157));
-        // From another clock: never earlier than what was drawn already.
+        // A time from another clock does not move the frame before earlier operations.
         answer.drawn(MS(90), MS(158));
         assert_eq!(answer.pass_time(MS(166)), Some(News::Frame(MS(155))));
         input(&mut answer, 200);

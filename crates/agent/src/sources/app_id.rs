@@ -10,7 +10,7 @@ use limelight_core::model::{unit, ProcessId};
 use limelight_sys::proc::Proc;
 use limelight_sys::process::Process;
 
-/// Directories of desktop entries when `$XDG_DATA_DIRS` names none.
+/// Data directories if `$XDG_DATA_DIRS` is not set.
 const DATA_DIRS: &str = "/usr/local/share:/usr/share";
 
 /// This user's processes.
@@ -60,8 +60,8 @@ impl Apps {
         })
     }
 
-    /// The process that matches a name best: of several apps the one started last, and of an app
-    /// its first process.
+    /// The process that matches a name best. If several apps match equally, the first process of
+    /// the app that was started last.
     pub fn find(&self, app_id: &str) -> Option<ProcessId> {
         if app_id.is_empty() {
             return None;
@@ -117,7 +117,7 @@ impl Apps {
 
     /// The program that the desktop entry of this name starts.
     fn entry_program(&self, app_id: &str) -> Option<String> {
-        // The name becomes part of a path.
+        // The name becomes part of a path, so it must not contain a separator.
         if app_id.contains('/') {
             return None;
         }
@@ -128,7 +128,8 @@ impl Apps {
     }
 }
 
-/// The best match; of several, the root that was started last.
+/// The best match. If several match equally, the one started last of those whose parent does not
+/// match too.
 fn best(candidates: &[Candidate]) -> Option<ProcessId> {
     let fit = candidates.iter().map(|one| one.fit).max()?;
     let fitting = || candidates.iter().filter(|one| one.fit == fit);

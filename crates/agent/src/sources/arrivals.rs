@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Waits for a compositor or another server to appear. The directories of their sockets are
-//! watched, and each change is followed by a few attempts, because a socket exists before its
-//! server answers. Between changes there are no wakeups.
+//! Waits for a compositor or another server to appear. Watches the directories of their sockets.
+//! After each change, the caller makes a few attempts, because a socket exists before its server
+//! answers. Between changes there are no wakeups.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
@@ -20,19 +20,19 @@ const ATTEMPTS: [Duration; 6] = [
     Duration::from_secs(5),
 ];
 
-/// State of the attempts.
+/// The watched directories, and the schedule of attempts.
 #[derive(Debug)]
 pub struct Arrivals {
     places: Vec<PathBuf>,
-    /// `None` if no directory can be watched: then the last delay repeats.
+    /// `None` if no directory can be watched. Then attempts go on with the last delay.
     watched: Option<Inotify>,
     next: Option<Duration>,
     made: usize,
 }
 
 impl Arrivals {
-    /// Watches these directories; the first attempts follow at once. A directory that does not
-    /// exist yet is watched from the next change in another one on.
+    /// Watches these directories, and schedules the first attempts. A directory that does not exist
+    /// yet is watched after the next change in one of the others.
     pub fn watch(places: Vec<PathBuf>, now: Duration) -> Arrivals {
         let queue = Inotify::new().ok();
         Arrivals {
@@ -53,7 +53,7 @@ impl Arrivals {
         self.next
     }
 
-    /// Whether an attempt is due now.
+    /// Whether an attempt is due now; schedules the next one.
     pub fn is_due(&mut self, now: Duration) -> bool {
         let events = self.watched.as_ref().map(Inotify::events);
         if events.is_some_and(|events| events.is_ok_and(|events| !events.is_empty())) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Locates this session's compositor or display server: by the environment, else by the contents of
-//! the runtime directory. A service that the user's systemd started before the desktop lacks the
-//! variables.
+//! the runtime directory. The search is needed because a service that the user's systemd started
+//! before the desktop lacks the variables.
 
 use std::ffi::OsString;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -33,9 +33,9 @@ pub struct Environment {
     pub hyprland: Option<PathBuf>,
     /// `$NIRI_SOCKET`.
     pub niri: Option<PathBuf>,
-    /// The locations were found by a search, not named by the environment.
+    /// Whether the locations were found by a search, and not named by the environment.
     pub found: bool,
-    /// Input and frames are to be watched too.
+    /// Whether input and frames are to be watched too.
     pub responses: bool,
 }
 
@@ -47,7 +47,7 @@ impl Environment {
 
     /// Locations found by a search, for use if the environment names none that works.
     pub fn look_around(self) -> Environment {
-        self.look(Path::new(X11_SOCKETS), rustix::process::getuid().as_raw())
+        self.search(Path::new(X11_SOCKETS), rustix::process::getuid().as_raw())
     }
 
     /// Directories in which the socket of a compositor or an X server can appear.
@@ -89,9 +89,9 @@ impl Environment {
         names.into_iter().any(|one| one.eq_ignore_ascii_case(name))
     }
 
-    /// Adds sockets in the runtime directory, and X servers of this user or of root. Of several it
-    /// takes the newest, because dead servers leave their sockets behind.
-    fn look(self, x11: &Path, uid: u32) -> Environment {
+    /// Adds sockets in the runtime directory, and X servers of this user or of root. If there are
+    /// several, takes the newest one, because dead servers leave their sockets behind.
+    fn search(self, x11: &Path, uid: u32) -> Environment {
         let runtime = self.runtime.as_deref();
         let socket = |begin: &str, end: &str| newest(runtime?, begin, end, |kind| kind.is_socket());
         let hypr = runtime.map(|runtime| runtime.join("hypr"));
@@ -122,9 +122,9 @@ const VARIABLES: [&str; 8] = [
     "XDG_CURRENT_DESKTOP",
 ];
 
-/// Variables that the user's systemd has and this process lacks or has with another value: desktops
-/// import them there after services such as this one were started. Empty if systemd cannot be
-/// queried.
+/// Display variables that the user's systemd has, and that this process lacks or has with another
+/// value. Desktops set them in systemd after services such as this one were started. Empty if
+/// systemd cannot be queried.
 pub fn news_of_manager() -> Vec<(String, String)> {
     let ask = || -> zbus::Result<Vec<String>> {
         let bus = zbus::blocking::connection::Builder::session()?
@@ -143,7 +143,7 @@ pub fn news_of_manager() -> Vec<(String, String)> {
     news(&ask().unwrap_or_default(), |name| std::env::var(name).ok())
 }
 
-/// Those of the variables that differ from the ones of this process.
+/// The display variables whose values differ from those of this process.
 fn news(assignments: &[String], own: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
     let pairs = assignments.iter().filter_map(|one| one.split_once('='));
     let pairs = pairs.filter(|(name, _)| VARIABLES.contains(name));
@@ -213,11 +213,11 @@ mod tests {
         std::fs::write(runtime.join("wayland-1.lock"), "").unwrap();
         let named = || named(&[("XDG_RUNTIME_DIR", runtime.to_str().unwrap())]);
         let uid = rustix::process::getuid().as_raw();
-        let nothing = named().look(&x11, uid);
+        let nothing = named().search(&x11, uid);
         assert_eq!((&nothing.wayland, &nothing.display), (&None, &None));
         let names = ["run/wayland-1", "run/sway-ipc.1000.77.sock", "x11/X3"];
         let sockets = names.map(|name| UnixListener::bind(temp.path().join(name)).unwrap());
-        let found = named().look(&x11, uid);
+        let found = named().search(&x11, uid);
         assert_eq!(found.wayland, Some(runtime.join("wayland-1")));
         assert_eq!(found.sway, Some(runtime.join("sway-ipc.1000.77.sock")));
         assert_eq!(found.hyprland, Some(runtime.join("hypr/sig")));
@@ -225,7 +225,7 @@ mod tests {
         assert!(found.found);
         // Another user's X server is not used, unless that user is root.
         if uid != 0 {
-            assert_eq!(named().look(&x11, uid + 1).display, None);
+            assert_eq!(named().search(&x11, uid + 1).display, None);
         }
         drop(sockets);
     }

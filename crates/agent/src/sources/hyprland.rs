@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Hyprland: its second socket reports that another window is active (`activewindowv2>>ADDRESS`);
-//! the first one returns its process (`j/activewindow`).
+//! Hyprland: its second socket reports that another window is active (`activewindowv2>>ADDRESS`).
+//! The process of that window is queried over its first socket (`j/activewindow`).
 
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::lines::Stream;
 use super::pick::NotHere;
 use super::{Gone, Seen, Source};
 
-/// Both sockets.
+/// Hyprland's two sockets.
 pub struct Hyprland {
     events: Stream,
     questions: PathBuf,

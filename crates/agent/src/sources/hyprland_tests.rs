@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Simulated traffic, according to Hyprland's wiki (IPC, hyprctl) and its source: Debian 12 does
-//! not package Hyprland.
+//! Tests with simulated traffic, according to Hyprland's wiki (IPC, hyprctl) and its source:
+//! Debian 12 does not package Hyprland.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -62,7 +62,7 @@ fn active_window_has_a_process() {
         (seen.pid, seen.window.as_deref()),
         (Some(4242), Some("0x55d3b5c3c0a0"))
     );
-    // None of this concerns the focus, so no query is made.
+    // None of these events concerns the focus, so no query is made.
     let talk = "workspacev2>>2,2\nwindowtitle>>55d3b5c3c0a0\nactivewindow>>kitty,~ > x>>y\n";
     compositor.events.write_all(talk.as_bytes()).unwrap();
     assert_eq!(compositor.source.observe().unwrap(), seen);

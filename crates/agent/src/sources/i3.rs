@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! i3, over its IPC: it names X11 windows, and the X server returns their processes.
+//! i3, over its IPC: i3 names X11 windows, and the X server returns their processes.
 //!
-//! i3 maintains `_NET_ACTIVE_WINDOW`, so the X11 source serves it too and also observes input and
-//! frames. This source is used only on request.
+//! i3 maintains `_NET_ACTIVE_WINDOW`, so the X11 source works with i3 too, and observes input and
+//! frames besides. This source is therefore used only on request.
 
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub struct I3 {
     detail: String,
 }
 
-/// Connects to the display and to the socket that i3 names there, or `$I3SOCK`.
+/// Connects to the display, and to i3 over `$I3SOCK` or the socket that i3 names on the display.
 pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
     let display = environment.display.as_deref();
     let display = display.ok_or_else(|| NotHere::because("there is no X11 display"))?;

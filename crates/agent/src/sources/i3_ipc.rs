@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A connection to i3, or to sway, which uses the same protocol.
+//! A connection to i3 or to sway, which use the same protocol.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ const SUBSCRIBE: u32 = 2;
 const GET_TREE: u32 = 4;
 const GET_VERSION: u32 = 7;
 
-/// A connection.
+/// A connection, and the focus according to its events.
 #[derive(Debug)]
 pub struct Ipc {
     stream: Stream,
@@ -33,7 +33,10 @@ impl Ipc {
         }
         match serde_json::from_slice(&agreed) {
             Ok(Agreed { success: true }) => Ok(ipc),
-            _ => Err(format!("{}: it tells of no windows", path.display())),
+            _ => Err(format!(
+                "{}: it refused to report window events",
+                path.display()
+            )),
         }
     }
 

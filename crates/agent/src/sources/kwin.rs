@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! KWin (Plasma): our script runs inside it and calls the agent over the session bus whenever
-//! another window becomes active.
+//! KWin (Plasma): a script of the agent runs inside KWin, and calls the agent over the session bus
+//! whenever another window becomes active.
 //!
-//! A zbus thread waits for messages on the bus and wakes the agent's thread through a pipe. Only
-//! messages of KWin itself are accepted.
+//! A zbus thread waits for messages on the bus and wakes the agent's thread through a socket pair.
+//! Only messages from KWin itself are accepted.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -39,10 +39,10 @@ const OWN_INTERFACES: [&str; 4] = [
     "kde_output_order_v1",
 ];
 
-/// KWin answers within milliseconds; during its start it may take longer.
+/// KWin answers within milliseconds, but may take longer while it starts.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 
-/// KWin, with our script in it.
+/// A connection to KWin, with the agent's script loaded into it.
 pub struct KWin {
     bus: Connection,
     told: Arc<Mutex<Seen>>,
@@ -72,7 +72,7 @@ impl Receiver {
         if let Ok(mut told) = self.told.lock() {
             *told = seen(window, pid);
         }
-        // If the pipe is full, a wakeup is already pending.
+        // If the socket is full, a wakeup is already pending.
         let _ = (&self.wake).write(&[1]);
     }
 }

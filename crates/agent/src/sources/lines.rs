@@ -14,7 +14,7 @@ use limelight_sys::peercred;
 /// Limit of unprocessed input: the largest messages are lists of all windows.
 const WAITING_MAX: usize = 16 << 20;
 
-/// A compositor answers a query within milliseconds; one that takes this long hangs.
+/// A compositor answers a query within milliseconds; a compositor that takes this long hangs.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A connection and its unprocessed input.
@@ -52,7 +52,8 @@ impl Stream {
         Ok(answer)
     }
 
-    /// Sends a message. Messages are so short that a socket that cannot accept one is stuck.
+    /// Sends a message. Fails if the socket cannot take the whole message at once: messages are so
+    /// short that the peer hangs then.
     pub fn say(&mut self, words: &[u8]) -> Result<(), String> {
         let said = self.socket.write_all(words);
         said.map_err(|error| format!("{}: {error}", self.path.display()))
@@ -63,7 +64,7 @@ impl Stream {
         peer_of(&self.socket)
     }
 
-    /// The peer and its socket, for people.
+    /// The peer and its socket, for display.
     pub fn detail(&self) -> String {
         format!("{} reports it over {}", self.peer(), self.path.display())
     }
@@ -85,7 +86,7 @@ impl Stream {
                 Err(error) => return Err(error.to_string()),
             }
             if self.unread.len() > WAITING_MAX {
-                return Err("what it says has no end".into());
+                return Err("it sent a message that is too long".into());
             }
         }
         Ok(&mut self.unread)

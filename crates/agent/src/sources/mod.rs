@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Compositors and display servers, one file each. Each reports the process that has the focus, and
-//! some the times of input and of the first frame after it; the daemon decides what that means.
+//! Sources of the focus: compositors and display servers, one file each. Every source reports the
+//! process that has the focus. Some also report the times of input and of the first frame after it.
+//! The daemon decides what follows from the reports.
 //!
 //! To add one, write a file with a [`Source`] and add a row to [`pick::KINDS`].
 
@@ -32,7 +33,7 @@ pub trait Source {
     /// Name in reports to the daemon: `x11`, `sway`, ...
     fn name(&self) -> &'static str;
 
-    /// The server and the interface in use, for people: `sway (pid 812), over
+    /// The server and the interface in use, for display: `sway (pid 812), over
     /// /run/user/1000/sway-ipc.sock`.
     fn detail(&self) -> String;
 
@@ -61,10 +62,10 @@ pub trait Source {
     }
 }
 
-/// An event of a process's app: the pid, and the event.
+/// An event for the app of a process: its pid, and the event.
 pub type Told = (i32, answer::News);
 
-/// A source cannot be reached, or no longer.
+/// Error: a source cannot be reached, or went away.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gone {
     /// The source: "the X server on display :0".

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! mutter (GNOME): it marks the cgroup of each app that has or had the focus with the attribute
-//! `user.xdg.inactive-since`, which is -1 for the app that has it. Their parent directories are
-//! watched.
+//! mutter (GNOME): it marks the cgroup of each app that has or had the focus, with the attribute
+//! `user.xdg.inactive-since`. The value -1 means that the app has the focus now. The source watches
+//! the parent directories of these cgroups.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,7 +23,7 @@ const ATTRIBUTE: &str = "user.xdg.inactive-since";
 /// Interfaces by which mutter is recognised.
 const OWN_INTERFACES: [&str; 2] = ["gtk_shell1", "mutter_x11_interop"];
 
-/// A session has a handful of slices; nested slices are searched to this depth.
+/// Nested slices are searched to this depth. A session has only a handful of slices.
 const DEPTH_MAX: usize = 8;
 
 /// Focus source that reads mutter's marks on this user's cgroups.
@@ -34,7 +34,7 @@ pub struct Mutter {
     root: PathBuf,
 }
 
-/// The marks below a directory.
+/// The watched marks below a directory.
 #[derive(Debug)]
 struct Marks {
     mount: PathBuf,
@@ -69,8 +69,8 @@ pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
     }))
 }
 
-/// Root of the cgroups of the user's systemd; for an agent that runs below it, derived from its own
-/// cgroup.
+/// Root of the cgroups of the user's systemd, derived from the agent's own cgroup if the agent runs
+/// below that root.
 fn root_of(mount: &Path, own: Option<&str>, uid: u32) -> PathBuf {
     let manager = format!("user@{uid}.service");
     let own = own.and_then(|own| {
@@ -99,17 +99,17 @@ impl Marks {
         let watch = self.queue.watch(slice, kinds);
         let watch = watch.map_err(|error| error.to_string())?;
         self.slices.insert(watch, slice.to_owned());
-        // The watch is added first, so that no change in between is missed.
+        // The watch is added before the scan, so that no change between them is missed.
         for child in std::fs::read_dir(slice).into_iter().flatten().flatten() {
             if child.file_type().is_ok_and(|kind| kind.is_dir()) {
-                self.look(&child.path(), depth);
+                self.examine(&child.path(), depth);
             }
         }
         Ok(())
     }
 
-    /// Examines one cgroup. Ignores a slice that is already gone.
-    fn look(&mut self, path: &Path, depth: usize) {
+    /// Examines one cgroup, and watches it if it is a slice. Ignores a slice that is already gone.
+    fn examine(&mut self, path: &Path, depth: usize) {
         let is_slice = path.extension().is_some_and(|kind| kind == "slice");
         if is_slice && depth < DEPTH_MAX && !self.slices.values().any(|known| known == path) {
             let _ = self.add(path, depth + 1);
@@ -121,7 +121,7 @@ impl Marks {
         }
     }
 
-    /// Handles the changes.
+    /// Handles all changes since the last call.
     fn take(&mut self) -> Result<(), String> {
         for event in self.queue.events().map_err(|error| error.to_string())? {
             let slice = event.watch.and_then(|watch| self.slices.get(&watch));
@@ -133,7 +133,7 @@ impl Marks {
                     continue;
                 }
                 (Some(_), None) => continue,
-                // Events were lost, so everything may have changed.
+                // The queue overflowed: events were lost, so everything may have changed.
                 (None, _) if event.watch.is_none() => {
                     let slices: Vec<PathBuf> = self.slices.values().cloned().collect();
                     slices.iter().try_for_each(|slice| self.add(slice, 0))?;
@@ -144,7 +144,7 @@ impl Marks {
             if event.flags.contains(ReadFlags::DELETE) {
                 self.focused = self.focused.take().filter(|focused| *focused != path);
             } else if event.flags.contains(ReadFlags::ISDIR) {
-                self.look(&path, 0);
+                self.examine(&path, 0);
             }
         }
         Ok(())

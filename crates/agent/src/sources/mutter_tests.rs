@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Marks set by the test in a temporary directory, as mutter sets them on cgroups.
+//! Tests with marks in a temporary directory, like those that mutter sets on cgroups.
 
 use super::*;
 
@@ -18,7 +18,10 @@ impl Tree {
         std::fs::create_dir_all(root.join("app.slice/app-a-1.scope")).unwrap();
         let probe = set(&root, "1");
         if let Err(errno) = probe {
-            eprintln!("SKIPPED: {} takes no attributes: {errno}", root.display());
+            eprintln!(
+                "SKIPPED: {} does not support attributes: {errno}",
+                root.display()
+            );
             return None;
         }
         let marks = Marks::watch(temp.path(), &root).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! niri: after one `EventStream` request it sends its whole state and then every change.
+//! niri: after one `EventStream` request, it sends its whole state and then every change.
 
 use std::os::fd::BorrowedFd;
 

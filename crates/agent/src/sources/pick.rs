@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Selects the source for this session: the first that works, in an order in which sources that
-//! know the process precede those that guess. Skipped sources are kept with the reason.
+//! Selects the source for this session: the first one that works. Sources that know the process
+//! come before sources that guess it. The reasons for skipping a source are kept.
 
 use limelight_proto::PassedOver;
 
@@ -9,7 +9,7 @@ use super::{hyprland, i3, kwin, mutter, niri, sway, wlr, x11, Source};
 
 /// A kind of source.
 pub struct Kind {
-    /// Its name, which is also that of its module.
+    /// Its name. All but `wlr-foreign-toplevel` have a module of the same name.
     pub name: &'static str,
     connect: fn(&Environment) -> Result<Box<dyn Source>, NotHere>,
 }

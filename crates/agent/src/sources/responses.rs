@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Input and frames of an X server: when the user starts to wait, and when the response is shown.
 //!
-//! *Input* is a raw event of the server (XInput 2), whatever has the focus or a grab: a key, a
-//! button or a finger. The key code is used only to ignore modifiers, which request nothing by
+//! *Input* is a raw event of the server (XInput 2) for a key, a button or a finger, independent of
+//! focus and grabs. The key code is used only to ignore modifiers, which request nothing by
 //! themselves; it is neither stored nor reported. Motion does not count as input: a moving pointer
-//! would keep a window open all the time.
+//! would keep a response window open all the time.
 //!
 //! *Frames* are drawn in the active window, or in a menu or tooltip of its program (DAMAGE), or
 //! presented there by its program (Present). The server reports only the first damage after a
 //! request. While no response is pending, damage is requested once per [`REARM`], so that a window
 //! that is drawn continuously costs little.
 //!
-//! This uses a separate connection: the other one sometimes waits for answers, and events received
-//! meanwhile would be stamped late.
+//! This uses a separate connection. The focus source's connection sometimes waits for answers, and
+//! events received meanwhile would get late timestamps.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -32,15 +32,15 @@ use x11rb::rust_connection::RustConnection;
 use super::answer::{Answer, News};
 use super::Told;
 
-/// Shortest time between requests for damage while no response is pending. Drawing between input
-/// and the next request is missed, so this must be short: a client that draws this often draws
-/// again soon.
+/// Minimum time between requests for damage while no response is pending. Drawing between input and
+/// the next request is missed. That is harmless if this time is short, since a client that draws
+/// this often soon draws again.
 const REARM: Duration = Duration::from_millis(8);
 
-/// Most menus and tooltips of one program that are watched; the oldest are dropped.
+/// Maximum number of watched menus and tooltips of one program; the oldest ones are dropped.
 const POPUPS_MAX: usize = 8;
 
-/// A server time that differs by more than this from ours is from another machine.
+/// A server time that is older than this, in milliseconds, comes from another machine's clock.
 const AGE_MAX_MS: u32 = 10_000;
 
 /// A window watched for damage.
@@ -48,8 +48,8 @@ const AGE_MAX_MS: u32 = 10_000;
 struct Watched {
     window: Window,
     damage: Damage,
-    /// Sequence number of the request that started it. The server answers that request with damage
-    /// of the whole window, although nothing was drawn.
+    /// Sequence number of the request that started the watch. The server answers that request with
+    /// damage of the whole window, although nothing was drawn.
     began: u16,
     /// Whether the server will report the next damage.
     armed: bool,
@@ -70,7 +70,7 @@ struct Target {
 pub struct Responses {
     conn: RustConnection,
     root: Window,
-    /// Bits of a resource id that its client chooses; the others identify the client.
+    /// Bits of a resource id that the client chooses; the other bits identify the client.
     own_bits: u32,
     /// Key codes of the modifiers.
     modifiers: Vec<u8>,
@@ -110,8 +110,8 @@ impl Responses {
         };
         let (version, has_present) = begin().map_err(|error| error.to_string())?;
         let version = (version.major_version, version.minor_version);
-        // From 2.1 on, grabs do not affect raw events: in older versions a menu would swallow all
-        // input.
+        // From 2.1 on, grabs do not affect raw events. In older versions, the grab of a menu would
+        // hide all input.
         if version < (2, 1) {
             return Err(format!(
                 "its XInput is {}.{}, not 2.1",
@@ -202,7 +202,7 @@ impl Responses {
         }
         self.rearm_at = None;
         if let Some((window, pid)) = active {
-            // Fails only if the client has used up its four billion ids.
+            // Fails only if this connection has used up its resource ids.
             if let (Ok(watched), Ok(present)) = (self.watch(window), self.presents(window)) {
                 self.target = Some(Target {
                     window,
@@ -335,7 +335,7 @@ impl Responses {
             return Ok(());
         };
         watched.armed = false;
-        // Use the server's time: on a busy machine the event arrives late.
+        // The server's time is used, because the event arrives late on a busy machine.
         let drawn = server_time(event.timestamp, at);
         self.answer.drawn(drawn, at);
         let due = self.armed_at + REARM;
@@ -362,7 +362,7 @@ impl Responses {
         Ok(())
     }
 
-    /// Whether a window belongs to the program that has the focus.
+    /// Whether a window belongs to the program that has the focus, and is not watched yet.
     fn is_popup(&self, window: Window) -> bool {
         self.target.as_ref().is_some_and(|target| {
             (window ^ target.window) & !self.own_bits == 0
@@ -395,16 +395,16 @@ impl Responses {
             .position(|known| known.window == window);
         if let Some(at) = found.filter(|&at| at > 0) {
             let gone = target.watched.remove(at);
-            // Fails if the window was destroyed too; that error is not awaited.
+            // Fails if the window was destroyed too. That error is ignored.
             self.conn.damage_destroy(gone.damage)?;
         }
         Ok(())
     }
 }
 
-/// Converts a server time to ours: the server counts milliseconds of our clock in 32 bits, and on
-/// average the event happened in the middle of one. A server on another machine has another clock;
-/// then the current time is used.
+/// Converts a server time to `CLOCK_MONOTONIC`. The server counts milliseconds of that clock in 32
+/// bits. The event is taken to have happened in the middle of its millisecond. If the server runs
+/// on another machine, with another clock, returns the current time.
 fn server_time(time: Timestamp, now: Duration) -> Duration {
     let now_ms = now.as_millis() as u32;
     let age = now_ms.wrapping_sub(time);
@@ -415,7 +415,7 @@ fn server_time(time: Timestamp, now: Duration) -> Duration {
     (begin + Duration::from_micros(500)).min(now)
 }
 
-/// Time at which a frame was shown, from the server's microseconds of our clock.
+/// Time at which a frame was shown, from the server's microseconds on `CLOCK_MONOTONIC`.
 fn presented(ust: u64, now: Duration) -> Duration {
     let shown = Duration::from_micros(ust);
     match now.checked_sub(shown) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! sway, over its IPC: its window events carry the process.
+//! sway, over its IPC: its window events contain the process.
 
 use std::os::fd::BorrowedFd;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A Wayland compositor's interfaces, by which it is recognised.
+//! Lists a Wayland compositor's interfaces, by which the sources recognise it.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -11,7 +11,7 @@ use wayland_client::{Connection, Dispatch, QueueHandle};
 
 use super::lines::peer_of;
 
-/// A compositor that has answered.
+/// A connected compositor, and the interfaces that it offers.
 #[derive(Debug)]
 pub struct Compositor {
     /// The connection, which ends with the compositor.
@@ -41,7 +41,8 @@ impl Compositor {
         })
     }
 
-    /// Checks that it still runs, for callers that send no further requests. Never waits.
+    /// Checks that the compositor still runs, for callers that send no further requests. Never
+    /// waits.
     pub fn check(&self) -> Result<(), String> {
         while let Some(reading) = self.connection.prepare_read() {
             match reading.read() {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Compositors with wlr-foreign-toplevel-management (labwc, Wayfire, river, phoc, COSMIC's older
-//! ones, ...): they report the active window and its app id, but not its process.
+//! Compositors with wlr-foreign-toplevel-management (labwc, Wayfire, river, phoc, older versions of
+//! COSMIC, ...): they report the active window and its app id, but not its process.
 //!
-//! If several processes have that name, the one started last is chosen when the window opens, and
-//! kept as long as it lives: the newest window most likely belongs to the newest app.
+//! If several processes match the app id, the source chooses the one that was started last when the
+//! window opens, and keeps it as long as it lives. The newest window most likely belongs to the
+//! newest app.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,7 +25,7 @@ use super::pick::NotHere;
 use super::wayland::Compositor;
 use super::{FocusBy, Gone, PidBy, Seen, Source};
 
-/// Focus source for such compositors.
+/// Focus source for compositors with this protocol.
 pub struct Wlr {
     connection: Connection,
     queue: EventQueue<Windows>,
@@ -38,7 +39,7 @@ struct Windows {
     open: HashMap<ObjectId, Window>,
     /// Counter of activations, to find the latest one: each seat may have an active window.
     activations: u64,
-    /// The compositor sends no more events.
+    /// Whether the compositor has announced that it sends no more events.
     finished: bool,
 }
 
@@ -47,8 +48,8 @@ struct Window {
     app_id: String,
     /// Number of its activation; `None` if it is not active.
     active: Option<u64>,
-    /// State received since the last `done`.
-    said_active: Option<bool>,
+    /// Whether the state received since the last `done` is active.
+    pending_active: Option<bool>,
     process: Option<ProcessId>,
 }
 
@@ -82,7 +83,7 @@ pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
         .roundtrip(&mut windows)
         .map_err(|error| failed(&error))?;
     let detail = format!(
-        "{} says which window is active over {interface}, and processes are found by its app id",
+        "{} reports the active window over {interface}; its app id leads to the process",
         compositor.peer
     );
     Ok(Box::new(Wlr {
@@ -96,13 +97,13 @@ pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
 impl Wlr {
     /// Reads and handles all available events.
     fn take(&mut self) -> Result<(), String> {
-        let said = |error: &dyn std::fmt::Display| error.to_string();
+        let text = |error: &dyn std::fmt::Display| error.to_string();
         loop {
             let taken = self
                 .queue
                 .dispatch_pending(&mut self.windows)
-                .map_err(|error| said(&error))?;
-            self.queue.flush().map_err(|error| said(&error))?;
+                .map_err(|error| text(&error))?;
+            self.queue.flush().map_err(|error| text(&error))?;
             let Some(reading) = self.queue.prepare_read() else {
                 continue;
             };
@@ -113,7 +114,7 @@ impl Wlr {
                 Err(WaylandError::Io(error)) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     return Ok(())
                 }
-                Err(error) => return Err(said(&error)),
+                Err(error) => return Err(text(&error)),
             }
         }
     }
@@ -136,7 +137,7 @@ impl Source for Wlr {
         self.take()
             .map_err(|why| Gone::new("the Wayland compositor", why))?;
         if self.windows.finished {
-            let why = "it tells of windows no more";
+            let why = "it no longer reports windows";
             return Err(Gone::new("the Wayland compositor", why));
         }
         Ok(self.windows.seen())
@@ -170,7 +171,7 @@ impl Windows {
         if window.process.is_none() {
             window.process = self.apps.find(&window.app_id);
         }
-        match window.said_active.take() {
+        match window.pending_active.take() {
             Some(true) if window.active.is_none() => {
                 self.activations += 1;
                 window.active = Some(self.activations);
@@ -245,7 +246,8 @@ impl Dispatch<Handle, ()> for Windows {
                 let states = state.chunks_exact(4);
                 let mut states = states.filter_map(|state| state.try_into().ok());
                 let active = handle::State::Activated as u32;
-                window.said_active = Some(states.any(|state| u32::from_ne_bytes(state) == active));
+                window.pending_active =
+                    Some(states.any(|state| u32::from_ne_bytes(state) == active));
             }
             _ => {}
         }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! X11: the active window of the window manager, or the input focus without one.
+//! X11: the window manager's active window, or the input focus if no window manager runs.
 //!
 //! A window manager that maintains `_NET_ACTIVE_WINDOW` (EWMH) reports the focus in one property of
-//! the root window. Without one, the top-level windows are watched for focus changes and the server
-//! is queried for the focus. The mode is determined again whenever a window manager starts or ends.
+//! the root window. Without such a window manager, the source watches the top-level windows for
+//! focus changes and queries the server for the focus. It selects the mode again whenever a window
+//! manager starts or ends.
 //!
 //! The server returns a window's process (XRes 1.2), which it knows from the kernel. Without XRes,
 //! the source uses `_NET_WM_PID`, which any program can set to any value. That property counts only
@@ -46,7 +47,7 @@ const DEPTH_MAX: usize = 32;
 /// Focus source that watches an X server.
 pub struct X11 {
     display: String,
-    /// It belongs to a Wayland compositor and shows only some of the windows.
+    /// Whether the display belongs to a Wayland compositor: then it shows only some of the windows.
     is_xwayland: bool,
     conn: RustConnection,
     root: Window,
@@ -59,16 +60,16 @@ pub struct X11 {
     responses: Option<Responses>,
 }
 
-/// The way in which the focus is tracked.
+/// How the focus is tracked.
 enum Mode {
-    /// An EWMH window manager, which runs as long as this window of its own exists.
+    /// By an EWMH window manager, which runs as long as its window `check` exists.
     WindowManager {
         check: Window,
-        /// The active window, watched for its destruction: openbox keeps naming the last window
-        /// that was closed.
+        /// The active window. Its destruction is watched, because openbox keeps naming the last
+        /// window that was closed.
         active: Option<Window>,
     },
-    /// No window manager: these top-level windows are watched.
+    /// By the input focus, without a window manager: these top-level windows are watched.
     InputFocus { watched: HashSet<Window> },
 }
 
@@ -131,9 +132,9 @@ impl X11 {
         Gone::new(what(&self.display), error)
     }
 
-    /// Checks for a window manager, and watches what then reports the focus.
+    /// Detects whether a window manager runs, and watches the windows that then report the focus.
     fn choose_mode(&mut self, first: bool) -> Result<(), ConnectionError> {
-        // The watch is added before the query, so that no change in between is missed.
+        // The watch is added before the query, so that no change between them is missed.
         self.select(self.root, EventMask::PROPERTY_CHANGE)?;
         match self.window_manager()? {
             Some((check, name)) => {
@@ -141,7 +142,7 @@ impl X11 {
                     Mode::WindowManager { check: known, .. } if *known == check => return Ok(()),
                     Mode::WindowManager { .. } => {}
                     Mode::InputFocus { watched } => {
-                        // The window manager's own window is among the watched ones.
+                        // The window manager's own window is watched too, and must stay so.
                         for &window in watched.iter().filter(|&&window| window != check) {
                             self.select(window, EventMask::NO_EVENT)?;
                         }
@@ -196,8 +197,9 @@ impl X11 {
         Ok(answer(selected)?.is_some())
     }
 
-    /// The check window of the running EWMH window manager, and its name. The property survives a
-    /// crash of the window manager, so its window must have it too, and exist.
+    /// The check window of the running EWMH window manager, and the window manager's name. The root
+    /// window's property survives a crash of the window manager, so the check window must exist and
+    /// have the property too.
     fn window_manager(&self) -> Result<Option<(Window, String)>, ConnectionError> {
         let atoms = &self.atoms;
         let Some(check) = self.window_property(self.root, atoms._NET_SUPPORTING_WM_CHECK)? else {
@@ -252,7 +254,7 @@ impl X11 {
                 self.choose_mode(false)?;
                 Ok(true)
             }
-            // A starting window manager sets its window first and its capabilities afterwards.
+            // A starting window manager first names its window, and then its capabilities.
             (Event::PropertyNotify(event), Mode::InputFocus { .. })
                 if event.atom == atoms._NET_SUPPORTED =>
             {
@@ -328,7 +330,7 @@ impl X11 {
 
     fn pid_of(&self, window: Window) -> Result<Option<(i32, PidBy)>, ConnectionError> {
         if self.has_client_ids {
-            // No answer means that the client runs on another machine or is gone.
+            // Without an answer, the client runs on another machine or is gone.
             let pid = client_pid(&self.conn, window)?;
             return Ok(pid.map(|pid| (pid, PidBy::Server)));
         }
@@ -358,8 +360,8 @@ impl X11 {
         Ok(machine.is_some_and(|machine| machine.value == own.nodename().to_bytes()))
     }
 
-    fn look(&mut self) -> Result<Seen, ConnectionError> {
-        // Events may arrive while answers are awaited: repeat until there are none.
+    fn update(&mut self) -> Result<Seen, ConnectionError> {
+        // Events may arrive while answers are awaited, so repeat until there are none.
         let mut changed = self.last.is_none();
         loop {
             while let Some(event) = self.conn.poll_for_event()? {
@@ -396,9 +398,11 @@ impl Source for X11 {
 
     fn detail(&self) -> String {
         let whose = match (self.is_xwayland, &self.mode) {
-            (true, _) => "Xwayland's: native Wayland programs are not seen",
+            (true, _) => "of Xwayland: native Wayland programs are not visible",
             (false, Mode::WindowManager { .. }) => "by the window manager's _NET_ACTIVE_WINDOW",
-            (false, Mode::InputFocus { .. }) => "by the input focus, no window manager reports it",
+            (false, Mode::InputFocus { .. }) => {
+                "by the input focus, since no window manager reports it"
+            }
         };
         let windows = match self.responses {
             Some(_) => ", with input and frames",
@@ -412,7 +416,7 @@ impl Source for X11 {
     }
 
     fn observe(&mut self) -> Result<Seen, Gone> {
-        self.look().map_err(|error| self.gone(error))
+        self.update().map_err(|error| self.gone(error))
     }
 
     fn responses_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -430,8 +434,8 @@ impl Source for X11 {
     }
 }
 
-/// Converts an error of the server to `None`: usually the window was destroyed meanwhile, which an
-/// event will report.
+/// Converts an error of the server to `None`. Usually the window was destroyed meanwhile, and an
+/// event will report that.
 fn answer<T>(reply: Result<T, ReplyError>) -> Result<Option<T>, ConnectionError> {
     match reply {
         Ok(value) => Ok(Some(value)),
