@@ -5,9 +5,9 @@
 //! slow daemon receives fewer claims, never stale ones. A restarted daemon receives the current
 //! claim.
 //!
-//! Input and frames do not wait for answers, but for the claim of their app. They are dropped if
-//! the daemon is down or does not read: the user is no longer waiting by the time it could receive
-//! them.
+//! Input and frames do not wait for answers; they wait only for the claim of their app. They are
+//! dropped if the daemon is down or does not read, because the user no longer waits by the time it
+//! could receive them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,13 +28,13 @@ use crate::sources::answer::News;
 const RETRY_FIRST: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
-/// The daemon answers within milliseconds; one that takes this long hangs.
+/// The daemon answers within milliseconds; a daemon that takes this long hangs.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Longest line that is accepted from the daemon.
 const ANSWER_MAX_BYTES: usize = 64 * 1024;
 
-/// Most input and frames that are queued, and most that wait for their answers.
+/// Maximum number of queued input and frames, and of requests that wait for their answers.
 const NEWS_MAX: usize = 64;
 
 /// A focus claim and its source.
@@ -62,14 +62,14 @@ pub struct Link {
     wanted: Option<Claim>,
     /// How this agent tracks the focus.
     report: Option<Report>,
-    /// Option set by the daemon; `None` until it has answered.
+    /// Whether the daemon wants apps in their own scopes; `None` until it has answered.
     own_scopes: Option<bool>,
-    /// Processes that are in use, and their uses.
+    /// Background processes that are in use, and their uses.
     uses: BTreeSet<(i32, Use)>,
     /// Whether notices about memory shortages are requested.
     listens: bool,
     /// Notices received and not yet taken.
-    heard: Vec<Notice>,
+    notices: Vec<Notice>,
     news: VecDeque<Request>,
     state: State,
 }
@@ -88,16 +88,16 @@ enum State {
 struct Connection {
     fd: OwnedFd,
     /// The last claim sent.
-    told: Option<Claim>,
+    sent_claim: Option<Claim>,
     /// The last report sent.
-    told_report: Option<Report>,
-    /// The option that the daemon has sent since the last check.
+    sent_report: Option<Report>,
+    /// The daemon's answer about own scopes on this connection.
     own_scopes: Option<bool>,
     /// The uses sent so far.
-    told_uses: BTreeSet<(i32, Use)>,
+    sent_uses: BTreeSet<(i32, Use)>,
     /// The request for notices must still be sent.
     to_listen: bool,
-    heard: Vec<Notice>,
+    notices: Vec<Notice>,
     /// Requests without an answer, oldest first, with the deadline of each.
     asked: VecDeque<(Asked, Instant)>,
     /// The daemon has refused input or frames before.
@@ -124,7 +124,7 @@ impl Link {
             own_scopes: None,
             uses: BTreeSet::new(),
             listens: false,
-            heard: Vec::new(),
+            notices: Vec::new(),
             news: VecDeque::new(),
             state: State::Down {
                 retry_at: None,
@@ -148,10 +148,10 @@ impl Link {
         self.own_scopes == Some(true)
     }
 
-    /// Has the claim in force sent again, because its app has moved to another cgroup.
+    /// Sends the current claim again at the next turn, because its app has moved to another cgroup.
     pub fn claim_again(&mut self) {
         if let State::Up(connection) = &mut self.state {
-            connection.told = None;
+            connection.sent_claim = None;
         }
     }
 
@@ -162,7 +162,7 @@ impl Link {
 
     /// Takes the notices received since the last call.
     pub fn take_heard(&mut self) -> Vec<Notice> {
-        std::mem::take(&mut self.heard)
+        std::mem::take(&mut self.notices)
     }
 
     /// Sets the processes in use, sent at the next [`Link::turn`] and after every reconnection.
@@ -224,7 +224,7 @@ impl Link {
                     // Warn only once: on a machine without the daemon this must not fill the log.
                     if retry_at.is_none() {
                         tracing::warn!(
-                            "no limelightd on {}: {errno}; trying again until there is one",
+                            "cannot connect to limelightd on {}: {errno}; retrying until it works",
                             self.socket.display()
                         );
                     }
@@ -241,9 +241,11 @@ impl Link {
             connection.report(self.report.as_ref(), now);
             let turned = connection.turn(self.wanted.as_ref(), &self.uses, &mut self.news, now);
             self.own_scopes = connection.own_scopes.or(self.own_scopes);
-            self.heard.append(&mut connection.heard);
+            self.notices.append(&mut connection.notices);
             if let Err(why) = turned {
-                tracing::warn!("lost limelightd: {why}; trying again until it is back");
+                tracing::warn!(
+                    "lost the connection to limelightd: {why}; retrying until it is back"
+                );
                 self.state = State::Down {
                     retry_at: Some(now + RETRY_FIRST),
                     pause: RETRY_FIRST,
@@ -257,12 +259,12 @@ impl Connection {
     fn new(fd: OwnedFd, to_listen: bool) -> Self {
         Connection {
             fd,
-            told: None,
-            told_report: None,
+            sent_claim: None,
+            sent_report: None,
             own_scopes: None,
-            told_uses: BTreeSet::new(),
+            sent_uses: BTreeSet::new(),
             to_listen,
-            heard: Vec::new(),
+            notices: Vec::new(),
             asked: VecDeque::new(),
             refused: false,
             outgoing: Vec::new(),
@@ -279,16 +281,16 @@ impl Connection {
     ) -> Result<(), String> {
         self.receive()?;
         if self.asked.front().is_some_and(|(_, by)| now >= *by) {
-            return Err("it does not answer".into());
+            return Err("it did not answer in time".into());
         }
         let claiming = self.asked.iter().any(|(asked, _)| *asked == Asked::Claim);
         if let (false, Some(claim)) = (claiming, wanted) {
-            if self.told.as_ref() != Some(claim) {
+            if self.sent_claim.as_ref() != Some(claim) {
                 self.ask(&claim.request(), Asked::Claim, now)?;
-                self.told = Some(claim.clone());
+                self.sent_claim = Some(claim.clone());
             }
         }
-        if self.told.as_ref() == wanted {
+        if self.sent_claim.as_ref() == wanted {
             while self.asked.len() < NEWS_MAX {
                 let Some(request) = news.pop_front() else {
                     break;
@@ -296,7 +298,7 @@ impl Connection {
                 self.ask(&request, Asked::News, now)?;
             }
         }
-        self.tell_uses(uses, now)?;
+        self.send_uses(uses, now)?;
         if std::mem::take(&mut self.to_listen) {
             self.ask(&Request::Listen, Asked::News, now)?;
         }
@@ -305,7 +307,7 @@ impl Connection {
 
     /// Sends the report if it has changed.
     fn report(&mut self, report: Option<&Report>, now: Instant) {
-        let Some(report) = report.filter(|report| self.told_report.as_ref() != Some(report)) else {
+        let Some(report) = report.filter(|report| self.sent_report.as_ref() != Some(report)) else {
             return;
         };
         let words = |text: &str| {
@@ -331,15 +333,15 @@ impl Connection {
         };
         // Serialising text to JSON cannot fail.
         if self.ask(&request, Asked::Report, now).is_ok() {
-            self.told_report = Some(report.clone());
+            self.sent_report = Some(report.clone());
         }
     }
 
     /// Sends changes of the processes in use. They have the lowest priority.
-    fn tell_uses(&mut self, uses: &BTreeSet<(i32, Use)>, now: Instant) -> Result<(), String> {
+    fn send_uses(&mut self, uses: &BTreeSet<(i32, Use)>, now: Instant) -> Result<(), String> {
         while self.asked.len() < NEWS_MAX {
-            let ended = self.told_uses.difference(uses).next().copied();
-            let begun = || uses.difference(&self.told_uses).next().copied();
+            let ended = self.sent_uses.difference(uses).next().copied();
+            let begun = || uses.difference(&self.sent_uses).next().copied();
             let (one, on) = match ended {
                 Some(one) => (one, false),
                 None => match begun() {
@@ -350,8 +352,8 @@ impl Connection {
             let (pid, what) = one;
             self.ask(&Request::InUse { pid, what, on }, Asked::News, now)?;
             match on {
-                true => self.told_uses.insert(one),
-                false => self.told_uses.remove(&one),
+                true => self.sent_uses.insert(one),
+                false => self.sent_uses.remove(&one),
             };
         }
         Ok(())
@@ -388,19 +390,20 @@ impl Connection {
                 Err(errno) => return Err(errno.to_string()),
             }
             if self.incoming.len() > ANSWER_MAX_BYTES {
-                return Err("its answer has no end".into());
+                return Err("its answer is too long".into());
             }
         }
         while let Some(end) = self.incoming.iter().position(|&byte| byte == b'\n') {
             let line: Vec<u8> = self.incoming.drain(..=end).collect();
-            let said = serde_json::from_slice::<Response>(&line).map_err(|error| error.to_string());
-            // A notice is unsolicited, so it answers no request.
-            if let Ok(Response::Notice(notice)) = said {
-                self.heard.push(notice);
+            let answer =
+                serde_json::from_slice::<Response>(&line).map_err(|error| error.to_string());
+            // A notice answers no request.
+            if let Ok(Response::Notice(notice)) = answer {
+                self.notices.push(notice);
                 continue;
             }
-            // Also sent unsolicited when the daemon's configuration changes.
-            if let Ok(Response::Agent { own_scopes }) = said {
+            // The daemon sends this also without a request, when its configuration changes.
+            if let Ok(Response::Agent { own_scopes }) = answer {
                 self.own_scopes = Some(own_scopes);
                 if self
                     .asked
@@ -414,7 +417,7 @@ impl Connection {
             let asked = self.asked.pop_front().map(|(asked, _)| asked);
             // Warn only once: while the user types this would fill the log.
             let loud = asked != Some(Asked::News) || !self.refused;
-            let taken = report(said, loud);
+            let taken = report(answer, loud);
             self.refused |= asked == Some(Asked::News) && !taken;
         }
         Ok(())
@@ -423,15 +426,15 @@ impl Connection {
 
 /// Logs the daemon's answer. A refusal is no failure of the agent: the app may have ended, or the
 /// session is not the active one. Returns whether the daemon accepted.
-fn report(said: Result<Response, String>, loud: bool) -> bool {
-    let refusal = match said {
+fn report(answer: Result<Response, String>, loud: bool) -> bool {
+    let refusal = match answer {
         Ok(Response::Ok { message }) => {
             tracing::debug!("limelightd: {message}");
             return true;
         }
         Ok(Response::Error { message, cure, .. }) => format!("refused: {message} ({cure})"),
-        Ok(_) => "answered another question".to_owned(),
-        Err(error) => format!("answered in an unknown form: {error}"),
+        Ok(_) => "sent an answer that does not match the request".to_owned(),
+        Err(error) => format!("sent an answer that cannot be parsed: {error}"),
     };
     match loud {
         true => tracing::warn!("limelightd {refusal}"),

@@ -31,12 +31,12 @@ impl Daemon {
         link.claim("x11", FocusTarget::Pid(pid));
         link.turn(now);
         let mut client = self.accept();
-        assert_eq!(told(&mut client), FocusTarget::Pid(pid));
+        assert_eq!(claim_of(&mut client), FocusTarget::Pid(pid));
         (link, client)
     }
 }
 
-fn told(client: &mut BufReader<UnixStream>) -> FocusTarget {
+fn claim_of(client: &mut BufReader<UnixStream>) -> FocusTarget {
     match request(client) {
         Request::Focus {
             target,
@@ -76,7 +76,7 @@ fn latest_claim_is_sent_once() {
     assert!(is_silent(&mut client));
     answer(&client);
     link.turn(now);
-    assert_eq!(told(&mut client), FocusTarget::Pid(3));
+    assert_eq!(claim_of(&mut client), FocusTarget::Pid(3));
     answer(&client);
     link.turn(now);
     link.claim("x11", FocusTarget::Pid(3));
@@ -121,7 +121,7 @@ fn input_and_frames_wait_only_for_their_claim() {
         answer(&client);
     }
     link.turn(now);
-    assert_eq!(told(&mut client), FocusTarget::Pid(7));
+    assert_eq!(claim_of(&mut client), FocusTarget::Pid(7));
     assert_eq!(request(&mut client), window(WindowEvent::Open, 300));
 }
 
@@ -135,12 +135,9 @@ fn events_missed_by_the_daemon_are_dropped_and_the_queue_is_bounded() {
     link.claim("x11", FocusTarget::Pid(7));
     link.turn(now);
     let mut client = daemon.accept();
-    assert_eq!(told(&mut client), FocusTarget::Pid(7));
+    assert_eq!(claim_of(&mut client), FocusTarget::Pid(7));
     link.turn(now);
-    assert!(
-        is_silent(&mut client),
-        "it was told before there was a daemon"
-    );
+    assert!(is_silent(&mut client), "the event preceded the connection");
     for at in 0..1000 {
         link.tell("x11", 7, News::Input(Duration::from_micros(at)));
     }
@@ -163,7 +160,7 @@ fn restarted_daemon_receives_the_claim_again() {
     link.claim("x11", FocusTarget::Pid(7));
     link.turn(now);
     let mut client = daemon.accept();
-    assert_eq!(told(&mut client), FocusTarget::Pid(7));
+    assert_eq!(claim_of(&mut client), FocusTarget::Pid(7));
     answer(&client);
     drop(client);
     drop(daemon.listener);
@@ -181,10 +178,10 @@ fn restarted_daemon_receives_the_claim_again() {
     assert_eq!(link.deadline(), Some(now + RETRY_MAX));
     let listener = UnixListener::bind(&socket).unwrap();
     link.turn(now);
-    assert!(link.interest().is_none(), "the pause holds");
+    assert!(link.interest().is_none(), "no attempt during the pause");
     link.turn(now + RETRY_MAX);
     let mut client = BufReader::new(listener.accept().unwrap().0);
-    assert_eq!(told(&mut client), FocusTarget::Pid(7));
+    assert_eq!(claim_of(&mut client), FocusTarget::Pid(7));
 }
 
 #[test]
@@ -209,7 +206,7 @@ fn refusals_and_malformed_answers_are_survived() {
     link.claim("x11", FocusTarget::Pid(1));
     link.turn(now);
     let mut client = daemon.accept();
-    told(&mut client);
+    claim_of(&mut client);
     for line in [
         "{\"result\":\"error\",\"code\":\"not-found\",\"message\":\"\",\"cure\":\"\"}",
         "?",
@@ -226,7 +223,7 @@ fn refusals_and_malformed_answers_are_survived() {
     link.turn(now);
     assert!(
         link.interest().is_none(),
-        "an answer without end is not kept"
+        "an endless answer closes the connection"
     );
 }
 
@@ -241,7 +238,7 @@ fn notices_between_answers_answer_no_request() {
     link.claim("x11", FocusTarget::Pid(1));
     link.turn(now);
     let mut client = daemon.accept();
-    assert_eq!(told(&mut client), FocusTarget::Pid(1));
+    assert_eq!(claim_of(&mut client), FocusTarget::Pid(1));
     assert_eq!(request(&mut client), Request::Listen);
     let notice = Notice::Memory {
         level: Level::Kill,
@@ -258,7 +255,7 @@ fn notices_between_answers_answer_no_request() {
     assert!(is_silent(&mut client));
     answer(&client);
     link.turn(now);
-    assert_eq!(told(&mut client), FocusTarget::Pid(2));
+    assert_eq!(claim_of(&mut client), FocusTarget::Pid(2));
     assert_eq!(link.take_heard(), []);
 }
 
@@ -268,20 +265,20 @@ fn changed_uses_are_sent_and_a_new_daemon_receives_all() {
     let now = Instant::now();
     let (mut link, mut client) = daemon.claimed(1, now);
     let uses = |pids: &[i32]| pids.iter().map(|pid| (*pid, Use::Visible)).collect();
-    let said = |client: &mut BufReader<UnixStream>| match request(client) {
+    let next_use = |client: &mut BufReader<UnixStream>| match request(client) {
         Request::InUse { pid, on, .. } => (pid, on),
         other => panic!("{other:?}"),
     };
     link.in_use(uses(&[5, 6]));
     link.turn(now);
     assert_eq!(
-        [said(&mut client), said(&mut client)],
+        [next_use(&mut client), next_use(&mut client)],
         [(5, true), (6, true)]
     );
     link.in_use(uses(&[6, 7]));
     link.turn(now);
     assert_eq!(
-        [said(&mut client), said(&mut client)],
+        [next_use(&mut client), next_use(&mut client)],
         [(5, false), (7, true)]
     );
     link.turn(now);
@@ -290,9 +287,9 @@ fn changed_uses_are_sent_and_a_new_daemon_receives_all() {
     link.turn(now);
     link.turn(now + RETRY_FIRST);
     let mut client = daemon.accept();
-    assert_eq!(told(&mut client), FocusTarget::Pid(1));
+    assert_eq!(claim_of(&mut client), FocusTarget::Pid(1));
     assert_eq!(
-        [said(&mut client), said(&mut client)],
+        [next_use(&mut client), next_use(&mut client)],
         [(6, true), (7, true)]
     );
 }

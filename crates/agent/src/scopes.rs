@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Scopes for apps that share a cgroup: apps started by sway, i3 or startx are in the scope of the
-//! session, where no knob applies to one app alone. When such an app first has the focus, the
-//! user's systemd moves it and enables the controllers that Limelight's knobs need for its scope.
+//! Gives apps that share a cgroup scopes of their own. Apps started by sway, i3 or startx are in
+//! the scope of the session, where no knob applies to one app alone. When such an app first has the
+//! focus, the user's systemd moves it to a scope and enables the controllers that Limelight's knobs
+//! need there.
 //!
-//! Memory that was charged before stays charged to the old cgroup.
+//! Memory that was charged before the move stays charged to the old cgroup.
 
 use std::time::{Duration, Instant};
 
@@ -26,13 +27,13 @@ const SYSTEMD_MANAGER: &str = "org.freedesktop.systemd1.Manager";
 /// systemd answers within milliseconds and moves the processes a few milliseconds later.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 const MOVE_PATIENCE: Duration = Duration::from_millis(200);
-const MOVE_LOOK: Duration = Duration::from_millis(2);
+const MOVE_POLL: Duration = Duration::from_millis(2);
 
 /// Connection to the user's systemd.
 #[derive(Debug, Default)]
 pub struct Scopes {
     bus: Option<Connection>,
-    /// The last process that was handled.
+    /// The last process for which a decision was made.
     settled: Option<ProcessId>,
     /// systemd cannot be reached; the warning has been logged.
     is_broken: bool,
@@ -56,12 +57,13 @@ struct Plan {
 }
 
 impl Scopes {
-    /// Moves the app of a process if it shares its cgroup. Returns whether it was moved.
+    /// Moves a process's app into its own scope if it shares its cgroup with another app. Returns
+    /// whether it was moved.
     pub fn settle(&mut self, pid: i32) -> bool {
         if self.is_broken {
             return false;
         }
-        let Ok((proc, stat, cgroup)) = look(pid) else {
+        let Ok((proc, stat, cgroup)) = read_process(pid) else {
             return false;
         };
         let process = ProcessId {
@@ -71,7 +73,7 @@ impl Scopes {
         if self.settled == Some(process) || is_own(pid, &cgroup) {
             return false;
         }
-        let Ok(members) = everybody(&proc) else {
+        let Ok(members) = all_members(&proc) else {
             return false;
         };
         self.settled = Some(process);
@@ -84,7 +86,7 @@ impl Scopes {
                 match moved {
                     true => tracing::info!("{} (pid {pid}) is now in {}", stat.comm, plan.unit),
                     false => tracing::warn!(
-                        "systemd took {} for pid {pid} and has not moved it",
+                        "systemd accepted {} for pid {pid}, but did not move the process in time",
                         plan.unit
                     ),
                 }
@@ -92,10 +94,10 @@ impl Scopes {
             }
             Err(error) => {
                 tracing::warn!(
-                    "{} (pid {pid}) stays in a cgroup that it shares: {error}",
+                    "{} (pid {pid}) stays in a shared cgroup: {error}",
                     stat.comm
                 );
-                // If only this process has ended, later ones can still be moved.
+                // With a connection, the failure concerns only this process.
                 self.is_broken = self.bus.is_none();
                 false
             }
@@ -113,10 +115,7 @@ impl Scopes {
             }
         };
         let properties: Vec<(&str, Value<'_>)> = vec![
-            (
-                "Description",
-                "An app that Limelight gave its own scope".into(),
-            ),
+            ("Description", "An app in a scope made by Limelight".into()),
             ("Slice", "app.slice".into()),
             ("CollectMode", "inactive-or-failed".into()),
             ("CPUWeight", WEIGHT.into()),
@@ -136,14 +135,14 @@ impl Scopes {
 }
 
 /// Reads the process and its cgroup.
-fn look(pid: i32) -> limelight_sys::Result<(Proc, Stat, String)> {
+fn read_process(pid: i32) -> limelight_sys::Result<(Proc, Stat, String)> {
     let proc = Proc::open("/proc")?;
     let process = proc.process(pid)?;
     let (stat, cgroup) = (process.stat()?, process.cgroup()?);
     Ok((proc, stat, cgroup.unwrap_or_default()))
 }
 
-/// Whether the name of its cgroup alone shows that the app does not share it. Then no other process
+/// Whether the name of the cgroup alone shows that the app does not share it. Then no other process
 /// is read, and the daemon receives the focus sooner.
 fn is_own(pid: i32, cgroup: &str) -> bool {
     let name = cgroup.rsplit('/').next().unwrap_or_default();
@@ -153,7 +152,7 @@ fn is_own(pid: i32, cgroup: &str) -> bool {
     }
 }
 
-fn everybody(proc: &Proc) -> limelight_sys::Result<Vec<Member>> {
+fn all_members(proc: &Proc) -> limelight_sys::Result<Vec<Member>> {
     let member = |pid: i32| {
         let process = proc.process(pid).ok()?;
         let stat = process.stat().ok()?;
@@ -199,8 +198,8 @@ fn plan(pid: i32, comm: &str, own: i32, all: &[Member]) -> Option<Plan> {
     let beside = all.iter().filter(|other| other.cgroup == app.cgroup);
     let mut beside = beside.filter(|other| !is_below(other, pid));
     let shares = match leader(name) {
-        // A scope made by the agent: a window of the same session belongs to the same app; one that
-        // was started from its terminal does not.
+        // A scope made by the agent. Processes in the leader's session (setsid) belong to its app.
+        // A program that was started in a terminal has another session, and is another app.
         Some(leader) => beside.any(|other| other.pid == leader && other.session != app.session),
         None => beside.next().is_some(),
     };
@@ -215,7 +214,7 @@ fn plan(pid: i32, comm: &str, own: i32, all: &[Member]) -> Option<Plan> {
     })
 }
 
-/// The process that named a scope made by the agent.
+/// The process id in the name of a scope made by the agent.
 fn leader(unit: &str) -> Option<i32> {
     let name = unit.strip_prefix(PREFIX)?.strip_suffix(".scope")?;
     name.rsplit_once('-')?.1.parse().ok()
@@ -240,7 +239,7 @@ fn wait_until_moved(pid: i32, unit: &str) -> bool {
         let process = Proc::open("/proc").and_then(|proc| proc.process(pid)?.cgroup());
         match process {
             Ok(Some(cgroup)) if cgroup.split('/').any(|name| name == unit) => return true,
-            Ok(_) if Instant::now() < until => std::thread::sleep(MOVE_LOOK),
+            Ok(_) if Instant::now() < until => std::thread::sleep(MOVE_POLL),
             _ => return false,
         }
     }

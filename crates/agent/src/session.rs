@@ -19,10 +19,10 @@ use crate::sources::pick::Pick;
 use crate::sources::{Gone, Seen, Source};
 use crate::uses::Uses;
 
-/// How long a lost source may take to return, for an agent that does not stay.
+/// How long a lost source may take to return, without `--stay`.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Source name of the claim that nothing has the focus while there is no source.
+/// Source name in the claim that nothing has the focus, sent while there is no source.
 const NO_SOURCE: &str = "agent";
 
 /// Reason for the end of the loop.
@@ -34,7 +34,7 @@ pub enum End {
     Failed(Errno),
 }
 
-/// Configuration of the agent.
+/// Configuration of the event loop.
 pub struct Session {
     /// Finds a source.
     pub find: Box<dyn FnMut() -> (Environment, Pick)>,
@@ -101,7 +101,7 @@ pub fn run(mut session: Session, environment: Environment, first: Pick) -> End {
 }
 
 impl Session {
-    /// Starts with the result of a search for sources.
+    /// Starts with the result of a search for sources: uses the source, or waits for one.
     fn begin(&mut self, environment: Environment, pick: Pick) -> Focus {
         let Pick {
             source,
@@ -116,7 +116,7 @@ impl Session {
             tracing::debug!("not {}: {}", one.name, one.why);
         }
         tracing::info!(
-            "the focus is told by {}: {detail}",
+            "the focus is reported by {}: {detail}",
             name.unwrap_or("no source")
         );
         self.link.report(Report {
@@ -127,7 +127,7 @@ impl Session {
         let Some(source) = source else {
             return self.await_one(&environment);
         };
-        // If the display belongs to Xwayland, the Wayland windows beside it are unknown.
+        // Xwayland's display does not show native Wayland windows, so its windows are not watched.
         let display = environment
             .display
             .filter(|_| environment.wayland.is_none());
@@ -158,7 +158,7 @@ impl Session {
         }
     }
 
-    /// Passes on what the source reports.
+    /// Passes the source's reports on to the daemon.
     fn tell(
         &mut self,
         source: &mut dyn Source,
@@ -178,7 +178,7 @@ impl Session {
         self.link.turn(Instant::now());
         uses.turn(clock::monotonic());
         self.link.in_use(uses.processes());
-        // The daemon may have requested scopes only now.
+        // The daemon's request for own scopes may have arrived just now.
         if last.as_ref().is_some_and(|seen| self.give_own_scope(seen)) {
             self.link.claim_again();
         }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Computes the visible part of a window that is covered by others.
+//! Computes the visible part of a window below other windows.
 
 /// A window's area on the screen, in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rect {
     pub left: i32,
     pub top: i32,
-    /// First column and first row outside.
+    /// First column outside of the area; `bottom` is the first row outside.
     pub right: i32,
     pub bottom: i32,
 }
 
-/// A window that is cut into more pieces than this counts as visible.
+/// Once a window is cut into more pieces than this, further windows above it are ignored.
 const PIECES_MAX: usize = 256;
 
 impl Rect {
@@ -21,7 +21,7 @@ impl Rect {
         side(self.left, self.right) * side(self.top, self.bottom)
     }
 
-    /// The intersection of both.
+    /// The intersection of two rectangles.
     pub fn common(&self, other: &Rect) -> Rect {
         Rect {
             left: self.left.max(other.left),
@@ -31,7 +31,7 @@ impl Rect {
         }
     }
 
-    /// The visible rest when another one lies above it: at most four pieces.
+    /// The parts that stay visible below `above`: at most four.
     fn without(self, above: &Rect) -> impl Iterator<Item = Rect> {
         let common = self.common(above);
         let apart = common.area() == 0;
@@ -66,7 +66,7 @@ impl Rect {
     }
 }
 
-/// Number of a window's pixels that none of those `above` covers.
+/// Number of pixels of a window that no window `above` covers.
 pub fn uncovered(window: Rect, above: &[Rect]) -> u64 {
     let mut pieces = vec![window];
     for cover in above {

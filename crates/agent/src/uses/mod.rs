@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Background apps of this session that are in use: those that are visible, and those that play or
-//! record sound. When memory runs short, other apps are reclaimed first.
+//! Finds background apps of this session that are in use: apps that are visible, and apps that play
+//! or record sound. When memory runs short, the daemon reclaims other apps first.
 
 mod covered;
 mod sound;
@@ -15,7 +15,7 @@ use limelight_proto::Use;
 use self::sound::Sound;
 use self::visible::Visible;
 
-/// Watches the session for such apps.
+/// Watches the session for apps that are in use.
 #[derive(Default)]
 pub struct Uses {
     visible: Option<Visible>,
@@ -23,12 +23,12 @@ pub struct Uses {
 }
 
 impl Uses {
-    /// Watches a display's windows and the session's sound server. Logs and skips what cannot be
-    /// watched.
+    /// Watches a display's windows and the session's sound server. If one of them cannot be
+    /// watched, logs that and goes on without it.
     pub fn watch(display: Option<&str>) -> Uses {
         let visible = display.map(Visible::connect);
         if let Some(Err(why)) = &visible {
-            tracing::warn!("which windows can be seen is not known: {why}");
+            tracing::warn!("visible windows cannot be detected: {why}");
         }
         Uses {
             visible: visible.and_then(Result::ok),
@@ -39,7 +39,7 @@ impl Uses {
     /// Handles all events. Never waits for events.
     pub fn turn(&mut self, now: Duration) {
         if let Some(Err(error)) = self.visible.as_mut().map(|visible| visible.turn(now)) {
-            tracing::debug!("which windows can be seen is not known any more: {error}");
+            tracing::debug!("visible windows can no longer be detected: {error}");
             self.visible = None;
         }
         if let Some(sound) = &mut self.sound {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Processes with streams that play or record, from PulseAudio or from PipeWire in its place.
+//! Finds processes that play or record sound, from PulseAudio or from PipeWire in its place.
 //!
-//! Uses the server's own program as a child process: it works with either server and avoids linking
-//! to their libraries. One child reports changes and costs nothing in between; after a change
-//! another one lists the streams. This never starts a server: it connects only to an existing
-//! socket.
+//! Runs pactl as a child process: it works with either server, and the agent need not link to their
+//! libraries. One child reports changes and costs nothing in between. After a change, two others
+//! list the streams. This never starts a server: it connects only to an existing socket.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -21,32 +20,32 @@ use crate::sources::arrivals::Arrivals;
 /// The program that is run.
 const PROGRAM: &str = "pactl";
 
-/// Directory of its socket in the session's runtime directory.
+/// Directory of the server's socket in the session's runtime directory.
 const DIRECTORY: &str = "pulse";
 
-/// Shortest time between two lists: a game may create a stream every second.
+/// Shortest time between two lists, since a game may create many streams.
 const LIST_EVERY: Duration = Duration::from_secs(1);
 
-/// Interval of attempts if a server has a socket and does not answer.
+/// Time between attempts if the server has a socket but does not answer.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// Longest list of streams that is read.
+/// Maximum size of a child's output.
 const LIST_MAX_BYTES: usize = 4 << 20;
 
 /// A child and its output so far.
 struct Running {
     child: Child,
     output: ChildStdout,
-    said: Vec<u8>,
+    received: Vec<u8>,
 }
 
 impl Running {
     fn start(server: &str, arguments: &[&str]) -> std::io::Result<Running> {
         let mut child = Command::new(PROGRAM)
             .args(arguments)
-            // Set explicitly, so that no server is started.
+            // Set explicitly, so that pactl does not start a server.
             .env("PULSE_SERVER", server)
-            // Fixed messages, because they are parsed.
+            // Untranslated messages, because they are parsed.
             .env("LC_ALL", "C")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -59,7 +58,7 @@ impl Running {
         Ok(Running {
             child,
             output,
-            said: Vec::new(),
+            received: Vec::new(),
         })
     }
 
@@ -69,12 +68,12 @@ impl Running {
         loop {
             match self.output.read(&mut buffer) {
                 Ok(0) => return false,
-                Ok(count) => self.said.extend_from_slice(&buffer[..count]),
+                Ok(count) => self.received.extend_from_slice(&buffer[..count]),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return true,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(_) => return false,
             }
-            if self.said.len() > LIST_MAX_BYTES {
+            if self.received.len() > LIST_MAX_BYTES {
                 return false;
             }
         }
@@ -92,7 +91,7 @@ impl Drop for Running {
 pub struct Sound {
     subscriber: Option<Running>,
     lists: Vec<Running>,
-    /// Streams found by the current lists so far.
+    /// Processes found in the current lists so far.
     found: BTreeSet<i32>,
     pids: BTreeSet<i32>,
     listed_at: Option<Duration>,
@@ -103,7 +102,7 @@ pub struct Sound {
 }
 
 impl Sound {
-    /// A server that has not been searched for yet.
+    /// Starts without a server; the first [`Sound::turn`] searches for one.
     pub fn new() -> Sound {
         Sound {
             subscriber: None,
@@ -131,7 +130,7 @@ impl Sound {
             .collect()
     }
 
-    /// When there is work even if the descriptors have no event.
+    /// When [`Sound::turn`] has work even if the descriptors have no event.
     pub fn deadline(&self) -> Option<Duration> {
         let list = (self.changed && self.lists.is_empty())
             .then(|| self.listed_at.map_or(Duration::ZERO, |at| at + LIST_EVERY));
@@ -147,7 +146,7 @@ impl Sound {
         }
         if let Some(subscriber) = &mut self.subscriber {
             let lives = subscriber.read();
-            self.changed |= concerns_streams(&mut subscriber.said);
+            self.changed |= concerns_streams(&mut subscriber.received);
             if !lives {
                 tracing::debug!("the sound server went away");
                 *self = Sound {
@@ -181,10 +180,10 @@ impl Sound {
                 self.retry_at = None;
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                tracing::info!("{PROGRAM} is not installed: which apps play sound is not known");
+                tracing::info!("{PROGRAM} is not installed: apps that play sound are not detected");
                 self.retry_at = None;
             }
-            Err(error) => tracing::warn!("{PROGRAM} cannot be run: {error}"),
+            Err(error) => tracing::warn!("cannot run {PROGRAM}: {error}"),
         }
     }
 
@@ -198,7 +197,7 @@ impl Sound {
         for what in ["sink-inputs", "source-outputs"] {
             match Running::start(&server, &["-f", "json", "list", what]) {
                 Ok(list) => self.lists.push(list),
-                Err(error) => tracing::warn!("{PROGRAM} cannot be run: {error}"),
+                Err(error) => tracing::warn!("cannot run {PROGRAM}: {error}"),
             }
         }
     }
@@ -212,7 +211,7 @@ impl Sound {
         for mut list in std::mem::take(&mut self.lists) {
             match list.read() {
                 true => open.push(list),
-                false => self.found.extend(streams(&list.said)),
+                false => self.found.extend(streams(&list.received)),
             }
         }
         self.lists = open;
@@ -222,7 +221,7 @@ impl Sound {
     }
 }
 
-/// The server's address, if its socket exists.
+/// The server's address: `$PULSE_SERVER`, else its socket if that exists.
 fn server() -> Option<String> {
     if let Some(named) = std::env::var("PULSE_SERVER").ok().filter(|s| !s.is_empty()) {
         return Some(named);
@@ -240,17 +239,17 @@ fn runtime() -> Option<PathBuf> {
 
 /// Takes complete lines from the subscriber's output. Returns whether one of them concerns a
 /// stream.
-fn concerns_streams(said: &mut Vec<u8>) -> bool {
-    let Some(end) = said.iter().rposition(|&byte| byte == b'\n') else {
+fn concerns_streams(received: &mut Vec<u8>) -> bool {
+    let Some(end) = received.iter().rposition(|&byte| byte == b'\n') else {
         return false;
     };
-    let lines: Vec<u8> = said.drain(..=end).collect();
+    let lines: Vec<u8> = received.drain(..=end).collect();
     let lines = String::from_utf8_lossy(&lines);
     let mut lines = lines.lines();
     lines.any(|line| line.contains(" on sink-input ") || line.contains(" on source-output "))
 }
 
-/// Processes of the streams in a list that are not paused.
+/// Processes with streams that are not paused, from a list in JSON.
 fn streams(list: &[u8]) -> BTreeSet<i32> {
     let Ok(Value::Array(streams)) = serde_json::from_slice(list) else {
         return BTreeSet::new();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Handmade lists, and a real PulseAudio with a null sink. Without PulseAudio that test is skipped
-//! with a message.
+//! Tests with handwritten lists, and one with a real PulseAudio and a null sink. Without
+//! PulseAudio, that test is skipped with a message.
 
 use super::*;
 use limelight_sys::clock;
@@ -60,17 +60,17 @@ fn wait_for(what: &str, sound: &mut Sound, holds: impl Fn(&Sound) -> bool) {
         if holds(sound) {
             return;
         }
-        assert!(Instant::now() < deadline, "never: {what}");
+        assert!(Instant::now() < deadline, "timed out waiting for {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// The only test that uses the environment's server.
+/// No other test may use `$PULSE_SERVER`, which this one sets.
 #[test]
-fn a_real_server_tells_who_plays() {
+fn real_server_lists_playing_processes() {
     for program in ["pulseaudio", "pactl", "pacat"] {
         if !is_installed(program) {
-            eprintln!("SKIPPED: a_real_server_tells_who_plays, because {program} is missing");
+            eprintln!("SKIPPED: real_server_lists_playing_processes, because {program} is missing");
             return;
         }
     }

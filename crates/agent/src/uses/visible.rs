@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! X11: processes with visible windows.
+//! Finds processes with visible windows on X11.
 //!
-//! The window manager's list gives the windows and their stacking order; without one the server's
-//! own list does. A window is visible if it is not hidden, is on the current desktop, and is not
-//! almost covered by those above it. Transparency by a compositor is unknown here and counts as
-//! covering.
+//! The windows and their stacking order come from the window manager's list, or from the server's
+//! own list without a window manager. A window is visible if it is not hidden, is on the current
+//! desktop, and has at least 5 % of its area uncovered by the windows above it. Transparency by a
+//! compositor is unknown here, so transparent windows count as covering.
 //!
-//! This uses a separate connection, because it selects other events on the same windows. While
-//! windows are moved it scans twice a second.
+//! This uses a separate connection, because it selects other events on the same windows than the
+//! focus source. While windows are moved, it scans twice a second.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -36,9 +36,9 @@ x11rb::atom_manager! {
 }
 
 /// Shortest time between two scans.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const SCAN_EVERY: Duration = Duration::from_millis(500);
 
-/// Most windows that are checked, from the top.
+/// Maximum number of windows that are checked, from the top.
 const WINDOWS_MAX: usize = 256;
 
 /// Percent of a window that must be uncovered for it to be visible.
@@ -54,8 +54,8 @@ pub struct Visible {
     screen: Rect,
     atoms: Atoms,
     pids: BTreeSet<i32>,
-    looked_at: Option<Duration>,
-    /// Whether something may have changed since.
+    scanned_at: Option<Duration>,
+    /// Whether something may have changed since the last scan.
     changed: bool,
 }
 
@@ -65,7 +65,7 @@ impl Visible {
         let (conn, screen) =
             RustConnection::connect(Some(display)).map_err(|error| error.to_string())?;
         let screen = conn.setup().roots.get(screen);
-        let screen = screen.ok_or_else(|| "it has no such screen".to_owned())?;
+        let screen = screen.ok_or_else(|| "it does not have the requested screen".to_owned())?;
         let root = screen.root;
         let screen = Rect {
             left: 0,
@@ -97,7 +97,7 @@ impl Visible {
             screen,
             atoms,
             pids: BTreeSet::new(),
-            looked_at: None,
+            scanned_at: None,
             changed: true,
         })
     }
@@ -110,7 +110,7 @@ impl Visible {
     /// When the next scan is due, if something has changed.
     pub fn deadline(&self) -> Option<Duration> {
         self.changed
-            .then(|| self.looked_at.map_or(Duration::ZERO, |at| at + LOOK_EVERY))
+            .then(|| self.scanned_at.map_or(Duration::ZERO, |at| at + SCAN_EVERY))
     }
 
     /// Processes with visible windows as of the last scan.
@@ -125,8 +125,8 @@ impl Visible {
         }
         if self.deadline().is_some_and(|due| due <= now) {
             self.changed = false;
-            self.looked_at = Some(now);
-            self.pids = self.look()?;
+            self.scanned_at = Some(now);
+            self.pids = self.scan()?;
             // Events that arrived while answers were awaited count for the next scan.
             while let Some(event) = self.conn.poll_for_event()? {
                 self.take(&event);
@@ -157,7 +157,7 @@ impl Visible {
         }
     }
 
-    fn look(&self) -> Result<BTreeSet<i32>, ConnectionError> {
+    fn scan(&self) -> Result<BTreeSet<i32>, ConnectionError> {
         let stack = self.stack()?;
         let places = self.places(&stack)?;
         let mut above: Vec<Rect> = Vec::new();
@@ -175,7 +175,7 @@ impl Visible {
         self.owners(&seen)
     }
 
-    /// Windows of programs, from the bottom to the top.
+    /// The programs' windows, from the bottom to the top.
     fn stack(&self) -> Result<Vec<Window>, ConnectionError> {
         let listed = self.words(self.root, self.atoms._NET_CLIENT_LIST_STACKING)?;
         let mut stack = match listed {
@@ -238,7 +238,7 @@ impl Visible {
         Ok(places)
     }
 
-    /// The processes of these windows, which the server has from the kernel.
+    /// The processes of these windows, according to the server, which asks the kernel.
     fn owners(&self, windows: &[Window]) -> Result<BTreeSet<i32>, ConnectionError> {
         let mut asked = Vec::with_capacity(windows.len());
         for &client in windows {
@@ -273,8 +273,8 @@ impl Visible {
     }
 }
 
-/// Converts an error of the server to `None`: usually the window was destroyed meanwhile, which an
-/// event will report.
+/// Converts an error of the server to `None`. Usually the window was destroyed meanwhile, and an
+/// event will report that.
 fn answer<T>(reply: Result<T, ReplyError>) -> Result<Option<T>, ConnectionError> {
     match reply {
         Ok(value) => Ok(Some(value)),
