@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! limelight-agent against real Wayland compositors without a screen: sway, phoc, KWin and mutter.
-//! Tests check the agent's messages to a daemon; no test depends on timing.
+//! Tests limelight-agent with real Wayland compositors without a screen: sway, phoc, KWin and
+//! mutter. The tests check the agent's messages to a daemon; none depends on timing.
 
 use std::process::{Command, ExitCode};
 
@@ -125,7 +125,7 @@ fn sway_reports_the_focus() {
     daemon.expect(&focus("sway", second.pid()), &place);
     swaymsg(&place, &sway, &format!("[pid={}] focus", first.pid()));
     daemon.expect(&focus("sway", first.pid()), &place);
-    // A workspace without windows, and back.
+    // Switch to a workspace without windows, and back.
     swaymsg(&place, &sway, "workspace 5");
     daemon.expect(&nothing("sway"), &place);
     swaymsg(&place, &sway, "workspace 1");
@@ -134,7 +134,7 @@ fn sway_reports_the_focus() {
     daemon.expect(&focus("sway", second.pid()), &place);
     drop(second);
     daemon.expect(&nothing("sway"), &place);
-    // sway ends, and another one starts.
+    // sway ends, and another instance starts.
     drop(sway);
     daemon.expect(&Said::Source(None), &place);
     wait_until_quiet(&agent);
@@ -215,7 +215,7 @@ fn kwin_calls_from_a_script() {
     daemon.expect(&focus("kwin", first.pid()), &place);
     let second = place.open("two", &wayland);
     daemon.expect(&focus("kwin", second.pid()), &place);
-    // The session bus has been used, and stays open.
+    // An open session bus causes no wakeups.
     wait_until_quiet(&agent);
     drop(second);
     daemon.expect(&focus("kwin", first.pid()), &place);
@@ -237,11 +237,11 @@ fn an_app_gets_a_scope_of_its_own() {
     in_its_own_tree("systemd");
 }
 
-/// Runs a part of this program in a mount namespace of its own: mutter and systemd require cgroup
-/// v2 at /sys/fs/cgroup.
+/// Runs a part of this program in its own mount namespace, because mutter and systemd require
+/// cgroup v2 at /sys/fs/cgroup.
 fn in_its_own_tree(part: &str) {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: making cgroups takes root");
+        eprintln!("SKIPPED: this test must be root to make cgroups");
         return;
     }
     let own = std::env::current_exe().unwrap();
@@ -265,10 +265,10 @@ fn sh(command: &str) {
 /// The program of the user's systemd.
 const SYSTEMD: &str = "/lib/systemd/systemd";
 
-/// A desktop that makes no scopes for its apps (sway), beside the user's systemd.
+/// Runs sway, which makes no scopes for its apps, beside the user's systemd.
 fn systemd_in_its_own_tree() {
     mount_cgroups();
-    // A user's systemd runs only if this directory shows that the machine's init is systemd.
+    // A user's systemd refuses to run unless this directory exists.
     sh("mkdir -p /run/systemd && mount -t tmpfs none /run/systemd && mkdir /run/systemd/system");
     let place = Place::new();
     let cgroups = Cgroups::make(&place);
@@ -342,7 +342,7 @@ impl Cgroups {
                 path.truncate(path.rfind('/').unwrap());
             }
         }
-        // Delegated, as by systemd.
+        // The cgroup is delegated, as systemd would do it.
         for file in ["cgroup.procs", "cgroup.subtree_control", "cgroup.threads"] {
             place.give(format!("{}/{file}", cgroups.manager).into());
         }
@@ -362,7 +362,7 @@ impl Cgroups {
 
 impl Drop for Cgroups {
     fn drop(&mut self) {
-        // Processes that the user's systemd started are still running.
+        // Kills the processes that the user's systemd started.
         let slice = self.manager.rsplit_once('/').unwrap().0;
         let _ = std::fs::write(format!("{}/cgroup.kill", self.manager), "1");
         wait_for("the cgroups to be empty", || {
@@ -393,8 +393,7 @@ fn mutter_in_its_own_tree() {
     let wayland = place.wayland();
     let _agent = place.start_agent(&[]);
     daemon.expect(&source("mutter"), &place);
-    // A new window takes the focus from another one only if the user asked for it. A window that
-    // closes returns the focus.
+    // A new window takes the focus. When it closes, the focus returns to the other window.
     let first = place.open_in("one", &wayland, &cgroups.path("one"));
     daemon.expect(&cgroups.focus("one"), &place);
     let second = place.open_in("two", &wayland, &cgroups.path("two"));

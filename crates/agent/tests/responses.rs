@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Input and frames reported by the agent, against a real X server: keys come through XTEST, frames
-//! are drawn by child processes of this program, and the test simulates the daemon.
+//! Tests the agent's reports of input and frames, with a real X server. Keys come through XTEST,
+//! child processes of this program draw the frames, and the test simulates the daemon.
 //!
 //! Tests check the order of messages, never their timing.
 //!
-//! Without Xvfb everything is skipped with a message.
+//! Without Xvfb, everything is skipped with a message.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
@@ -49,20 +49,23 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let tests: [(&str, fn()); 5] = [
-        ("input_and_the_frame_after_it", input_and_the_frame_after_it),
         (
-            "what_asks_for_nothing_is_not_told",
-            what_asks_for_nothing_is_not_told,
+            "input_is_followed_by_one_frame",
+            input_is_followed_by_one_frame,
         ),
         (
-            "animations_are_told_after_input_only",
-            animations_are_told_after_input_only,
+            "modifiers_and_motion_are_not_reported",
+            modifiers_and_motion_are_not_reported,
         ),
         (
-            "the_focused_program_s_frames_count",
-            the_focused_program_s_frames_count,
+            "animations_are_reported_only_after_input",
+            animations_are_reported_only_after_input,
         ),
-        ("the_focus_alone_on_request", the_focus_alone_on_request),
+        (
+            "only_the_focused_program_s_frames_count",
+            only_the_focused_program_s_frames_count,
+        ),
+        ("focus_only_reports_no_input", focus_only_reports_no_input),
     ];
     for (name, test) in tests {
         println!("test {name} ...");
@@ -80,13 +83,13 @@ fn serve(socket: &Path) -> Receiver<Request> {
         let (stream, _) = listener.accept().unwrap();
         let mut answers = stream.try_clone().unwrap();
         let ok = Response::Ok {
-            message: "so be it".into(),
+            message: "done".into(),
         };
         let ok = serde_json::to_string(&ok).unwrap() + "\n";
         for line in BufReader::new(stream).lines() {
             let Ok(line) = line else { return };
             let request = serde_json::from_str(&line).unwrap();
-            // Visible apps and notices are covered by another test.
+            // Other tests cover visible apps and notices.
             let sent = match request {
                 Request::InUse { .. } | Request::Listen | Request::Agent { .. } => Ok(()),
                 request => send.send(request),
@@ -101,7 +104,7 @@ fn serve(socket: &Path) -> Receiver<Request> {
 
 /// A server with an agent and a client that has the focus.
 struct Stage {
-    // Dropped in this order.
+    // The fields are dropped in this order.
     _agent: Running,
     client: Client,
     server: Server,
@@ -138,7 +141,7 @@ impl Stage {
 
     fn expect_claim(&self, wanted: FocusTarget) {
         let claims = |request: &Request| matches!(request, Request::Focus { target, .. } if *target == wanted);
-        while !claims(&self.requests.recv_timeout(PATIENCE).expect("never told")) {}
+        while !claims(&self.requests.recv_timeout(PATIENCE).expect("no claim")) {}
     }
 
     fn fake(&self, kind: u8, detail: u8) {
@@ -158,7 +161,7 @@ impl Stage {
     /// The next event, which must belong to this program.
     fn next(&self, client: &Client) -> (WindowEvent, u64) {
         let told = self.requests.recv_timeout(PATIENCE);
-        match told.expect("nothing is told") {
+        match told.expect("no event") {
             Request::Window {
                 event,
                 at_us: Some(at),
@@ -172,7 +175,7 @@ impl Stage {
         }
     }
 
-    /// Expects exactly these events next, with the times of input and frame in order.
+    /// Expects exactly these events next, with ascending times.
     fn expect(&self, client: &Client, wanted: &[WindowEvent]) {
         let told: Vec<_> = wanted.iter().map(|_| self.next(client)).collect();
         let events: Vec<_> = told.iter().map(|(event, _)| *event).collect();
@@ -188,17 +191,17 @@ impl Stage {
 
 const ANSWERED: &[WindowEvent] = &[WindowEvent::Open, WindowEvent::Close];
 
-fn input_and_the_frame_after_it() {
+fn input_is_followed_by_one_frame() {
     let stage = Stage::new();
     for key in [DRAW, DRAW_THREE_TIMES, PRESENT, MENU, MENU, DRAW] {
         stage.press(key);
         stage.expect(&stage.client, ANSWERED);
-        // A duplicate frame would arrive before the next key's input.
+        // A second report of the frame would arrive before the next key's input.
         stage.settle();
     }
 }
 
-fn what_asks_for_nothing_is_not_told() {
+fn modifiers_and_motion_are_not_reported() {
     let stage = Stage::new();
     let mapping = stage.server.conn.get_modifier_mapping().unwrap();
     let modifiers: Vec<u8> = mapping.reply().unwrap().keycodes;
@@ -211,7 +214,7 @@ fn what_asks_for_nothing_is_not_told() {
     stage.settle();
     stage.press(DRAW);
     stage.expect(&stage.client, ANSWERED);
-    // For a key that the program ignores there is input but no frame.
+    // A key that the program ignores is input, but no frame follows.
     stage.press(NOTHING);
     stage.expect(&stage.client, &[WindowEvent::Open]);
     stage.settle();
@@ -223,7 +226,7 @@ fn what_asks_for_nothing_is_not_told() {
     stage.expect(&stage.client, &[WindowEvent::Open, WindowEvent::Open]);
 }
 
-fn animations_are_told_after_input_only() {
+fn animations_are_reported_only_after_input() {
     let stage = Stage::new();
     stage.press(ANIMATION);
     stage.expect(&stage.client, ANSWERED);
@@ -234,7 +237,7 @@ fn animations_are_told_after_input_only() {
     }
 }
 
-fn the_focused_program_s_frames_count() {
+fn only_the_focused_program_s_frames_count() {
     let stage = Stage::new();
     let other = stage.server.open_client();
     stage.server.set_focus(other.window);
@@ -257,7 +260,7 @@ fn the_focused_program_s_frames_count() {
     stage.settle();
     stage.press(DRAW);
     stage.expect(&stage.client, ANSWERED);
-    // With the focus on nothing, input belongs to no app.
+    // If no window has the focus, input belongs to no app.
     stage.server.set_focus(x11rb::NONE);
     stage.expect_claim(FocusTarget::None);
     stage.press(DRAW);
@@ -265,7 +268,7 @@ fn the_focused_program_s_frames_count() {
     assert!(stage.requests.try_recv().is_err());
 }
 
-fn the_focus_alone_on_request() {
+fn focus_only_reports_no_input() {
     let stage = Stage::with(&["--focus-only"]);
     stage.press(DRAW);
     stage.settle();
@@ -393,7 +396,7 @@ fn client() -> ! {
     };
     let mut animated = false;
     loop {
-        // Ends with the server at the latest.
+        // The loop ends when the server ends.
         let event = match animated {
             true => program.conn.poll_for_event(),
             false => program.conn.wait_for_event().map(Some),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The agent against a real X server and a real window manager: Xvfb and openbox. The test
+//! Tests the agent with a real X server and a real window manager: Xvfb and openbox. The test
 //! simulates the daemon; the X clients are child processes of this program.
 //!
-//! Without Xvfb or openbox everything is skipped with a message.
+//! Without Xvfb or openbox, everything is skipped with a message.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -38,40 +38,40 @@ fn main() -> ExitCode {
         }
     }
     let tests: [(&str, fn()); 11] = [
-        ("i3_tells_the_focus", i3_tells_the_focus),
+        ("i3_reports_the_focus", i3_reports_the_focus),
+        ("visible_windows_are_in_use", visible_windows_are_in_use),
         (
-            "windows_that_can_be_seen_are_in_use",
-            windows_that_can_be_seen_are_in_use,
+            "the_window_manager_reports_the_focus",
+            the_window_manager_reports_the_focus,
         ),
         (
-            "the_window_manager_tells_the_focus",
-            the_window_manager_tells_the_focus,
+            "the_server_reports_the_focus_without_a_window_manager",
+            the_server_reports_the_focus_without_a_window_manager,
         ),
         (
-            "the_server_tells_the_focus_without_one",
-            the_server_tells_the_focus_without_one,
+            "the_focus_can_follow_the_pointer",
+            the_focus_can_follow_the_pointer,
         ),
         (
-            "the_focus_may_be_on_the_pointer",
-            the_focus_may_be_on_the_pointer,
+            "a_window_manager_can_start_and_end",
+            a_window_manager_can_start_and_end,
         ),
         (
-            "a_window_manager_may_come_and_go",
-            a_window_manager_may_come_and_go,
+            "a_restarted_daemon_receives_the_claim",
+            a_restarted_daemon_receives_the_claim,
         ),
         (
-            "a_restarted_daemon_is_told_again",
-            a_restarted_daemon_is_told_again,
+            "once_prints_the_foreground_app",
+            once_prints_the_foreground_app,
         ),
-        ("once_prints_what_is_in_front", once_prints_what_is_in_front),
         (
             "no_display_has_its_own_exit_code",
             no_display_has_its_own_exit_code,
         ),
         ("the_manual_page_is_written", the_manual_page_is_written),
         (
-            "a_display_that_dies_ends_the_claim",
-            a_display_that_dies_ends_the_claim,
+            "the_end_of_the_display_ends_the_claim",
+            the_end_of_the_display_ends_the_claim,
         ),
     ];
     for (name, test) in tests {
@@ -104,7 +104,7 @@ fn client() -> ! {
         &events,
     )
     .unwrap();
-    // A wrong value, which must be ignored in favour of the server's.
+    // A wrong value: the agent must use the server's value instead.
     let lie = conn
         .intern_atom(false, b"_NET_WM_PID")
         .unwrap()
@@ -119,7 +119,7 @@ fn client() -> ! {
         &[1],
     )
     .unwrap();
-    // A starting window manager may drop the map request: repeat it.
+    // A starting window manager may drop the map request, so it is repeated.
     let mut is_mapped = false;
     wait_for("the window to be mapped", || {
         conn.map_window(window).unwrap();
@@ -131,7 +131,7 @@ fn client() -> ! {
     });
     println!("{window}");
     std::io::stdout().flush().unwrap();
-    // Ends with the server at the latest.
+    // The loop ends when the server ends.
     while conn.wait_for_event().is_ok() {}
     std::process::exit(0)
 }
@@ -144,12 +144,12 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Serves one connection. The channel closes with it.
+    /// Serves one connection. The channel closes when the connection ends.
     fn serve(socket: &Path) -> Self {
         Daemon::serve_source(socket, "x11")
     }
 
-    /// The same for an agent with another source than X11.
+    /// Serves one connection of an agent with another source than X11.
     fn serve_source(socket: &Path, expected: &'static str) -> Self {
         let _ = std::fs::remove_file(socket);
         let listener = UnixListener::bind(socket).unwrap();
@@ -188,13 +188,13 @@ impl Daemon {
                             true => seen.insert(pid),
                             false => seen.remove(&pid),
                         };
-                        assert!(changed, "{pid} was told twice");
+                        assert!(changed, "{pid} was reported twice");
                     }
                     Request::Listen | Request::Agent { .. } => {}
                     other => panic!("unexpected {other:?}"),
                 }
                 let ok = Response::Ok {
-                    message: "so be it".into(),
+                    message: "done".into(),
                 };
                 let ok = serde_json::to_string(&ok).unwrap() + "\n";
                 if answers.write_all(ok.as_bytes()).is_err() {
@@ -208,7 +208,7 @@ impl Daemon {
     /// Waits until exactly the windows of these clients are reported as visible.
     fn expect_visible(&self, mut action: impl FnMut(), wanted: &[&Client]) {
         let wanted: BTreeSet<i32> = wanted.iter().map(|client| client.pid()).collect();
-        wait_for("the right windows to be seen", || {
+        wait_for("the right windows to be visible", || {
             action();
             *self.visible.lock().unwrap() == wanted
         });
@@ -219,7 +219,8 @@ impl Daemon {
         self.expect_of(|| {}, wanted);
     }
 
-    /// The same, repeating an action until it works: a starting window manager drops requests.
+    /// Waits for this claim and repeats an action until it has an effect: a starting window manager
+    /// drops requests.
     fn expect_of(&self, mut action: impl FnMut(), wanted: FocusTarget) {
         let deadline = Instant::now() + PATIENCE;
         let mut told = Vec::new();
@@ -232,11 +233,11 @@ impl Daemon {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        panic!("never told {wanted:?}, but {told:?}");
+        panic!("expected {wanted:?}, received {told:?}");
     }
 }
 
-fn the_window_manager_tells_the_focus() {
+fn the_window_manager_reports_the_focus() {
     let server = Server::start();
     let _openbox = server.start_openbox();
     let session = Session::new();
@@ -256,7 +257,7 @@ fn the_window_manager_tells_the_focus() {
     daemon.expect(FocusTarget::None);
 }
 
-fn i3_tells_the_focus() {
+fn i3_reports_the_focus() {
     if !is_installed("i3") {
         eprintln!("SKIPPED: i3 is missing; install it with: apt-get install i3-wm");
         return;
@@ -280,7 +281,7 @@ fn i3_tells_the_focus() {
     daemon.expect(FocusTarget::None);
 }
 
-fn windows_that_can_be_seen_are_in_use() {
+fn visible_windows_are_in_use() {
     let server = Server::start();
     let _openbox = server.start_openbox();
     let session = Session::new();
@@ -293,7 +294,7 @@ fn windows_that_can_be_seen_are_in_use() {
         server.conn.flush().unwrap();
     };
     let front = || server.activate(above.window);
-    // Apart, then one above the other, then half covered.
+    // The windows are apart, then one covers the other, then one is half covered.
     daemon.expect_visible(
         || {
             place(&below, 0, 60);
@@ -315,7 +316,7 @@ fn windows_that_can_be_seen_are_in_use() {
         },
         &[&below, &above],
     );
-    // Hidden without being covered.
+    // The lower window is hidden, without being covered.
     let state = server.atom("WM_CHANGE_STATE");
     let iconify = ClientMessageEvent::new(32, below.window, state, [3u32, 0, 0, 0, 0]);
     let mask = EventMask::SUBSTRUCTURE_REDIRECT | EventMask::SUBSTRUCTURE_NOTIFY;
@@ -331,7 +332,7 @@ fn windows_that_can_be_seen_are_in_use() {
     daemon.expect_visible(|| {}, &[]);
 }
 
-fn the_server_tells_the_focus_without_one() {
+fn the_server_reports_the_focus_without_a_window_manager() {
     let server = Server::start();
     let session = Session::new();
     let daemon = Daemon::serve(&session.socket());
@@ -350,7 +351,7 @@ fn the_server_tells_the_focus_without_one() {
     daemon.expect(FocusTarget::None);
 }
 
-fn the_focus_may_be_on_the_pointer() {
+fn the_focus_can_follow_the_pointer() {
     let server = Server::start();
     let session = Session::new();
     let daemon = Daemon::serve(&session.socket());
@@ -365,7 +366,7 @@ fn the_focus_may_be_on_the_pointer() {
     }
 }
 
-fn a_window_manager_may_come_and_go() {
+fn a_window_manager_can_start_and_end() {
     let server = Server::start();
     let session = Session::new();
     let daemon = Daemon::serve(&session.socket());
@@ -380,7 +381,7 @@ fn a_window_manager_may_come_and_go() {
             FocusTarget::Pid(client.pid()),
         );
     }
-    // It was killed, so its properties remain and must be ignored.
+    // openbox was killed, so its properties remain and must be ignored.
     drop(openbox);
     for client in [&second, &first] {
         server.set_focus(client.window);
@@ -388,7 +389,7 @@ fn a_window_manager_may_come_and_go() {
     }
 }
 
-fn a_restarted_daemon_is_told_again() {
+fn a_restarted_daemon_receives_the_claim() {
     let server = Server::start();
     let session = Session::new();
     let client = server.open_client();
@@ -403,7 +404,7 @@ fn a_restarted_daemon_is_told_again() {
     daemon.expect(FocusTarget::None);
 }
 
-fn once_prints_what_is_in_front() {
+fn once_prints_the_foreground_app() {
     let server = Server::start();
     let _openbox = server.start_openbox();
     let once = || -> serde_json::Value {
@@ -419,7 +420,7 @@ fn once_prints_what_is_in_front() {
     assert!(nothing["pid"].is_null(), "{nothing}");
     let client = server.open_client();
     let mut seen = nothing;
-    wait_for("the window to be in front", || {
+    wait_for("the window to have the focus", || {
         server.activate(client.window);
         seen = once();
         seen["pid"] == client.pid()
@@ -474,7 +475,7 @@ fn the_manual_page_is_written() {
     );
 }
 
-fn a_display_that_dies_ends_the_claim() {
+fn the_end_of_the_display_ends_the_claim() {
     let server = Server::start();
     let session = Session::new();
     let daemon = Daemon::serve(&session.socket());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Real compositors without a screen, a client for them, and a daemon simulated by the test.
 //!
-//! Compositors refuse to run as root, or should not: if the test runs as root, everything runs as
-//! another user, from a directory that this user can access.
+//! Compositors refuse to run as root, or should not be run as root. So if the test runs as root,
+//! everything else runs as another user, from a directory that this user can access.
 
 pub mod client;
 
@@ -63,7 +63,7 @@ impl Place {
         };
         let place = Place { directory, uid };
         place.give(place.path(""));
-        // This user cannot access the build directory.
+        // That user may not be able to access the build directory.
         std::fs::copy(env!("CARGO_BIN_EXE_limelight-agent"), place.path("agent")).unwrap();
         std::fs::copy(std::env::current_exe().unwrap(), place.path("client")).unwrap();
         place
@@ -140,7 +140,7 @@ impl Place {
         command.args(["-nolisten", "tcp"]);
         command.stdout(Stdio::piped()).stderr(Stdio::null());
         let mut server = Running(command.spawn().unwrap());
-        // It chooses the first free display, and prints its number once it serves.
+        // Xvfb chooses the first free display, and prints its number once it accepts clients.
         let mut line = String::new();
         let stdout = server.0.stdout.as_mut().expect("piped");
         BufReader::new(stdout).read_line(&mut line).unwrap();
@@ -176,7 +176,7 @@ impl Place {
         self.start(&mut self.window(app_id, wayland), app_id)
     }
 
-    /// The same, in a cgroup from the start.
+    /// Opens such a window in a cgroup: the process is moved there before it executes the program.
     pub fn open_in(&self, app_id: &str, wayland: &str, cgroup: &str) -> Running {
         self.start_in(&self.window(app_id, wayland), app_id, cgroup)
     }
@@ -281,18 +281,18 @@ impl Daemon {
                 Err(_) => break,
             }
         }
-        panic!("never told {wanted:?}, but {told:?}\n{}", place.logs());
+        panic!("expected {wanted:?}, received {told:?}\n{}", place.logs());
     }
 }
 
 fn ok() -> Response {
     Response::Ok {
-        message: "so be it".into(),
+        message: "done".into(),
     }
 }
 
-/// Observation time for an idle process, and the most wakeups of all its threads in that time:
-/// fewer than one per second.
+/// Observation time for an idle process, and the maximum number of wakeups of all its threads in
+/// that time: fewer than one per second.
 const QUIET: Duration = Duration::from_secs(4);
 const QUIET_WAKEUPS: u64 = 3;
 
@@ -314,7 +314,7 @@ pub fn wait_until_quiet(process: &Running) {
     wait_for("the agent to be quiet", || {
         let before = wakeups();
         std::thread::sleep(QUIET);
-        // When a thread ends its count is lost.
+        // The count of a thread that ends is lost.
         wakeups().saturating_sub(before) <= QUIET_WAKEUPS
     });
 }
@@ -322,7 +322,7 @@ pub fn wait_until_quiet(process: &Running) {
 pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        assert!(Instant::now() < deadline, "timed out waiting for {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

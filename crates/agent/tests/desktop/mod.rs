@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! A real X server and real window managers for tests: Xvfb, openbox and i3.
 
-// Each test program uses a part of it.
+// Each test program uses only a part of this module.
 #![allow(dead_code)]
 
 use std::io::{BufRead, BufReader};
@@ -65,7 +65,7 @@ pub struct Server {
 impl Server {
     pub fn start() -> Self {
         let mut command = Command::new("Xvfb");
-        // It chooses the first free display, and prints its number once it serves.
+        // Xvfb chooses the first free display, and prints its number once it accepts clients.
         command.args([
             "-displayfd",
             "1",
@@ -185,7 +185,7 @@ impl Client {
     }
 }
 
-/// A directory for the socket of an agent.
+/// A directory with the control socket of a simulated daemon.
 pub struct Session {
     pub dir: tempfile::TempDir,
 }
@@ -228,7 +228,7 @@ pub fn agent() -> Command {
 pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        assert!(Instant::now() < deadline, "timed out waiting for {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
