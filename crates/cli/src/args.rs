@@ -71,10 +71,10 @@ pub enum Command {
     /// Watch the foreground app, the mechanisms that act for it, and the state of all other apps.
     ///
     /// Shows the foreground app with its response times, whether the user waits for a frame now,
-    /// and how much of its memory is protected. Then follow the mechanisms with their counters, the
-    /// share of time that programs wait for processor, memory and disk (PSI), all apps with class,
-    /// last use, memory and swap, and recent actions with their reasons. Press ? for the keys. With
-    /// --json, or if standard output is not a terminal, prints everything once.
+    /// and how much of its memory is protected. Below that, it shows the mechanisms with their
+    /// counters, the share of time that programs wait for processor, memory and disk (PSI), all
+    /// apps with class, last use, memory and swap, and recent actions with their reasons. Press ?
+    /// for the keys. With --json, or if standard output is not a terminal, prints everything once.
     Top {
         /// Print everything once, as text, and exit.
         #[arg(long)]
@@ -138,7 +138,8 @@ pub enum Command {
 
     /// Show the apps' response times, from input to the frame that answers it.
     ///
-    /// Measured from real input and frames since the daemon started; accurate to 1 %.
+    /// The times are measured from real input and frames since the daemon started, and accurate to
+    /// 1 %.
     Latency {
         /// Show only this app: its name, or the pid of any of its processes.
         app: Option<String>,

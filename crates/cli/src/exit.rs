@@ -46,7 +46,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Its exit code.
+    /// The exit code for this failure.
     pub fn code(&self) -> ExitCode {
         ExitCode::from(self.number())
     }

@@ -83,7 +83,7 @@ impl Findings {
         });
     }
 
-    /// Adds a finding that the check works.
+    /// Adds a finding that something works.
     pub fn acts(&mut self, check: &str, detail: impl ToString) {
         self.add(check, Verdict::Acts, detail, None);
     }

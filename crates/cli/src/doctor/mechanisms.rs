@@ -27,7 +27,7 @@ impl Found<'_> {
             .is_some_and(|(_, names)| names.split(", ").any(|name| name == mechanism))
     }
 
-    /// The first of these checks that failed, with its cure.
+    /// Detail and cure of the first of these checks that failed.
     fn obstacle(&self, checks: &[&str]) -> (String, Option<String>) {
         let trouble = checks
             .iter()

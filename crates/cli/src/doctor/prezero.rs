@@ -46,7 +46,7 @@ pub fn examine(proc: &Path, sys: &Path, built_in: &[String], findings: &mut Find
     }
 }
 
-/// Parses lines of `NAME`, or `NAME: what it lacks`.
+/// Adds a finding for each line: `NAME`, or `NAME: REASON` for an engine that cannot be used.
 fn engines(text: &str, findings: &mut Findings) {
     for line in text.lines() {
         match line.split_once(": ") {

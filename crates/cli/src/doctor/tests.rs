@@ -127,14 +127,14 @@ fn each_mechanism_names_its_means() {
         "cpu.weight, slice, io.weight, ioprio"
     );
     assert!(mechanism("swap").detail.contains("/dev/zram0"));
-    // A mechanism of the Limelight kernel is no trouble on another kernel.
+    // On another kernel, a mechanism of the Limelight kernel is only a note.
     assert_eq!(mechanism("prezero").state, Verdict::Note);
     assert_eq!(mechanism("premap").state, Verdict::Note);
     fs::remove_file(fake.path("cgroup/user.slice/app.scope/memory.min")).unwrap();
     let protect = mechanism("protect");
     assert_eq!(protect.state, Verdict::Inert);
     assert!(protect.cure.unwrap().contains("subtree_control"));
-    // Nice values make up for an inert weight.
+    // Nice values replace an inert weight.
     fs::remove_file(fake.path("cgroup/user.slice/cpu.weight")).unwrap();
     let boost = mechanism("boost");
     assert_eq!(boost.state, Verdict::Ready);

@@ -32,7 +32,7 @@ pub fn title(frame: &mut Frame, area: Rect, picture: &Picture, theme: Theme) {
     frame.render_widget(Span::styled(text, theme.title()), area);
 }
 
-/// Draws as many of the four lines as there are rows.
+/// Draws four lines, or two if there are fewer than three rows.
 pub fn draw(frame: &mut Frame, area: Rect, picture: &Picture, theme: Theme) {
     let status = &picture.status;
     let lines = [

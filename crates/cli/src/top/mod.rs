@@ -185,7 +185,7 @@ fn explained(feed: &mut Feed, pid: i32) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// The screen as text, with as many rows as everything needs.
+/// The screen as text, with enough rows for all parts.
 fn text(picture: &Picture, columns: u16) -> Result<String, Failure> {
     let rows = screen::rows(picture, columns);
     let Ok(mut terminal) = Terminal::new(TestBackend::new(columns, rows));

@@ -177,6 +177,6 @@ fn classes(frame: &mut Frame, view: &mut View, name: &str, chosen: usize, theme:
         height: 1,
         ..area
     };
-    let hint = "Enter: until the app ends. Permanently: [class] limelight.toml";
+    let hint = "Enter: until it ends. Permanently: [class] in limelight.toml";
     frame.render_widget(Line::styled(hint, theme.dim()), foot);
 }

@@ -51,7 +51,7 @@ fn line(text: &str) -> String {
     printable(text)
 }
 
-/// Merges changes by the same rule, of files with the same name, within a second: an app may have
+/// Merges the changes that one rule made to files of one name within a second: an app may have
 /// hundreds of threads.
 fn knobs(picture: &Picture) -> Vec<Recent> {
     let mut groups: BTreeMap<(u64, &str, &str), Vec<&Change>> = BTreeMap::new();

@@ -95,7 +95,7 @@ fn manual_and_completions_cover_every_command() {
             "{page}"
         );
     }
-    // Commands only for packagers have no page.
+    // Hidden commands, which only packagers use, have no page.
     assert!(!dir.path().join("limelight-man.1").exists());
     for shell in ["bash", "zsh", "fish"] {
         let out = limelight().args(["completions", shell]).assert().success();

@@ -47,7 +47,7 @@ fn metrics_are_in_prometheus_format() {
     ] {
         assert!(told.lines().any(|one| one == line), "{line}:\n{told}");
     }
-    // Each sample's name has been announced, and all lines are comments or samples.
+    // Every line is a comment or a sample, and a TYPE line announces each sample's name.
     let announced: Vec<&str> = told
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
