@@ -42,7 +42,8 @@ const NO_DISPLAY: u8 = 3;
     after_help = "Exit codes: 0 done (--once, --explain); 1 failed; 2 wrong usage; 3 no display."
 )]
 struct Args {
-    /// Use this X11 display, such as `:0`, and no compositor. Default: what the environment names.
+    /// Use this X11 display, such as `:0`, and no compositor. Default: the displays that the
+    /// environment names.
     #[arg(long, value_name = "DISPLAY")]
     display: Option<String>,
 
@@ -62,7 +63,7 @@ struct Args {
     #[arg(long)]
     once: bool,
 
-    /// Print which source would be used here, and why the ones before it would not, and exit
+    /// Print which source would be used here and why the sources before it were skipped, and exit
     /// without a report to the daemon.
     #[arg(long, conflicts_with = "once")]
     explain: bool,

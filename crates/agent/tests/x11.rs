@@ -169,8 +169,8 @@ impl Daemon {
                         source,
                         hold,
                     } => {
-                        // After a source has gone away, the claim of nothing names the agent
-                        // itself.
+                        // After a source has gone away, the agent itself claims that nothing has
+                        // the focus.
                         let by_none = target == FocusTarget::None && source == "agent";
                         assert!(hold && (source == expected || by_none), "{source}");
                         if send.send(target).is_err() {

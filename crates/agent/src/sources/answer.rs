@@ -223,7 +223,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each reported frame follows input, and none precedes it.
+        /// Each reported frame follows an input.
         #[test]
         fn frames_follow_input(steps in prop::collection::vec((0..4u8, 0..40u64), 0..200)) {
             let mut answer = Answer::default();

@@ -52,7 +52,7 @@ impl From<String> for NotHere {
     }
 }
 
-/// The selected source, and those skipped before it.
+/// The selected source, and the sources skipped before it.
 pub struct Pick {
     /// The source; `None` if none works.
     pub source: Option<Box<dyn Source>>,

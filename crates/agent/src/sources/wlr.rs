@@ -83,7 +83,7 @@ pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
         .roundtrip(&mut windows)
         .map_err(|error| failed(&error))?;
     let detail = format!(
-        "{} reports the active window over {interface}; its app id leads to the process",
+        "{} reports the active window over {interface}; the app id is matched to a process",
         compositor.peer
     );
     Ok(Box::new(Wlr {

@@ -31,7 +31,7 @@ impl Rect {
         }
     }
 
-    /// The parts that stay visible below `above`: at most four.
+    /// The parts of this rectangle that `above` does not cover: at most four.
     fn without(self, above: &Rect) -> impl Iterator<Item = Rect> {
         let common = self.common(above);
         let apart = common.area() == 0;
