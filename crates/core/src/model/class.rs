@@ -111,7 +111,7 @@ impl Classes {
             },
             Some((asked, how)) if *asked > given.class => Reasoned {
                 why: format!(
-                    "{}; request for {asked} ({how}) ignored: an app may only lower its class",
+                    "{}; it asks for {asked} ({how}), but an app may only lower its class",
                     given.why
                 ),
                 ..given
