@@ -57,9 +57,8 @@ pub fn reserve(snapshot: &Snapshot, app: AppKey, footprint: Option<&Footprint>) 
     let size = Size::of(footprint, snapshot);
     let bytes = match current {
         // For a shrinking app, the reservation is lowered slowly, by an eighth at a time and only
-        // if that is worth a write: the app may need the memory again. It is lowered at once for
-        // the budget, for pressure, and while only page cache kept for the app is above the swap
-        // threshold.
+        // if that is worth a write: the app may need the memory again. A smaller budget, a step of
+        // pressure, and `tight` take effect at once.
         Some(reserved)
             if size.bytes < reserved.bytes && reserved.bytes <= size.limit && !size.tight =>
         {

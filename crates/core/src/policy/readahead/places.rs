@@ -98,8 +98,8 @@ impl Places {
     }
 
     /// Notes that the app waited for `len` bytes at `offset`, in a file with regions of `region`
-    /// bytes. Returns the region to read now, as offset and length; it may extend past the end of the
-    /// file.
+    /// bytes. Returns the region to read now, as offset and length; it may extend past the end of
+    /// the file.
     pub fn waited(
         &mut self,
         file: File,
