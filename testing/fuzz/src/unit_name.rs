@@ -7,7 +7,7 @@ use limelight_core::model::unit;
 pub fn run(data: &[u8]) {
     let name = String::from_utf8_lossy(data);
     let Some(parsed) = unit::parse(&name) else {
-        assert!(!unit::is_app(&name), "an app's unit is not parsed: {name:?}");
+        assert!(!unit::is_app(&name), "an app's unit must parse: {name:?}");
         return;
     };
     for (at, id) in parsed.ids.iter().enumerate() {
