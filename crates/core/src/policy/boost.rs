@@ -529,8 +529,8 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
         );
         if let Some(held) = shares.iter().find(|share| share.weight == BESIDE_HELPER) {
             notes.push(format!(
-                "boost: {} gets no more than cpu.weight {BESIDE_HELPER}, because a helper shares a \
-                 sibling cgroup with other programs",
+                "boost: {} gets no more than cpu.weight {BESIDE_HELPER}, because a helper beside \
+                 it shares a cgroup with other programs",
                 held.cgroup
             ));
         }

@@ -293,7 +293,7 @@ fn helper_in_a_shared_branch_keeps_a_fifth_of_the_time() {
     );
     assert!(notes(&snapshot)
         .iter()
-        .any(|note| note.contains("a helper shares")));
+        .any(|note| note.contains("a helper beside it shares")));
 }
 
 #[test]
@@ -465,7 +465,7 @@ fn notes_count_the_competitors() {
     let notes = notes(&snapshot);
     let note = notes.iter().find(|note| note.contains("in favour of"));
     assert!(
-        note.is_some_and(|note| note.contains("raised by 7") && note.ends_with(": 2")),
+        note.is_some_and(|note| note.ends_with("raised by 7 in favour of app: 2")),
         "{note:?}"
     );
 }
