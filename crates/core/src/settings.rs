@@ -29,7 +29,7 @@ pub struct Settings {
 /// How the topmost app is found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopmostSettings {
-    /// Time in which no app has the focus before the last one is demoted.
+    /// Time in which no app has the focus before the foreground app is demoted.
     pub gap: Duration,
 }
 

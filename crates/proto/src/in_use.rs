@@ -11,7 +11,7 @@ pub enum Use {
     Audio,
     /// It holds an inhibitor lock.
     Inhibitor,
-    /// A window of it is visible beside the topmost app's window.
+    /// One of its windows is visible although another app is topmost.
     Visible,
     /// It reported unsaved work.
     Unsaved,

@@ -51,9 +51,9 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// A rule for apps of which one name matches `pattern`: the desktop id, the program's path, the
-    /// cgroup's path or the Android package. In `pattern`, `*` matches any text including slashes,
-    /// `?` one character.
+    /// A rule for an app if one of its names matches `pattern`: the desktop id, the program's path,
+    /// the cgroup's path or the Android package. In `pattern`, `*` matches any text including
+    /// slashes, `?` one character.
     pub fn new(pattern: &str, class: Class, origin: impl Into<String>) -> Rule {
         Rule {
             pattern: pattern.to_owned(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Records of what an app reads in its first seconds, kept from one start to the next.
+//! Records of the file ranges that an app reads in its first seconds, kept for its next start.
 //!
 //! A record is a text file. Its first line names the format and its version. Its last line is a
 //! checksum of all lines above, which detects a truncated record. Each listed file has its version:

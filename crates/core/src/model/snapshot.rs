@@ -79,7 +79,7 @@ pub struct Locking {
     pub limit: u64,
 }
 
-/// What `swap` has in force.
+/// State of `swap`: its actions in force and recent ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Swapping {
     /// Apps whose pages are kept out of swap.
@@ -123,7 +123,7 @@ pub struct Refusal {
     pub why: String,
 }
 
-/// What is in force, as reported by the actuators.
+/// All settings and actions in force, as reported by the actuators.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InForce {
     /// Budget of the device's `protect` in percent, if it is on.
@@ -153,7 +153,7 @@ pub struct InForce {
     /// Apps in cgroups that the daemon made. They stay there after they leave the foreground: if
     /// they were moved back, memory charged in the meantime would stay behind.
     pub adopted: Vec<AppKey>,
-    /// What `swap` has in force.
+    /// State of `swap`.
     pub swapping: Swapping,
 }
 
@@ -243,7 +243,7 @@ pub struct Snapshot {
     pub shortage: Shortage,
     /// The swap devices.
     pub storage: Storage,
-    /// What is in force.
+    /// All settings and actions in force.
     pub in_force: InForce,
 }
 

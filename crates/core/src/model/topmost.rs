@@ -101,8 +101,8 @@ pub struct Topmost {
 }
 
 impl Topmost {
-    /// Starts without a foreground app. `gap`: time in which no app has the focus before the last
-    /// one is demoted.
+    /// Starts without a foreground app. `gap`: time in which no app has the focus before the
+    /// foreground app is demoted.
     pub fn new(gap: Duration) -> Topmost {
         Topmost {
             gap,
@@ -156,8 +156,8 @@ impl Topmost {
         !self.held.iter().any(|held| self.counts(&held.claim))
     }
 
-    /// Whether a guess would count now: no other source makes a claim, not even one that no app has
-    /// the focus.
+    /// Whether a guess would count now: no other source makes a claim, not even the claim that no
+    /// app has the focus.
     pub fn hears_guesses(&self) -> bool {
         self.inferred.is_none() && self.hears_inferred()
     }

@@ -160,8 +160,8 @@ impl Tuning {
         }
     }
 
-    /// The new nice value of a thread whose original one is `original`. The app's own threads keep
-    /// their order.
+    /// The new nice value of a thread whose original value is `original`. The app's own threads
+    /// keep their order.
     pub fn nice(&self, role: Role, original: i32) -> i32 {
         // A competitor with a negative nice value keeps it; 19 is the highest nice value.
         if role == Role::Competitor {

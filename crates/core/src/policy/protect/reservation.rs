@@ -13,7 +13,7 @@
 //!
 //! Each step of the pressure model removes a quarter.
 //!
-//! # What the ancestors reserve
+//! # The ancestors' part
 //!
 //! A reservation takes effect only as far as every ancestor reserves as much. If the cgroup file
 //! system is mounted with `memory_recursiveprot`, as systemd does, the part of an ancestor's

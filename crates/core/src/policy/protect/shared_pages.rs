@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Shared pages: file pages that the app maps and that are charged to other cgroups.
 //!
-//! The reservation for the app's cgroup does not cover them. The page cache of a shared library is
-//! charged to the cgroup that read it first, often one without any reservation. If it is evicted,
-//! the app waits for the disk while it executes its own code. In the Limelight kernel, reclaim sees
-//! that the app maps such pages. On any other kernel the daemon can only lock them (`mlock2(2)`). A
-//! lock works whichever cgroup is charged, changes none of the system's files, and ends with the
-//! daemon.
+//! The reservation for the app's cgroup does not cover these pages. The page cache of a shared
+//! library is charged to the cgroup that read it first, often a cgroup without any reservation. If
+//! it is evicted, the app waits for the disk while it executes its own code. In the Limelight
+//! kernel, reclaim sees that the app maps such pages. On any other kernel the daemon can only lock
+//! them (`mlock2(2)`). A lock works whichever cgroup is charged, changes none of the system's
+//! files, and ends with the daemon.
 //!
 //! Reclaim cannot take locked pages, so the limit is small: at most a quarter of the budget, at
 //! most the part of the budget that the app's own memory leaves, and less with each step of the

@@ -5,7 +5,7 @@
 //!
 //! 1. *Exempt*: disposable apps are never swapped. They restore themselves from little data, so
 //!    swapping them out would cost the storage more than a new start. Of the other apps, only as
-//!    much is swapped as the storage can hold, least recently used first. An app with only its
+//!    many are swapped as the storage can hold, least recently used first. An app with only its
 //!    working set in memory keeps the working set, as far as there is room.
 //! 2. *Ask*: listening apps are asked to free memory.
 //! 3. *Squeeze*: pages of the least recently used app are reclaimed, before reclaim takes pages

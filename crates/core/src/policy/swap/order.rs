@@ -67,8 +67,8 @@ impl fmt::Display for Spared {
 /// Sort key for victims: the smallest is killed first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
-    /// `false` for an app that leaks. It is killed before all other apps, because killing them
-    /// would only feed it.
+    /// `false` for an app that leaks. It is killed before all other apps, because killing another
+    /// app would only feed the leak.
     healthy: bool,
     class: Class,
     in_use: bool,
