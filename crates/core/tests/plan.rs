@@ -15,7 +15,7 @@ use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
 
-/// Actuators that always succeed, and check every action.
+/// Mechanisms that always succeed, and check every action.
 #[derive(Debug, Clone, Default)]
 struct Machine {
     in_force: InForce,

@@ -3,7 +3,7 @@
 //!
 //! An app is a name for a set of processes, and two apps may share a cgroup. So an action is judged
 //! by the processes that it affects: all of a cgroup and of the cgroups below it, or the named
-//! ones. The policy, the actuators and the guard's thread use the same rules.
+//! ones. The policy, the mechanisms and the guard's thread use the same rules.
 
 use std::fmt;
 use std::time::Duration;

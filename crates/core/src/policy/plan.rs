@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Maps an event to actions.
 //!
-//! The plan is a reconciliation: it compares the desired state with the state that the actuators
+//! The plan is a reconciliation: it compares the desired state with the state that the mechanisms
 //! report, and lists the difference. So a failed action is planned again at the next event, and an
 //! event that is delivered twice does nothing the second time.
 
@@ -26,7 +26,7 @@ pub enum Event {
     Stop,
 }
 
-/// One action of a mechanism, carried out by the actuator of that name.
+/// One action of a mechanism, carried out by the mechanism of that name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Pass the topmost app's processes to the kernel. All of the kernel's mechanisms share this

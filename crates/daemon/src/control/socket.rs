@@ -13,7 +13,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use limelight_proto::{ErrorCode, Notice, Response, LINE_MAX, SOCKET_NAME};
+use limelight_proto::{ErrorCode, Response, LINE_MAX, SOCKET_NAME};
 use limelight_sys::peercred::{peer, peer_groups, PeerCred};
 use rustix::event::epoll::EventFlags;
 use tracing::{debug, warn};
@@ -21,6 +21,8 @@ use tracing::{debug, warn};
 use crate::control::rate_limit::Limiter;
 use crate::event_loop::reactor::{Reactor, Ready, Token};
 use crate::exit::Failure;
+use crate::reconcile::outbox::Message;
+use crate::system::access::{Access, Speaker};
 
 /// Most clients at once.
 pub const CLIENTS_MAX: usize = 64;
@@ -310,10 +312,16 @@ impl ControlSource {
 
     /// Groups of the process that connected.
     pub fn groups_of(&self, id: u64) -> impl Iterator<Item = u32> + '_ {
-        let client = self.clients.get(&id);
-        client
-            .into_iter()
-            .flat_map(|client| client.groups.iter().copied())
+        let client = self.clients.get(&id).into_iter();
+        client.flat_map(|client| client.groups.iter().copied())
+    }
+
+    /// The user of a connection, and whether it is in the group of `[access]`.
+    pub fn speaker(&self, access: &Access, id: u64, peer: PeerCred) -> Speaker {
+        Speaker {
+            uid: peer.uid,
+            member: access.includes(self.groups_of(id)),
+        }
     }
 
     /// Records that this client's connection carries a claim.
@@ -337,24 +345,22 @@ impl ControlSource {
         }
     }
 
-    /// Sends a notice to listening clients: `notice` to root, the group and the `owner` of the app
-    /// that it names, or to all if that is `None`; `others` to the rest. A client with too many
-    /// pending answers misses it.
-    pub fn tell(
-        &mut self,
-        owner: Option<u32>,
-        notice: &Notice,
-        others: Option<&Notice>,
-        now: Duration,
-    ) {
+    /// Sends a message to listening clients: its notice to root, the group and the owner of the app
+    /// that it names, or to all if there is none; its other notice to the rest. A client with too
+    /// many pending answers misses it.
+    pub fn tell(&mut self, message: &Message, now: Duration) {
         let listeners = self.clients.values_mut().filter(|client| client.listens);
         for client in listeners.filter(|client| client.unsent.len() < WAITING_MAX) {
             let uid = client.peer.uid;
             let member = self
                 .group
                 .is_some_and(|group| client.groups.contains(&group));
-            let own = uid == 0 || member || owner.is_none_or(|owner| owner == uid);
-            let told = if own { Some(notice) } else { others };
+            let own = uid == 0 || member || message.owner.is_none_or(|owner| owner == uid);
+            let told = if own {
+                Some(&message.notice)
+            } else {
+                message.others.as_ref()
+            };
             let Some(told) = told else {
                 continue;
             };

@@ -1,45 +1,49 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `premap` through `/dev/limelight`: the kernel maps the topmost app's heap ahead of its faults.
 
+use limelight_core::policy::premap::Step;
 use limelight_proto::{Change, Outcome};
-use limelight_sys::device::{Mechanism, Setting};
+use limelight_sys::device::{self, Setting};
 
 use crate::mechanisms::changes::Reach;
 use crate::mechanisms::device::UNDONE_BY;
-use crate::mechanisms::{outcome, Actuators, Context};
+use crate::mechanisms::shared::{outcome, Context, Effect, Mechanism, Shared};
 
-impl Actuators {
-    pub(crate) fn switch_premap(&mut self, window_pages: Option<u16>, context: Context<'_>) {
-        let Some(device) = self.device.device() else {
-            return;
+/// `premap`. All its state is in the kernel.
+#[derive(Debug)]
+pub struct Premap;
+
+impl Mechanism for Premap {
+    type Step = Step;
+
+    fn apply(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) -> Effect {
+        let Step::Switch { window_pages } = *step;
+        let Some(device) = shared.device.device() else {
+            return Effect::None;
         };
         let outcome = outcome(match window_pages {
             Some(pages) => device.switch_on(Setting::Premap {
                 window_pages: u32::from(pages),
             }),
-            None => device.switch_off(Mechanism::Premap),
+            None => device.switch_off(device::Mechanism::Premap),
         });
-        if self.note_switch(
-            window_pages.is_some(),
-            change(window_pages, context, outcome),
-        ) {
-            self.in_force.device_premap = window_pages;
+        let change = change(window_pages, context, outcome);
+        if shared.note_switch(window_pages.is_some(), change) {
+            shared.in_force.device_premap = window_pages;
         }
+        Effect::None
     }
 
-    pub(crate) fn plan_switch_premap(&mut self, window_pages: Option<u16>, context: Context<'_>) {
+    fn plan_only(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) {
+        let Step::Switch { window_pages } = *step;
         let change = change(window_pages, context, Outcome::Planned);
-        self.changes.note(Reach::Machine, change);
+        shared.changes.note(Reach::Machine, change);
     }
-}
-
-fn knob(context: Context<'_>) -> String {
-    format!("{} premap", context.system.roots.device.display())
 }
 
 fn change(window_pages: Option<u16>, context: Context<'_>, outcome: Outcome) -> Change {
     Change {
-        knob: knob(context),
+        knob: format!("{} premap", context.system.roots.device.display()),
         from: "off".to_owned(),
         to: window_pages.map_or("off".to_owned(), |pages| {
             format!("on, at most {pages} pages with one fault")

@@ -4,7 +4,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use limelight_core::model::ProcessId;
+use limelight_core::model::{Home, ProcessId};
+use limelight_sys::cgroup::Cgroup;
 use serde::{Deserialize, Serialize};
 
 /// A cgroup: the path finds it, the inode identifies it.
@@ -14,6 +15,24 @@ pub struct Place {
     pub path: String,
     /// Inode number of its directory.
     pub inode: u64,
+}
+
+impl From<&Home> for Place {
+    fn from(home: &Home) -> Place {
+        Place {
+            path: home.path.clone(),
+            inode: home.inode,
+        }
+    }
+}
+
+impl From<&Cgroup> for Place {
+    fn from(cgroup: &Cgroup) -> Place {
+        Place {
+            path: cgroup.path().as_str().to_owned(),
+            inode: cgroup.id().0,
+        }
+    }
 }
 
 /// A process that was moved.

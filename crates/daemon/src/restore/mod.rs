@@ -20,6 +20,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
+use limelight_core::model::ProcessId;
 use tracing::warn;
 
 pub use entry::{Asking, Entry, Lineage, Moment, Move, Place, Tuned};
@@ -84,6 +85,15 @@ impl Ledger {
     /// All changes in force, oldest first.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
+    }
+
+    /// Values of `oom_score_adj` that are ours now: process, the value without Limelight, and ours.
+    pub fn lowered_scores(&self) -> Vec<(ProcessId, i16, i16)> {
+        let lowered = self.entries.iter().filter_map(|entry| match entry {
+            Entry::OomScoreAdj { original, ours, .. } => Some((entry.process()?, *original, *ours)),
+            _ => None,
+        });
+        lowered.collect()
     }
 
     /// Notes changes that are about to be made; an entry about the same thing is replaced in place.

@@ -9,10 +9,10 @@ use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob};
 use limelight_sys::meminfo::page_bytes;
 use limelight_sys::pidfd::Pidfd;
 
-use crate::mechanisms::protect::adopt::root_of_scope;
 use crate::restore::undo::find_place;
 use crate::restore::Place;
 use crate::system::authorization::confine;
+use crate::system::own_scope::root_of_scope;
 use crate::system::System;
 
 /// Why something is no app, or not an app for this caller.

@@ -9,37 +9,22 @@ use limelight_sys::device::{Device, Mechanism, Setting, Zeroing};
 use limelight_sys::zero_extent::ZeroExtent;
 use tracing::warn;
 
-use crate::mechanisms::changes::Reach;
 use crate::mechanisms::device::UNDONE_BY;
-use crate::mechanisms::{outcome, Actuators, Context};
+use crate::mechanisms::shared::Context;
 
 /// Zeroes on a disk, kept open for as long as the kernel reads there.
 #[derive(Debug)]
-pub(crate) struct Open {
+pub(super) struct ZeroedDisk {
     extent: Extent,
     disk: ZeroExtent,
 }
 
-impl Actuators {
-    pub(crate) fn switch_prezero(&mut self, pool: Option<&Pool>, context: Context<'_>) {
-        let result = match self.device.device() {
-            None => return,
-            Some(device) => switch(device, pool, &mut self.zeroes),
-        };
-        let outcome = outcome(result);
-        if self.note_switch(pool.is_some(), change(pool, context, outcome)) {
-            self.in_force.device_prezero = pool.cloned();
-        }
-    }
-
-    pub(crate) fn plan_switch_prezero(&mut self, pool: Option<&Pool>, context: Context<'_>) {
-        let change = change(pool, context, Outcome::Planned);
-        self.changes.note(Reach::Machine, change);
-    }
-}
-
 /// Switches the pool. The disk is closed only after the kernel has stopped reading it.
-fn switch(device: &Device, pool: Option<&Pool>, open: &mut Option<Open>) -> Result<(), String> {
+pub(super) fn switch(
+    device: &Device,
+    pool: Option<&Pool>,
+    open: &mut Option<ZeroedDisk>,
+) -> Result<(), String> {
     let text = |error: limelight_sys::device::DeviceError| error.to_string();
     let Some(pool) = pool else {
         device.switch_off(Mechanism::Prezero).map_err(text)?;
@@ -57,7 +42,7 @@ fn switch(device: &Device, pool: Option<&Pool>, open: &mut Option<Open>) -> Resu
                 );
             }
             let disk = ZeroExtent::open(&extent.device, extent.offset, extent.len, trusted);
-            Some(Open {
+            Some(ZeroedDisk {
                 extent: extent.clone(),
                 disk: disk.map_err(|error| error.to_string())?,
             })
@@ -82,13 +67,9 @@ fn switch(device: &Device, pool: Option<&Pool>, open: &mut Option<Open>) -> Resu
     Ok(())
 }
 
-fn knob(context: Context<'_>) -> String {
-    format!("{} prezero", context.system.roots.device.display())
-}
-
-fn change(pool: Option<&Pool>, context: Context<'_>, outcome: Outcome) -> Change {
+pub(super) fn change(pool: Option<&Pool>, context: Context<'_>, outcome: Outcome) -> Change {
     Change {
-        knob: knob(context),
+        knob: format!("{} prezero", context.system.roots.device.display()),
         from: "off".to_owned(),
         to: pool.map_or("off".to_owned(), |pool| {
             format!("on, {} pages by {}", pool.target, pool.engine.name())

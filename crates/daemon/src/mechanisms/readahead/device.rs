@@ -6,37 +6,31 @@ use limelight_sys::device::{Mechanism, Setting};
 
 use crate::mechanisms::changes::Reach;
 use crate::mechanisms::device::UNDONE_BY;
-use crate::mechanisms::{outcome, Actuators, Context};
+use crate::mechanisms::shared::{outcome, Context, Shared};
 
-impl Actuators {
-    pub(crate) fn switch_readahead(&mut self, factor: Option<u8>, context: Context<'_>) {
-        let Some(device) = self.device.device() else {
-            return;
-        };
-        let outcome = outcome(match factor {
-            Some(factor) => device.switch_on(Setting::Readahead {
-                factor: u32::from(factor),
-            }),
-            None => device.switch_off(Mechanism::Readahead),
-        });
-        if self.note_switch(factor.is_some(), change(factor, context, outcome)) {
-            self.in_force.device_readahead = factor;
-        }
-    }
-
-    pub(crate) fn plan_switch_readahead(&mut self, factor: Option<u8>, context: Context<'_>) {
-        let change = change(factor, context, Outcome::Planned);
-        self.changes.note(Reach::Machine, change);
+pub(super) fn switch(shared: &mut Shared, factor: Option<u8>, context: Context<'_>) {
+    let Some(device) = shared.device.device() else {
+        return;
+    };
+    let outcome = outcome(match factor {
+        Some(factor) => device.switch_on(Setting::Readahead {
+            factor: u32::from(factor),
+        }),
+        None => device.switch_off(Mechanism::Readahead),
+    });
+    if shared.note_switch(factor.is_some(), change(factor, context, outcome)) {
+        shared.in_force.device_readahead = factor;
     }
 }
 
-fn knob(context: Context<'_>) -> String {
-    format!("{} readahead", context.system.roots.device.display())
+pub(super) fn plan_switch(shared: &mut Shared, factor: Option<u8>, context: Context<'_>) {
+    let change = change(factor, context, Outcome::Planned);
+    shared.changes.note(Reach::Machine, change);
 }
 
 fn change(factor: Option<u8>, context: Context<'_>, outcome: Outcome) -> Change {
     Change {
-        knob: knob(context),
+        knob: format!("{} readahead", context.system.roots.device.display()),
         from: "off".to_owned(),
         to: factor.map_or("off".to_owned(), |factor| format!("on, factor {factor}")),
         rule: "readahead: the topmost app's reads reach further ahead".to_owned(),

@@ -20,7 +20,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use limelight_core::model::{App, ProcessId, Snapshot};
-use limelight_core::policy::readahead::{follows_streams, room};
+use limelight_core::policy::readahead::{follows_streams, room, Step};
 use limelight_core::settings::ReadaheadSettings;
 use limelight_sys::fanotify::Fanotify;
 use limelight_sys::files::FileStat;
@@ -28,6 +28,7 @@ use limelight_sys::keyed::Keyed;
 use tracing::{debug, info, warn};
 
 use crate::event_loop::answers::{answers, Answers, Reply};
+use crate::mechanisms::shared::{Context, Effect, Mechanism, Shared};
 use crate::sources::pressure;
 use crate::system::System;
 use coldstart::{ColdStart, Owner};
@@ -492,6 +493,21 @@ impl Readahead {
     /// Whether anything can be read ahead at all.
     pub fn works(&self) -> bool {
         self.readers.is_some()
+    }
+}
+
+impl Mechanism for Readahead {
+    type Step = Step;
+
+    fn apply(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) -> Effect {
+        let Step::Switch { factor } = step;
+        device::switch(shared, *factor, context);
+        Effect::None
+    }
+
+    fn plan_only(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) {
+        let Step::Switch { factor } = step;
+        device::plan_switch(shared, *factor, context);
     }
 }
 
