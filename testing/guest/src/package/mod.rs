@@ -61,6 +61,7 @@ pub fn run(mut stage: Stage, work: &Package) -> Result<()> {
     let (first, next) = (format!("{PACKAGES}/{first}"), format!("{PACKAGES}/{next}"));
     stage.reporter.progress("logging in")?;
     let (mut person, apps) = Person::start(work.desktop)?;
+    run_weighted_service()?;
     let before = Before::now(apps.iter().map(|app| app.pid).collect())?;
 
     stage.reporter.progress("installing")?;
@@ -121,6 +122,23 @@ pub fn run(mut stage: Stage, work: &Package) -> Result<()> {
     check_units(&stage.reporter)?;
     person.stop()?;
     stage.reporter.finish()
+}
+
+/// Starts a service with a CPU weight, beside the slices as limelightd's, and waits for its end.
+/// systemd 257 (Debian 13) keeps the controller enabled in the root cgroup afterwards, whichever
+/// service was the first that needed it; systemd 252 (Debian 12) does not.
+fn run_weighted_service() -> Result<()> {
+    let arguments = [
+        "--quiet",
+        "--wait",
+        "--slice=-.slice",
+        "--property=CPUWeight=10000",
+        "/bin/true",
+    ];
+    match run_program("/usr/bin/systemd-run", &arguments)? {
+        (0, _) => Ok(()),
+        (code, text) => bail!("systemd-run exits with {code}: {text}"),
+    }
 }
 
 fn apt(arguments: &[&str]) -> Result<()> {
