@@ -217,6 +217,11 @@ impl ArmOn {
     pub const fn new(arm: Arm, kernel: Kernel) -> Self {
         ArmOn { arm, kernel }
     }
+
+    /// Whether it has limelightd.
+    pub fn is_ours(self) -> bool {
+        matches!(self.arm, Arm::Limelight | Arm::LimelightOnDebian)
+    }
 }
 
 impl fmt::Display for ArmOn {
@@ -413,6 +418,21 @@ impl Metric {
             better,
         }
     }
+
+    /// The figure `name` of the guest's `values`; less of it is better.
+    pub const fn lower(name: &'static str, label: &'static str) -> Self {
+        Metric::new(name, label, Better::Lower)
+    }
+
+    /// The figure `name` of the guest's `values`; more of it is better.
+    pub const fn higher(name: &'static str, label: &'static str) -> Self {
+        Metric::new(name, label, Better::Higher)
+    }
+
+    /// The figure `name` of the guest's `values`, as context.
+    pub const fn neutral(name: &'static str, label: &'static str) -> Self {
+        Metric::new(name, label, Better::Neutral)
+    }
 }
 
 /// The direction of a metric that is better.
@@ -548,5 +568,179 @@ pub trait Scenario: Sync {
     /// report, for example): any line that contains one is ignored.
     fn expected_console(&self) -> &'static [&'static str] {
         &[]
+    }
+}
+
+/// Every combination of page replacements, swaps and loads, in this order.
+pub type Product = (&'static [Lru], &'static [SwapKind], &'static [&'static str]);
+
+/// A scenario as data.
+#[derive(Debug, Clone, Copy)]
+pub struct Spec {
+    /// Name on the command line and of the results folder; letters, digits and `-`.
+    pub name: &'static str,
+    /// One line for `limelight-lab list`.
+    pub about: &'static str,
+    /// Purpose, which decides which command runs it.
+    pub kind: Kind,
+    /// The settings under which the arms are compared.
+    pub variants: &'static [Product],
+    /// The arms, in the order of the tables.
+    pub arms: &'static [ArmOn],
+    /// Arms that run only when named on the command line.
+    pub further_arms: &'static [ArmOn],
+    /// Whether an arm does not run in a variant.
+    pub excludes: fn(&Variant, ArmOn) -> bool,
+    /// The machine of a variant.
+    pub machine: fn(&Variant) -> MachineSize,
+    /// The tasks of one repetition of an arm.
+    pub tasks: fn(&Variant, ArmOn) -> Vec<Task>,
+    /// Time limit in seconds of one repetition of one arm of a variant, on two cores without KVM;
+    /// the lab multiplies it by the cells in a boot and adds the boot itself.
+    pub time_limit_s: u64,
+    /// What must hold, judged on everything that ran (an arm or variant that the command line
+    /// excludes is absent from the aggregates). Empty where the guest's checks cover everything.
+    pub must_hold: fn(&Aggregates) -> Vec<Verdict>,
+    /// The figures that tables and the report show, most important first.
+    pub metrics: &'static [&'static [Metric]],
+    /// Default number of repetitions.
+    pub repetitions: u32,
+    /// Most repetitions that share a boot; the boots of different kernels alternate.
+    pub repetitions_per_boot: u32,
+    /// Whether every arm gets its own boot, even where arms share a kernel.
+    pub boot_per_arm: bool,
+    /// Default mode.
+    pub mode: Mode,
+    /// Console texts that the lab would take for a kernel failure but that are expected (an OOM
+    /// report, for example): any line that contains one is ignored.
+    pub expected_console: &'static [&'static str],
+}
+
+impl Spec {
+    /// A test of limelightd on both kernels.
+    pub const TEST: Spec = Spec {
+        name: "",
+        about: "",
+        kind: Kind::Test,
+        variants: &[(&[Lru::Mglru], &[SwapKind::None], &["none"])],
+        arms: &[
+            ArmOn::new(Arm::LimelightOnDebian, Kernel::Debian),
+            ArmOn::new(Arm::Limelight, Kernel::Limelight),
+        ],
+        further_arms: &[],
+        excludes: |_, _| false,
+        machine: |_| MachineSize::default(),
+        tasks: |_, _| Vec::new(),
+        time_limit_s: 0,
+        must_hold: |_| Vec::new(),
+        metrics: &[],
+        repetitions: 1,
+        repetitions_per_boot: 5,
+        boot_per_arm: false,
+        mode: Mode::Fast,
+        expected_console: &[],
+    };
+
+    /// The same as a benchmark, with five repetitions.
+    pub const BENCHMARK: Spec = Spec {
+        kind: Kind::Benchmark,
+        repetitions: 5,
+        ..Spec::TEST
+    };
+
+    /// The same as a soak.
+    pub const SOAK: Spec = Spec {
+        kind: Kind::Soak,
+        ..Spec::TEST
+    };
+
+    /// The same, run only by name.
+    pub const NAMED: Spec = Spec {
+        kind: Kind::Named,
+        ..Spec::TEST
+    };
+
+    /// The settings under which the arms are compared.
+    pub fn variants(&self) -> Vec<Variant> {
+        let product = |&(lrus, swaps, loads): &Product| Variant::product(lrus, swaps, loads);
+        self.variants.iter().flat_map(product).collect()
+    }
+
+    /// The arms of a variant, in the order of the tables.
+    pub fn arms(&self, variant: &Variant) -> Vec<ArmOn> {
+        let mut arms = self.arms.to_vec();
+        arms.retain(|arm| !(self.excludes)(variant, *arm));
+        arms
+    }
+
+    /// The figures that tables and the report show, most important first.
+    pub fn metrics(&self) -> Vec<Metric> {
+        self.metrics.concat()
+    }
+}
+
+impl Scenario for Spec {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn about(&self) -> &'static str {
+        self.about
+    }
+
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn variants(&self) -> Vec<Variant> {
+        Spec::variants(self)
+    }
+
+    fn arms(&self, variant: &Variant) -> Vec<ArmOn> {
+        Spec::arms(self, variant)
+    }
+
+    fn further_arms(&self, _variant: &Variant) -> Vec<ArmOn> {
+        self.further_arms.to_vec()
+    }
+
+    fn machine(&self, variant: &Variant) -> MachineSize {
+        (self.machine)(variant)
+    }
+
+    fn tasks(&self, variant: &Variant, arm: ArmOn) -> Vec<Task> {
+        (self.tasks)(variant, arm)
+    }
+
+    fn time_limit(&self, _variant: &Variant) -> Duration {
+        Duration::from_secs(self.time_limit_s)
+    }
+
+    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
+        (self.must_hold)(aggregates)
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        Spec::metrics(self)
+    }
+
+    fn repetitions(&self) -> u32 {
+        self.repetitions
+    }
+
+    fn repetitions_per_boot(&self) -> u32 {
+        self.repetitions_per_boot
+    }
+
+    fn boot_per_arm(&self) -> bool {
+        self.boot_per_arm
+    }
+
+    fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    fn expected_console(&self) -> &'static [&'static str] {
+        self.expected_console
     }
 }

@@ -166,7 +166,7 @@ fn charts(
             .map(|arm| Bar {
                 label: arm.to_string(),
                 samples: aggregates.samples(variant, *arm, task, metric.name),
-                ours: matches!(arm.arm, Arm::Limelight | Arm::LimelightOnDebian),
+                ours: arm.is_ours(),
             })
             .filter(|bar| !bar.samples.is_empty())
             .collect();

@@ -1,41 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The scenarios, one file each.
+//! The scenarios. One whose verdicts are the guest's own checks is in `guest_checks`, each family
+//! with figures to judge in a file of its own.
 
 pub mod aarch64;
-mod access;
 mod boost;
 mod boot;
 mod cache_model;
 mod chaos;
-mod classes;
 mod fallback;
 mod focus;
 mod gallery;
 mod gallery_real;
 mod gallery_synthetic;
-mod gate;
-mod heirs;
+mod guest_checks;
 mod innocents;
 mod kill_latency;
 mod leak;
 mod openrc;
 mod overhead;
-mod own_tree;
 mod package;
 mod package_kernel;
 mod premap;
 mod prezero;
-mod prezero_engines;
 mod prezero_rules;
-mod processors;
 mod protect;
 mod readahead;
-mod restore;
 mod rotation;
-mod siblings;
 mod soak;
-mod starts;
-mod startup;
 mod storm;
 mod swap_soak;
 mod terms;
@@ -48,36 +39,36 @@ use crate::scenario::Scenario;
 /// Every scenario that the lab knows, in the order of `limelight-lab list`.
 pub fn all() -> Vec<&'static dyn Scenario> {
     vec![
-        &boot::Boot,
-        &startup::Startup,
-        &starts::Starts,
+        &boot::BOOT,
+        &guest_checks::STARTUP,
+        &boot::STARTS,
         &protect::Protect,
         &protect::BeyondCgroups,
         &focus::Focus,
         &fallback::Fallback,
-        &siblings::Siblings,
+        &guest_checks::SIBLINGS,
         &premap::PremapRules,
         &prezero_rules::RULES,
         &prezero_rules::SOAK,
         &readahead::Readahead,
-        &restore::Restore,
+        &guest_checks::RESTORE,
         &boost::Rules,
-        &heirs::Heirs,
-        &classes::Rules,
-        &access::Rules,
-        &own_tree::OwnTree,
+        &guest_checks::HEIRS,
+        &guest_checks::CLASS_RULES,
+        &guest_checks::ACCESS_RULES,
+        &guest_checks::OWN_TREE,
         &cache_model::CacheModel,
-        &prezero_engines::Prezero,
+        &prezero_rules::ENGINES,
         &windows::Rules,
-        &gate::Gate,
+        &guest_checks::GATE,
         &innocents::HELD,
         &leak::Leak,
-        &storm::Storm,
+        &storm::STORM,
         &package::PLAIN,
         &soak::ShortSoak,
         &chaos::SHORT,
-        &users_chaos::UsersChaos,
-        &processors::SHORT,
+        &users_chaos::USERS_CHAOS,
+        &guest_checks::PROCESSORS,
         &innocents::OPEN,
         &gallery_synthetic::FAST,
         &gallery_synthetic::THINKING,
@@ -97,7 +88,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &prezero::BACKGROUND,
         &prezero::CACHE,
         &rotation::Rotation,
-        &kill_latency::KillLatency,
+        &kill_latency::KILL_LATENCY,
         &rotation::Rivals,
         &rotation::Real,
         &package::DESKTOP,
@@ -107,8 +98,8 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &soak::Soak,
         &chaos::SESSION,
         &chaos::SLEEP,
-        &processors::SLEEP,
+        &guest_checks::PROCESSORS_SLEEP,
         &chaos::LONG,
-        &swap_soak::SwapSoak,
+        &swap_soak::SWAP_SOAK,
     ]
 }
