@@ -3,16 +3,15 @@
 
 use anyhow::{bail, Result};
 
-use crate::demo::Demo;
 use crate::paths::{self, Paths};
 use crate::report::{self, Section};
 use crate::results::store;
 use crate::scenario::{Kind, Scenario};
-use crate::scenarios;
+use crate::scenarios::{self, demo::DEMO};
 
 /// Writes the page, or prints the tables as Markdown.
 pub fn run(paths: &Paths, markdown: bool, only: &[String]) -> Result<()> {
-    let mut all: Vec<&dyn Scenario> = vec![&Demo];
+    let mut all: Vec<&dyn Scenario> = vec![&DEMO];
     all.extend(
         scenarios::all()
             .into_iter()

@@ -47,6 +47,23 @@ pub fn daemon_killed(variant: &Variant) -> Task {
     Task::new("kill", Work::DaemonKilled(work))
 }
 
+/// Boost's promises other than speed.
+pub const BOOST_RULES: Spec = Spec {
+    name: "boost-rules",
+    about: "boost moves with the focus, respects the user, and leaves nothing behind",
+    variants: &[(&[Lru::Mglru], &[SwapKind::None], &["values"])],
+    arms: &[ON_DEBIAN],
+    machine: |_| MachineSize {
+        memory_mib: 192,
+        data_mib: 64,
+        bfq: true,
+        ..MachineSize::default()
+    },
+    tasks: |_, _| vec![Task::new("rules", Work::BoostRules)],
+    time_limit_s: 120,
+    ..Spec::TEST
+};
+
 /// Whether unprivileged processes can keep a nice value or `oom_score_adj` that was lowered while
 /// their app was in the foreground.
 pub const HEIRS: Spec = Spec {

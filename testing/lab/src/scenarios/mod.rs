@@ -7,6 +7,7 @@ mod boost;
 mod boot;
 mod cache_model;
 mod chaos;
+pub mod demo;
 mod fallback;
 mod focus;
 mod gallery;
@@ -52,12 +53,12 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &prezero_rules::SOAK,
         &readahead::Readahead,
         &guest_checks::RESTORE,
-        &boost::Rules,
+        &guest_checks::BOOST_RULES,
         &guest_checks::HEIRS,
         &guest_checks::CLASS_RULES,
         &guest_checks::ACCESS_RULES,
         &guest_checks::OWN_TREE,
-        &cache_model::CacheModel,
+        &cache_model::CACHE_MODEL,
         &prezero_rules::ENGINES,
         &windows::Rules,
         &guest_checks::GATE,
@@ -75,8 +76,8 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &gallery_synthetic::EXACT,
         &gallery_real::GalleryReal,
         &fallback::SELF_HOG,
-        &boost::Exact,
-        &boost::TwoProcessors,
+        &boost::EXACT,
+        &boost::TWO_PROCESSORS,
         &readahead::SmallReads,
         &readahead::ColdStart,
         &premap::Premap,
@@ -94,7 +95,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &package::DESKTOP,
         &package_kernel::PackageKernel,
         &openrc::Openrc,
-        &overhead::Overhead,
+        &overhead::OVERHEAD,
         &soak::LONG,
         &chaos::SESSION,
         &chaos::SLEEP,
