@@ -309,7 +309,7 @@ pub struct DiskSpeed {
 }
 
 /// The machine of a variant.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MachineSize {
     /// Guest memory in MiB. In exact mode it includes the files that the guest writes, and the swap
     /// disk is added to it.
@@ -324,7 +324,7 @@ pub struct MachineSize {
     /// Size in MiB of the swap disk or zram, if the variant has one.
     pub swap_mib: u32,
     /// Debian packages of the root file system to mount; empty for no root file system.
-    pub rootfs_packages: Vec<String>,
+    pub rootfs_packages: Vec<&'static str>,
     /// The Debian release of those packages, by its name.
     pub suite: &'static str,
     /// PID 1; the root file system must contain its package.
@@ -557,11 +557,6 @@ pub trait Scenario: Sync {
     /// Default mode.
     fn mode(&self) -> Mode {
         Mode::Fast
-    }
-
-    /// Parameters added to the kernel's command line. Arms with different parameters share no boot.
-    fn kernel_parameters(&self, _variant: &Variant, _arm: ArmOn) -> Vec<String> {
-        Vec::new()
     }
 
     /// Console texts that the lab would take for a kernel failure but that are expected (an OOM

@@ -308,7 +308,11 @@ impl Job<'_> {
             mode: boot.mode,
             accelerator: self.accelerator,
             in_turn: false,
-            parameters: boot.parameters.clone(),
+            parameters: boot
+                .parameters
+                .iter()
+                .map(|word| word.to_string())
+                .collect(),
             fast_strings: size.fast_strings,
             plugin,
             seed: boot.seed(),

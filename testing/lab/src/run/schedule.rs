@@ -5,7 +5,7 @@
 //! temperature, its other work) must affect all arms alike: within a boot the arms take turns,
 //! every repetition starts with a different one, and the boots of different kernels alternate.
 
-use limelight_apps::plan::{Cell, Init};
+use limelight_apps::plan::{Arm, Cell, Init};
 
 use crate::scenario::{arm_name, ArmOn, Kernel, MachineSize, Mode, Scenario, Variant};
 
@@ -56,7 +56,7 @@ pub struct Boot {
     /// The guest's notion of time.
     pub mode: Mode,
     /// Parameters added to the kernel's command line.
-    pub parameters: Vec<String>,
+    pub parameters: &'static [&'static str],
     /// The cells, in this order.
     pub cells: Vec<Scheduled>,
     /// Time limit of all cells together, in seconds of guest time.
@@ -109,6 +109,14 @@ pub fn boots(scenario: &dyn Scenario, selection: &Selection) -> Vec<Boot> {
     all
 }
 
+/// Kernel parameters that an arm adds; arms with different ones share no boot.
+fn kernel_parameters(arm: Arm) -> &'static [&'static str] {
+    match arm {
+        Arm::InitOnFree => &["init_on_free=1"],
+        _ => &[],
+    }
+}
+
 fn variant_boots(
     scenario: &dyn Scenario,
     selection: &Selection,
@@ -117,14 +125,14 @@ fn variant_boots(
     all: &mut Vec<Boot>,
 ) {
     let repetitions = selection.repetitions.unwrap_or(scenario.repetitions());
-    let mut groups: Vec<(Kernel, Vec<String>, Vec<ArmOn>)> = Vec::new();
+    let mut groups: Vec<(Kernel, &[&str], Vec<ArmOn>)> = Vec::new();
     let mut arms = scenario.arms(variant);
     if !selection.arms.is_empty() {
         arms.extend(scenario.further_arms(variant));
     }
     for arm in arms.into_iter().filter(|arm| selection.takes_arm(*arm)) {
         let shared = !scenario.boot_per_arm() && mode == Mode::Fast;
-        let parameters = scenario.kernel_parameters(variant, arm);
+        let parameters = kernel_parameters(arm.arm);
         match groups
             .iter_mut()
             .find(|(kernel, words, _)| shared && *kernel == arm.kernel && *words == parameters)
@@ -152,7 +160,7 @@ fn variant_boots(
                 kernel: *kernel,
                 size: scenario.machine(variant),
                 mode,
-                parameters: parameters.clone(),
+                parameters,
                 cells,
                 limit_s: turns * limit,
             });
@@ -191,7 +199,6 @@ fn tasks(
 mod tests {
     use std::time::Duration;
 
-    use limelight_apps::plan::Arm;
     use limelight_apps::scenario::Work;
 
     use super::*;
@@ -227,7 +234,7 @@ mod tests {
         }
         fn machine(&self, variant: &Variant) -> MachineSize {
             let rootfs_packages = match variant.lru {
-                Lru::TwoList => vec!["feh".into()],
+                Lru::TwoList => vec!["feh"],
                 Lru::Mglru => Vec::new(),
             };
             MachineSize {

@@ -28,6 +28,32 @@ pub const SIBLINGS: Spec = Spec {
     ..Spec::TEST
 };
 
+/// Limits that premap must respect.
+pub const PREMAP_RULES: Spec = Spec {
+    name: "premap-rules",
+    about: "premap beside limits, borders, locks, userfaultfd and fork",
+    variants: &[(&[Lru::Mglru], &[SwapKind::None], &["plain"])],
+    arms: &[LIMELIGHT],
+    tasks: |_, _| vec![Task::new("rules", Work::PremapRules)],
+    time_limit_s: 60,
+    ..Spec::TEST
+};
+
+/// Readahead's promises, one by one.
+pub const READAHEAD: Spec = Spec {
+    name: "readahead",
+    about: "starts are recorded and read ahead, changed files are not; only the topmost app reads \
+            further",
+    variants: &[(&[Lru::Mglru], &[SwapKind::None], &["rules"])],
+    machine: |_| MachineSize {
+        data_mib: 640,
+        ..MachineSize::default()
+    },
+    tasks: |_, _| vec![Task::new("rules", Work::ReadaheadRules)],
+    time_limit_s: 300,
+    ..Spec::TEST
+};
+
 /// `kill -9 limelightd` under load: the kernel drops its state at once, and a successor restores
 /// every value.
 pub const RESTORE: Spec = Spec {
@@ -164,4 +190,39 @@ pub const PROCESSORS_SLEEP: Spec = Spec {
     arms: &[ON_DEBIAN],
     tasks: |_, _| vec![Task::new("guard", Work::Processors { sleep: true })],
     ..PROCESSORS
+};
+
+/// An X server with a keyboard and no display, a window manager and an app.
+const WAKE_PACKAGES: &[&str] = &[
+    "xserver-xorg-core",
+    "xserver-xorg-input-evdev",
+    "xserver-xorg-video-dummy",
+    "openbox",
+    "xterm",
+];
+
+/// Without an agent, the daemon infers the foreground app from the client that the display server
+/// wakes after a key: how often is it right? That depends on wake-up latency, so this is a
+/// measurement and not a test.
+pub const WAKE_GRAPH: Spec = Spec {
+    name: "wake-graph",
+    about: "keys for apps in turn, without a source: how often the daemon infers the foreground \
+            app",
+    variants: &[(&[Lru::Mglru], &[SwapKind::None], &["keys"])],
+    arms: &[LIMELIGHT],
+    machine: |_| MachineSize {
+        memory_mib: 384,
+        data_mib: 64,
+        rootfs_packages: WAKE_PACKAGES.to_vec(),
+        ..MachineSize::default()
+    },
+    tasks: |_, _| vec![Task::new("24-moves", Work::Wakes)],
+    time_limit_s: 300,
+    metrics: &[&[
+        Metric::neutral("right", "guesses that were right"),
+        Metric::neutral("wrong", "wrong ones"),
+        Metric::neutral("none", "no guess"),
+    ]],
+    repetitions: 3,
+    ..Spec::BENCHMARK
 };

@@ -17,10 +17,8 @@ mod guest_checks;
 mod innocents;
 mod kill_latency;
 mod leak;
-mod openrc;
 mod overhead;
 mod package;
-mod package_kernel;
 mod premap;
 mod prezero;
 mod prezero_rules;
@@ -32,7 +30,6 @@ mod storm;
 mod swap_soak;
 mod terms;
 mod users_chaos;
-mod wake_graph;
 mod windows;
 
 use crate::scenario::Scenario;
@@ -48,10 +45,10 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &focus::FOCUS,
         &fallback::FALLBACK,
         &guest_checks::SIBLINGS,
-        &premap::PremapRules,
+        &guest_checks::PREMAP_RULES,
         &prezero_rules::RULES,
         &prezero_rules::SOAK,
-        &readahead::Readahead,
+        &guest_checks::READAHEAD,
         &guest_checks::RESTORE,
         &guest_checks::BOOST_RULES,
         &guest_checks::HEIRS,
@@ -60,7 +57,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &guest_checks::OWN_TREE,
         &cache_model::CACHE_MODEL,
         &prezero_rules::ENGINES,
-        &windows::Rules,
+        &windows::RULES,
         &guest_checks::GATE,
         &innocents::HELD,
         &leak::LEAK,
@@ -74,27 +71,27 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &gallery_synthetic::FAST,
         &gallery_synthetic::THINKING,
         &gallery_synthetic::EXACT,
-        &gallery_real::GalleryReal,
+        &gallery_real::GALLERY_REAL,
         &fallback::SELF_HOG,
         &boost::EXACT,
         &boost::TWO_PROCESSORS,
-        &readahead::SmallReads,
-        &readahead::ColdStart,
-        &premap::Premap,
-        &premap::PremapTime,
-        &windows::Oracle,
-        &windows::Cost,
-        &wake_graph::WakeGraph,
-        &prezero::Exact,
+        &readahead::SMALL_READS,
+        &readahead::COLD_START,
+        &premap::PREMAP,
+        &premap::PREMAP_TIME,
+        &windows::ORACLE,
+        &windows::COST,
+        &guest_checks::WAKE_GRAPH,
+        &prezero::EXACT,
         &prezero::BACKGROUND,
         &prezero::CACHE,
-        &rotation::Rotation,
+        &rotation::ROTATION,
         &kill_latency::KILL_LATENCY,
-        &rotation::Rivals,
-        &rotation::Real,
+        &rotation::RIVALS,
+        &rotation::REAL,
         &package::DESKTOP,
-        &package_kernel::PackageKernel,
-        &openrc::Openrc,
+        &package::KERNEL,
+        &package::OPENRC,
         &overhead::OVERHEAD,
         &soak::LONG,
         &chaos::SESSION,

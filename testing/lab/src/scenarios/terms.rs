@@ -3,7 +3,7 @@
 
 use std::fmt::Display;
 
-pub use limelight_apps::plan::Arm;
+pub use limelight_apps::plan::{Arm, Init};
 pub use limelight_apps::scenario::Work;
 
 pub use crate::results::Aggregates;
