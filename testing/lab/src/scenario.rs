@@ -2,12 +2,11 @@
 //! The interface between a scenario and the lab: which machines to boot, what runs in them, and
 //! what must hold.
 //!
-//! A scenario knows nothing of QEMU, images or results files. The lab queries its variants, arms
-//! and cells, boots one machine per kernel (all repetitions interleaved), and passes the collected
-//! figures to [`Scenario::must_hold`].
+//! A [`Spec`] knows nothing of QEMU, images or results files. The lab reads its variants, arms and
+//! tasks, boots one machine per kernel (all repetitions interleaved), and passes the collected
+//! figures to [`Spec::must_hold`].
 
 use std::fmt;
-use std::time::Duration;
 
 use limelight_apps::plan::{Arm, Init};
 use limelight_apps::scenario::Work;
@@ -96,7 +95,7 @@ impl std::str::FromStr for Kernel {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Run by `limelight-lab test`. Its guest sends `Check` records; counters may be judged by
-    /// [`Scenario::must_hold`]; times never decide.
+    /// [`Spec::must_hold`]; times never decide.
     Test,
     /// Run by `limelight-lab bench`, repeated, and shown in the report. Carries timings.
     Benchmark,
@@ -410,8 +409,7 @@ pub struct Metric {
 }
 
 impl Metric {
-    /// Creates a figure from its name in the guest's `values`.
-    pub const fn new(name: &'static str, label: &'static str, better: Better) -> Self {
+    const fn new(name: &'static str, label: &'static str, better: Better) -> Self {
         Metric {
             name,
             label,
@@ -489,6 +487,9 @@ impl Verdict {
     }
 }
 
+/// Every combination of page replacements, swaps and loads, in this order.
+pub type Product = (&'static [Lru], &'static [SwapKind], &'static [&'static str]);
+
 /// A test, benchmark or soak that runs in virtual machines.
 ///
 /// The guest's initramfs contains `/init` and `/bin/limelight-guest` (the program of
@@ -496,80 +497,6 @@ impl Verdict {
 /// `/plan.json`, and the kernel modules that the plan lists. The data disk is `/dev/vda`,
 /// formatted; further disks follow in the order data, swap, root file system, and the plan names
 /// them.
-pub trait Scenario: Sync {
-    /// Name on the command line and of the results folder; letters, digits and `-`.
-    fn name(&self) -> &'static str;
-
-    /// One line for `limelight-lab list`.
-    fn about(&self) -> &'static str;
-
-    /// Purpose, which decides which command runs it.
-    fn kind(&self) -> Kind;
-
-    /// The settings under which the arms are compared.
-    fn variants(&self) -> Vec<Variant>;
-
-    /// The arms of a variant, in the order of the tables.
-    fn arms(&self, variant: &Variant) -> Vec<ArmOn>;
-
-    /// Arms that run only when named on the command line.
-    fn further_arms(&self, _variant: &Variant) -> Vec<ArmOn> {
-        Vec::new()
-    }
-
-    /// The machine of a variant.
-    fn machine(&self, variant: &Variant) -> MachineSize;
-
-    /// The tasks of one repetition of an arm.
-    fn tasks(&self, variant: &Variant, arm: ArmOn) -> Vec<Task>;
-
-    /// Time limit of one repetition of one arm of a variant, on two cores without KVM; the lab
-    /// multiplies it by the cells in a boot and adds the boot itself.
-    fn time_limit(&self, variant: &Variant) -> Duration;
-
-    /// What must hold, judged on everything that ran (an arm or variant that the command line
-    /// excludes is absent from the aggregates).
-    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict>;
-
-    /// The figures that tables and the report show, most important first.
-    fn metrics(&self) -> Vec<Metric> {
-        Vec::new()
-    }
-
-    /// Default number of repetitions.
-    fn repetitions(&self) -> u32 {
-        match self.kind() {
-            Kind::Test | Kind::Soak | Kind::Named => 1,
-            Kind::Benchmark => 5,
-        }
-    }
-
-    /// Most repetitions that share a boot; the boots of different kernels alternate.
-    fn repetitions_per_boot(&self) -> u32 {
-        5
-    }
-
-    /// Whether every arm gets its own boot, even where arms share a kernel.
-    fn boot_per_arm(&self) -> bool {
-        false
-    }
-
-    /// Default mode.
-    fn mode(&self) -> Mode {
-        Mode::Fast
-    }
-
-    /// Console texts that the lab would take for a kernel failure but that are expected (an OOM
-    /// report, for example): any line that contains one is ignored.
-    fn expected_console(&self) -> &'static [&'static str] {
-        &[]
-    }
-}
-
-/// Every combination of page replacements, swaps and loads, in this order.
-pub type Product = (&'static [Lru], &'static [SwapKind], &'static [&'static str]);
-
-/// A scenario as data.
 #[derive(Debug, Clone, Copy)]
 pub struct Spec {
     /// Name on the command line and of the results folder; letters, digits and `-`.
@@ -671,71 +598,5 @@ impl Spec {
     /// The figures that tables and the report show, most important first.
     pub fn metrics(&self) -> Vec<Metric> {
         self.metrics.concat()
-    }
-}
-
-impl Scenario for Spec {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn about(&self) -> &'static str {
-        self.about
-    }
-
-    fn kind(&self) -> Kind {
-        self.kind
-    }
-
-    fn variants(&self) -> Vec<Variant> {
-        Spec::variants(self)
-    }
-
-    fn arms(&self, variant: &Variant) -> Vec<ArmOn> {
-        Spec::arms(self, variant)
-    }
-
-    fn further_arms(&self, _variant: &Variant) -> Vec<ArmOn> {
-        self.further_arms.to_vec()
-    }
-
-    fn machine(&self, variant: &Variant) -> MachineSize {
-        (self.machine)(variant)
-    }
-
-    fn tasks(&self, variant: &Variant, arm: ArmOn) -> Vec<Task> {
-        (self.tasks)(variant, arm)
-    }
-
-    fn time_limit(&self, _variant: &Variant) -> Duration {
-        Duration::from_secs(self.time_limit_s)
-    }
-
-    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
-        (self.must_hold)(aggregates)
-    }
-
-    fn metrics(&self) -> Vec<Metric> {
-        Spec::metrics(self)
-    }
-
-    fn repetitions(&self) -> u32 {
-        self.repetitions
-    }
-
-    fn repetitions_per_boot(&self) -> u32 {
-        self.repetitions_per_boot
-    }
-
-    fn boot_per_arm(&self) -> bool {
-        self.boot_per_arm
-    }
-
-    fn mode(&self) -> Mode {
-        self.mode
-    }
-
-    fn expected_console(&self) -> &'static [&'static str] {
-        self.expected_console
     }
 }

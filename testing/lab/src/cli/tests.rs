@@ -60,10 +60,10 @@ pub fn run(paths: &Paths, how: &How) -> Result<bool> {
     let mut tally = Tally::default();
     kunit(paths, &mut runner, &mut tally)?;
     exact(paths, &mut runner, &mut tally)?;
-    for scenario in of_kind(Kind::Test) {
-        let finished = runner.run(scenario, &options)?;
+    for spec in of_kind(Kind::Test) {
+        let finished = runner.run(spec, &options)?;
         for verdict in finished.judged() {
-            let name = format!("{} {}", scenario.name(), verdict.what);
+            let name = format!("{} {}", spec.name, verdict.what);
             tally.add(name, verdict.passed, &verdict.seen);
         }
     }

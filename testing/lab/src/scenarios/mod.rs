@@ -32,11 +32,11 @@ mod terms;
 mod users_chaos;
 mod windows;
 
-use crate::scenario::Scenario;
+use crate::scenario::Spec;
 
 /// Every scenario that the lab knows, in the order of `limelight-lab list`.
-pub fn all() -> Vec<&'static dyn Scenario> {
-    vec![
+pub const fn all() -> &'static [&'static Spec] {
+    &[
         &boot::BOOT,
         &guest_checks::STARTUP,
         &boot::STARTS,
@@ -100,4 +100,35 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &chaos::LONG,
         &swap_soak::SWAP_SOAK,
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::all;
+
+    #[test]
+    fn every_scenario_has_a_name_of_its_own_and_tasks() {
+        let mut names = BTreeSet::new();
+        for spec in all() {
+            let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            assert!(
+                !spec.name.is_empty() && spec.name.chars().all(legal),
+                "{}",
+                spec.name
+            );
+            assert!(names.insert(spec.name), "{} is there twice", spec.name);
+            assert!(
+                !spec.about.is_empty() && spec.time_limit_s > 0,
+                "{}",
+                spec.name
+            );
+            for variant in spec.variants() {
+                for arm in spec.arms(&variant) {
+                    assert!(!(spec.tasks)(&variant, arm).is_empty(), "{variant} {arm}");
+                }
+            }
+        }
+    }
 }
