@@ -249,8 +249,7 @@ pub fn arm_name(arm: Arm) -> &'static str {
 }
 
 /// How a disk of zeroes is attached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Bus {
     /// virtio-blk.
     Virtio,
@@ -259,8 +258,7 @@ pub enum Bus {
 }
 
 /// Source of the zeroes of a zero disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Zeroes {
     /// QEMU generates them (`null-co`); writes are discarded.
     Null,
@@ -271,7 +269,7 @@ pub enum Zeroes {
 }
 
 /// A disk that serves as a source of zeroes; [`ZeroDisk::MIB`] large.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ZeroDisk {
     /// Its bus.
     pub bus: Bus,
@@ -290,7 +288,7 @@ impl ZeroDisk {
 }
 
 /// Speed of a modelled flash disk, which serves one request at a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlashSpeed {
     /// Time per request, in nanoseconds.
     pub request_nsec: u32,
@@ -299,7 +297,7 @@ pub struct FlashSpeed {
 }
 
 /// Combined speed of all virtio disks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskSpeed {
     /// Requests per second of host time.
     pub requests_per_s: u32,
@@ -466,7 +464,7 @@ impl Mode {
 }
 
 /// A promise of a scenario, and whether it held.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     /// The promise, as a sentence.
     pub what: String,

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use limelight_apps::plan::{Data, Init, Machine as Setup, Plan, Swap};
+use limelight_apps::plan::Plan;
 
 use super::{of_kind, How};
 use crate::image::initramfs;
@@ -75,47 +75,14 @@ pub fn run(paths: &Paths, how: &How) -> Result<bool> {
 fn bare_machine(paths: &Paths, runner: &mut Runner, dir: &Path, mode: Mode) -> Result<Machine> {
     let (kernel, accelerator) = runner.kernel(Kernel::Limelight)?;
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    let setup = Setup {
-        modules: Vec::new(),
-        data: Data::None,
-        rootfs: None,
-        rootfs_in_memory_nsec: None,
-        init: Init::Lab,
-        packages: Vec::new(),
-        swap: Swap::None,
-        lru_gen: None,
-        free_mib: None,
-        flash: None,
-        cgroup_v1: false,
-        zero_disks: Vec::new(),
-    };
     let initial = dir.join("initramfs");
-    initramfs::write(
-        &initramfs::Programs::of(paths, &kernel)?,
-        &Plan {
-            machine: setup,
-            cells: Vec::new(),
-        },
-        &[],
-        &[],
-        &initial,
-    )?;
+    let programs = initramfs::Programs::of(paths, &kernel)?;
+    initramfs::write(&programs, &Plan::default(), &[], &[], &initial)?;
     Ok(Machine {
-        kernel: Kernel::Limelight,
-        image: kernel.image(),
-        initramfs: initial,
         memory_mib: 512,
-        vcpus: 2,
-        disks: Vec::new(),
-        disk_speed: None,
-        zero_disks: Vec::new(),
         mode,
-        accelerator,
-        in_turn: false,
-        parameters: vec!["ignore_loglevel".into()],
-        fast_strings: false,
-        plugin: None,
-        seed: 1,
+        parameters: vec!["ignore_loglevel"],
+        ..Machine::bare(&kernel, initial, accelerator)
     })
 }
 
@@ -164,7 +131,7 @@ fn kunit(paths: &Paths, runner: &mut Runner, tally: &mut Tally) -> Result<()> {
     let mut machine = bare_machine(paths, runner, &dir, Mode::Fast)?;
     machine
         .parameters
-        .extend(["kunit.enable=1", "kunit.filter_glob=limelight*"].map(Into::into));
+        .extend(["kunit.enable=1", "kunit.filter_glob=limelight*"]);
     let outcome = guest::run(&machine, &dir, BARE_LIMIT);
     let died = outcome.as_ref().err().map(|error| error.to_string());
     let console = paths::read_lossy(&dir.join("console.log"))?;

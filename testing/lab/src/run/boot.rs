@@ -308,11 +308,7 @@ impl Job<'_> {
             mode: boot.mode,
             accelerator: self.accelerator,
             in_turn: false,
-            parameters: boot
-                .parameters
-                .iter()
-                .map(|word| word.to_string())
-                .collect(),
+            parameters: boot.parameters.to_vec(),
             fast_strings: size.fast_strings,
             plugin,
             seed: boot.seed(),
