@@ -14,8 +14,8 @@ use crate::ktap::{self, Outcome};
 use crate::paths::{self, Paths};
 use crate::progress::Progress;
 use crate::qemu::{guest, Machine};
-use crate::run::Runner;
-use crate::scenario::{Kernel, Kind, Mode};
+use crate::run::{Options, Runner};
+use crate::scenario::{Kernel, Kind, Mode, Spec};
 
 /// Timeout for a boot without cells, including the kernel's own tests.
 const BARE_LIMIT: Duration = Duration::from_secs(300);
@@ -41,6 +41,22 @@ impl Tally {
         self.failed.is_empty()
     }
 
+    /// Runs scenarios and counts their checks and verdicts.
+    pub(super) fn run(
+        &mut self,
+        runner: &mut Runner,
+        specs: &[&Spec],
+        options: &Options,
+    ) -> Result<()> {
+        for spec in specs {
+            for verdict in runner.run(spec, options)?.judged() {
+                let name = format!("{} {}", spec.name, verdict.what);
+                self.add(name, verdict.passed, &verdict.seen);
+            }
+        }
+        Ok(())
+    }
+
     /// Prints the failures and the counts.
     pub(super) fn print(&self) {
         if !self.failed.is_empty() {
@@ -60,13 +76,7 @@ pub fn run(paths: &Paths, how: &How) -> Result<bool> {
     let mut tally = Tally::default();
     kunit(paths, &mut runner, &mut tally)?;
     exact(paths, &mut runner, &mut tally)?;
-    for spec in of_kind(Kind::Test) {
-        let finished = runner.run(spec, &options)?;
-        for verdict in finished.judged() {
-            let name = format!("{} {}", spec.name, verdict.what);
-            tally.add(name, verdict.passed, &verdict.seen);
-        }
-    }
+    tally.run(&mut runner, &of_kind(Kind::Test), &options)?;
     tally.print();
     Ok(tally.is_clean())
 }

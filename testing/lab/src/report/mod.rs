@@ -9,7 +9,7 @@ use limelight_apps::plan::Arm;
 
 use self::chart::{bars, escape, Bar};
 use crate::results::table::{self, Table, Unit};
-use crate::results::{Aggregates, Outcome, Row};
+use crate::results::{Aggregates, Row};
 use crate::scenario::{Spec, Variant, Verdict};
 
 /// Most metrics charted per task; the tables show all.
@@ -30,26 +30,10 @@ impl Section<'_> {
 
     /// Promises, and failed checks and cells.
     fn verdicts(&self) -> Vec<Verdict> {
-        let failed = self.rows.iter().filter_map(|row| {
-            let place = format!("{} {} {}", row.variant, row.arm, row.task);
-            match &row.outcome {
-                Outcome::Check {
-                    what,
-                    passed: false,
-                    seen,
-                } => Some(Verdict::new(format!("{place}: {what}"), false, seen)),
-                Outcome::Failed { why } => Some(Verdict::new(
-                    format!("{place}: runs to its end"),
-                    false,
-                    why,
-                )),
-                _ => None,
-            }
-        });
-        (self.spec.must_hold)(&self.aggregates())
-            .into_iter()
-            .chain(failed)
-            .collect()
+        let mut verdicts = (self.spec.must_hold)(&self.aggregates());
+        let checks = self.rows.iter().filter_map(Row::check);
+        verdicts.extend(checks.filter(|check| !check.passed));
+        verdicts
     }
 
     /// One sentence on the conditions of the measurement.
@@ -226,6 +210,7 @@ and exact mode counts instructions.</p>
 mod tests {
     use super::*;
     use crate::results::row::tests::result_row;
+    use crate::results::Outcome;
     use crate::scenario::{ArmOn, Kernel, Metric};
 
     const SAMPLE: Spec = Spec {

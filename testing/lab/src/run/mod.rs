@@ -18,7 +18,7 @@ use crate::kernel::{self, Bootable};
 use crate::paths::{self, Paths};
 use crate::progress::Progress;
 use crate::qemu::{command, probe, Accelerator};
-use crate::results::{clock, store, Aggregates, Context, Outcome, Row};
+use crate::results::{clock, store, Aggregates, Context, Row};
 use crate::scenario::{Kernel, Kind, Mode, Spec, Verdict};
 use crate::shell;
 
@@ -66,21 +66,7 @@ impl Finished {
 
     /// The guests' own checks, and unfinished cells.
     pub fn checks(&self) -> Vec<Verdict> {
-        let checks = self.rows.iter().filter_map(|row| {
-            let place = format!("{} {} {}", row.variant, row.arm, row.task);
-            match &row.outcome {
-                Outcome::Result { .. } => None,
-                Outcome::Check { what, passed, seen } => {
-                    Some(Verdict::new(format!("{place}: {what}"), *passed, seen))
-                }
-                Outcome::Failed { why } => Some(Verdict::new(
-                    format!("{place}: runs to its end"),
-                    false,
-                    why,
-                )),
-            }
-        });
-        checks.collect()
+        self.rows.iter().filter_map(Row::check).collect()
     }
 
     /// Whether a machine, a cell, a check or a promise failed.
