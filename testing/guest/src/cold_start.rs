@@ -131,11 +131,7 @@ pub fn run(mut stage: Stage, work: &ColdStart) -> Result<()> {
         .iter()
         .zip(&cgroups)
         .map(|(spec, cgroup)| {
-            let start = Start {
-                cgroup: Some(cgroup),
-                nice: 0,
-                session: false,
-            };
+            let start = Start::in_cgroup(cgroup);
             start.part("load", spec)
         })
         .collect::<Result<Vec<_>>>()?;

@@ -59,21 +59,12 @@ impl Viewer {
         let primer_cgroup = app
             .map(|_| Cgroup::background(&format!("{name}-primer")))
             .transpose()?;
-        let mut primer = Start {
-            cgroup: primer_cgroup.as_ref(),
-            nice: 0,
-            session: false,
-        }
-        .conversation("primer", &spec.library)?;
+        let mut primer =
+            Start::in_cgroup(primer_cgroup.as_ref()).conversation("primer", &spec.library)?;
         primer
             .hear::<usize>()
             .context("the library's first user failed")?;
-        let talk = Start {
-            cgroup: cgroup.as_ref(),
-            nice: 0,
-            session: false,
-        }
-        .conversation("viewer", &spec)?;
+        let talk = Start::in_cgroup(cgroup.as_ref()).conversation("viewer", &spec)?;
         let mut viewer = Viewer {
             talk,
             cgroup,

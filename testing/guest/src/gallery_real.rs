@@ -212,11 +212,7 @@ pub(crate) fn start(cgroup: Option<&Cgroup>, program: &str, arguments: &[&str]) 
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log);
-    let start = Start {
-        cgroup,
-        nice: 0,
-        session: false,
-    };
+    let start = Start::in_cgroup(cgroup);
     start.prepare(&mut command)?;
     // SAFETY: the closure runs between fork and exec of a single-threaded child and makes only
     // async-signal-safe calls.

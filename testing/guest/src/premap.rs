@@ -76,11 +76,7 @@ fn rounds(stage: &mut Stage, work: &Heap, cgroup: &Cgroup) -> Result<()> {
         growth: work.growth,
         seed: seed(u64::from_le_bytes(*b"the heap"), stage.repetition),
     };
-    let start = Start {
-        cgroup: Some(cgroup),
-        nice: 0,
-        session: false,
-    };
+    let start = Start::in_cgroup(cgroup);
     let mut app = start.conversation("heap", &spec)?;
     let _ready: bool = app.hear()?;
     let daemon = prepare(stage, app.process.pid())?;
@@ -155,11 +151,7 @@ fn start_program(cgroup: &Cgroup) -> Result<Process> {
         .env("PATH", "/usr/bin:/bin")
         .env("PERL_HASH_SEED", "0")
         .stdin(Stdio::piped());
-    let start = Start {
-        cgroup: Some(cgroup),
-        nice: 0,
-        session: false,
-    };
+    let start = Start::in_cgroup(cgroup);
     start.prepare(&mut command)?;
     // SAFETY: the closure runs between fork and exec of a single-threaded child and makes only
     // async-signal-safe calls.

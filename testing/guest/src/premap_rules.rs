@@ -470,11 +470,7 @@ pub fn run(stage: Stage) -> Result<()> {
     }
     let cgroup = Cgroup::create(APP)?;
     let start = |cgroup| -> Result<Conversation> {
-        let start = Start {
-            cgroup,
-            nice: 0,
-            session: false,
-        };
+        let start = Start::in_cgroup(cgroup);
         let mut talk = start.conversation("heap-rules", &())?;
         let _ready: bool = talk.hear()?;
         Ok(talk)

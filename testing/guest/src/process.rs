@@ -35,13 +35,21 @@ pub struct Start<'a> {
     pub session: bool,
 }
 
-impl Start<'_> {
+impl<'a> Start<'a> {
     /// In the root cgroup, at nice 0.
     pub const PLAIN: Start<'static> = Start {
         cgroup: None,
         nice: 0,
         session: false,
     };
+
+    /// In this cgroup, or in the root cgroup, at nice 0.
+    pub fn in_cgroup(cgroup: impl Into<Option<&'a Cgroup>>) -> Self {
+        Start {
+            cgroup: cgroup.into(),
+            ..Start::PLAIN
+        }
+    }
 
     /// Prepares `command`: its cgroup, its nice value, and the default oom_score_adj, which the
     /// cell's runner does not have.

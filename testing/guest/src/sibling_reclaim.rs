@@ -52,10 +52,7 @@ pub fn run(stage: Stage) -> Result<()> {
     let mut app = App::start(KEEP, "returning", &spec(APP_MIB))?;
     // A service, not an app, so that only reclaim takes its memory.
     let beside = Cgroup::create("app.slice/beside.service")?;
-    let start = Start {
-        cgroup: Some(&beside),
-        ..Start::PLAIN
-    };
+    let start = Start::in_cgroup(&beside);
     let mut other = start.conversation("swap-app", &spec(OTHER_MIB))?;
     other.ask::<Touched>("touch")?;
     reclaim(app.cgroup().path(), u64::from(APP_MIB))?;

@@ -110,12 +110,7 @@ struct App {
 
 impl App {
     fn start(cgroup: Option<&Cgroup>, spec: &Spec) -> Result<Self> {
-        let mut talk = Start {
-            cgroup,
-            nice: 0,
-            session: false,
-        }
-        .conversation("soak-app", spec)?;
+        let mut talk = Start::in_cgroup(cgroup).conversation("soak-app", spec)?;
         talk.ask::<usize>("touch")?;
         Ok(App { talk, children: 0 })
     }

@@ -155,11 +155,7 @@ pub fn home() -> Result<Cgroup> {
 impl Stormer {
     /// Starts in its [`home`].
     pub fn start(cgroup: &Cgroup, processes_per_s: u32) -> Result<Stormer> {
-        let start = Start {
-            cgroup: Some(cgroup),
-            nice: 0,
-            session: false,
-        };
+        let start = Start::in_cgroup(cgroup);
         let mut talk = start.conversation("stormer", &StormerSpec { processes_per_s })?;
         talk.say("storm")?;
         Ok(Stormer(talk))

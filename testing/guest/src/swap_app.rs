@@ -113,12 +113,7 @@ impl App {
     pub fn start(class: &str, name: &str, spec: &Spec) -> Result<App> {
         let name = format!("{class}.{name}");
         let cgroup = Cgroup::create(&format!("app.slice/app-{name}-1.scope"))?;
-        let mut talk = Start {
-            cgroup: Some(&cgroup),
-            nice: 0,
-            session: false,
-        }
-        .conversation("swap-app", spec)?;
+        let mut talk = Start::in_cgroup(&cgroup).conversation("swap-app", spec)?;
         talk.ask::<Touched>("touch")?;
         Ok(App { name, talk, cgroup })
     }

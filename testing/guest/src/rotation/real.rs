@@ -216,11 +216,7 @@ fn start(program: &str, arguments: &[&str], cgroup: &Cgroup) -> Result<Process> 
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log);
-    let start = Start {
-        cgroup: Some(cgroup),
-        nice: 0,
-        session: false,
-    };
+    let start = Start::in_cgroup(cgroup);
     start.program(command, program)
 }
 
