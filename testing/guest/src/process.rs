@@ -138,6 +138,22 @@ impl<'a> Start<'a> {
     }
 }
 
+/// Has `command` run with this directory as its root, in addition to what was prepared before.
+pub fn change_root(command: &mut Command, root: &str) -> Result<()> {
+    let root = std::ffi::CString::new(root)?;
+    // SAFETY: the closure runs between fork and exec of a single-threaded child and makes only
+    // async-signal-safe calls.
+    unsafe {
+        command.pre_exec(move || {
+            if libc::chroot(root.as_ptr()) != 0 || libc::chdir(c"/".as_ptr()) != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            Ok(())
+        });
+    }
+    Ok(())
+}
+
 fn write_file(path: &std::ffi::CStr, bytes: &[u8]) -> std::io::Result<()> {
     // SAFETY: plain system calls on a valid path and buffer.
     unsafe {

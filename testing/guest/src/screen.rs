@@ -22,7 +22,7 @@ use x11rb::rust_connection::RustConnection;
 
 use crate::counters::keyed;
 use crate::memory::now_ns;
-use crate::x11::connect;
+use crate::x11::{connect, keycode};
 
 /// Time for which an app must neither draw nor compute nor wait for the disk to count as ready.
 /// Blinking cursors pause for longer.
@@ -97,20 +97,7 @@ impl Screen {
 
     /// Presses and releases a key for the focused window.
     pub fn press(&mut self, keysym: u32) -> Result<()> {
-        let setup = self.connection.setup();
-        let (first, last) = (setup.min_keycode, setup.max_keycode);
-        let mapping = self
-            .connection
-            .get_keyboard_mapping(first, last - first + 1)?
-            .reply()?;
-        let per_key = usize::from(mapping.keysyms_per_keycode);
-        let index = mapping
-            .keysyms
-            .chunks(per_key)
-            .position(|symbols| symbols.contains(&keysym));
-        let key = first
-            + index.with_context(|| format!("the keyboard has no key for keysym {keysym:#x}"))?
-                as u8;
+        let key = keycode(&self.connection, keysym)?;
         for kind in [KEY_PRESS_EVENT, KEY_RELEASE_EVENT] {
             self.connection
                 .xtest_fake_input(kind, key, 0, self.root, 0, 0, 0)?;

@@ -14,7 +14,6 @@ use crate::daemon::{focus, limelight, Daemon};
 use crate::dispatch::Stage;
 use crate::gallery::Prepared;
 use crate::memory::{Mapping, MIB};
-use crate::plan::Arm;
 use crate::process::{Conversation, Start};
 use crate::random::{seed, Random};
 use crate::scenario::Soak;
@@ -138,9 +137,7 @@ impl App {
 
 /// Runs the scenario.
 pub fn run(mut stage: Stage, work: &Soak) -> Result<()> {
-    if !matches!(stage.arm, Arm::Limelight | Arm::LimelightOnDebian) {
-        bail!("soak runs with limelightd, not as {:?}", stage.arm);
-    }
+    stage.need_daemon("soak")?;
     let mut store = stage.store()?;
     let prepared = Prepared::new(&work.loads, &mut store, true, 0, stage.repetition)?;
     let spec = Spec {

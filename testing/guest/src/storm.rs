@@ -17,7 +17,6 @@ use crate::counters::{forks, Counters};
 use crate::daemon::{self, focus, history, Daemon, Footprint};
 use crate::dispatch::Stage;
 use crate::memory::Mapping;
-use crate::plan::Arm;
 use crate::process::{Conversation, Start};
 use crate::random::{seed, Random};
 use crate::scenario::Storm;
@@ -200,9 +199,7 @@ impl Burst {
 
 /// Runs the scenario.
 pub fn run(mut stage: Stage, work: &Storm) -> Result<()> {
-    if !matches!(stage.arm, Arm::Limelight | Arm::LimelightOnDebian) {
-        bail!("storm runs with limelightd, not as {:?}", stage.arm);
-    }
+    stage.need_daemon("storm")?;
     let mut random = Random::new(seed(0x5702, stage.repetition));
     let spec = |mib| Spec {
         mib,

@@ -256,7 +256,7 @@ impl User {
 
     /// As [`User::press`], with the time of the first damage as well.
     pub fn answer(&self, keysym: u32) -> Result<Option<Answer>> {
-        let key = self.keycode(keysym)?;
+        let key = keycode(&self.connection, keysym)?;
         while self.connection.poll_for_event()?.is_some() {}
         let start = Instant::now();
         // Sent before the key, in the same batch.
@@ -298,7 +298,7 @@ impl User {
 
     /// Presses and releases a key without waiting.
     pub fn tap(&self, keysym: u32) -> Result<()> {
-        self.strike(self.keycode(keysym)?)
+        self.strike(keycode(&self.connection, keysym)?)
     }
 
     fn strike(&self, key: Keycode) -> Result<()> {
@@ -338,20 +338,20 @@ impl User {
             }
         }
     }
+}
 
-    fn keycode(&self, keysym: u32) -> Result<Keycode> {
-        let setup = self.connection.setup();
-        let (first, last) = (setup.min_keycode, setup.max_keycode);
-        let mapping = self
-            .connection
-            .get_keyboard_mapping(first, last - first + 1)?
-            .reply()?;
-        let per_key = usize::from(mapping.keysyms_per_keycode);
-        mapping
-            .keysyms
-            .chunks(per_key)
-            .position(|symbols| symbols.contains(&keysym))
-            .map(|index| first + index as u8)
-            .with_context(|| format!("the keyboard has no key for keysym {keysym:#x}"))
-    }
+/// The key for a keysym.
+pub(crate) fn keycode(connection: &RustConnection, keysym: u32) -> Result<Keycode> {
+    let setup = connection.setup();
+    let (first, last) = (setup.min_keycode, setup.max_keycode);
+    let mapping = connection
+        .get_keyboard_mapping(first, last - first + 1)?
+        .reply()?;
+    let per_key = usize::from(mapping.keysyms_per_keycode);
+    mapping
+        .keysyms
+        .chunks(per_key)
+        .position(|symbols| symbols.contains(&keysym))
+        .map(|index| first + index as u8)
+        .with_context(|| format!("the keyboard has no key for keysym {keysym:#x}"))
 }
