@@ -33,11 +33,7 @@ pub fn run(mut stage: Stage, work: &KillLatency) -> Result<()> {
     let mut store = stage.store()?;
     let prepared = Prepared::new(&work.loads, &mut store, true, 0, stage.repetition)?;
     crate::guest_setup::drop_caches()?;
-    let spec = |mib| Spec {
-        mib,
-        leak_mib_per_s: 0,
-        seed: u64::from(mib),
-    };
+    let spec = |mib| Spec::new(mib, u64::from(mib));
     let mut kept = App::start(KEEP, "kept", &spec(KEPT_MIB))?;
     let mut front = App::start(NORMAL, "front", &spec(FRONT_MIB))?;
     daemon::write_config(CLASSES)?;

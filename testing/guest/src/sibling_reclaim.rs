@@ -42,11 +42,7 @@ const FOLLOWED: Duration = Duration::from_secs(2);
 /// Runs all checks.
 pub fn run(stage: Stage) -> Result<()> {
     let reporter = &stage.reporter;
-    let spec = |mib| Spec {
-        mib,
-        leak_mib_per_s: 0,
-        seed: u64::from(mib),
-    };
+    let spec = |mib| Spec::new(mib, u64::from(mib));
     // These pages would be reclaimed instead.
     reclaim(Path::new(ROOT), FILES_MIB)?;
     let mut app = App::start(KEEP, "returning", &spec(APP_MIB))?;

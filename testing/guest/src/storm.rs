@@ -201,11 +201,7 @@ impl Burst {
 pub fn run(mut stage: Stage, work: &Storm) -> Result<()> {
     stage.need_daemon("storm")?;
     let mut random = Random::new(seed(0x5702, stage.repetition));
-    let spec = |mib| Spec {
-        mib,
-        leak_mib_per_s: 0,
-        seed: u64::from(mib),
-    };
+    let spec = |mib| Spec::new(mib, u64::from(mib));
     let innocent = INNOCENT
         .iter()
         .map(|(class, name, mib)| App::start(class, name, &spec(*mib)));

@@ -39,6 +39,17 @@ pub struct Spec {
     pub seed: u64,
 }
 
+impl Spec {
+    /// An app whose leak is as fast as possible.
+    pub fn new(mib: u32, seed: u64) -> Self {
+        Spec {
+            mib,
+            leak_mib_per_s: 0,
+            seed,
+        }
+    }
+}
+
 /// Its answer after touching all of its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Touched {

@@ -126,12 +126,7 @@ pub fn run(mut stage: Stage, work: &SwapSoak) -> Result<()> {
 
 fn start(place: usize) -> Result<App> {
     let (class, name, mib) = APPS[place];
-    let spec = Spec {
-        mib,
-        leak_mib_per_s: 0,
-        seed: place as u64,
-    };
-    App::start(class, name, &spec)
+    App::start(class, name, &Spec::new(mib, place as u64))
 }
 
 /// Gives the focus to an app and has it touch all its memory. True when it had to be restarted.
