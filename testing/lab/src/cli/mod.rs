@@ -14,7 +14,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::kernel;
 use crate::paths::Paths;
 use crate::qemu::Accelerator;
-use crate::run::{self, boot, Options, Selection};
+use crate::run::{self, disks, Options, Selection};
 use crate::scenario::{Kernel, Kind, Mode, Spec};
 use crate::scenarios;
 
@@ -191,7 +191,7 @@ pub fn run(paths: &Paths, command: Command) -> Result<bool> {
         Command::Image { scenario } => {
             let spec = find(&scenario)?;
             for variant in spec.variants() {
-                boot::images(paths, &variant, &(spec.machine)(&variant))?;
+                disks::images(paths, &variant, &(spec.machine)(&variant))?;
             }
             Ok(true)
         }

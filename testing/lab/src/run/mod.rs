@@ -2,6 +2,7 @@
 //! Runs scenarios: schedule, boots, results, verdicts.
 
 pub mod boot;
+pub mod disks;
 pub mod schedule;
 
 use std::collections::BTreeMap;
