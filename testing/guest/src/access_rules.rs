@@ -86,10 +86,7 @@ fn start(uid: u32, name: &str, held: Option<File>) -> Result<(Process, Cgroup)> 
     let mut command = Command::new(&program);
     command.arg0("sleep").arg("1000");
     command.stdin(held.map_or_else(Stdio::null, Stdio::from));
-    let start = Start {
-        cgroup: Some(&unit),
-        ..Start::PLAIN
-    };
+    let start = Start::in_cgroup(&unit);
     start.prepare(&mut command)?;
     // Registered last: `prepare`'s hook needs root.
     // SAFETY: the closure runs between fork and exec of a single-threaded child and makes only

@@ -46,10 +46,7 @@ impl App {
 
     fn start_command(unit: &str, command: Command) -> Result<App> {
         let unit = Cgroup::create(&format!("app.slice/{unit}"))?;
-        let start = Start {
-            cgroup: Some(&unit),
-            ..Start::PLAIN
-        };
+        let start = Start::in_cgroup(&unit);
         let process = start.program(command, "app")?;
         Ok(App { process, unit })
     }
@@ -306,10 +303,7 @@ pub fn run(stage: Stage) -> Result<()> {
 fn foreign_kill(stage: &Stage, unit: &Cgroup) -> Result<()> {
     let mut command = Command::new(BUSYBOX);
     command.args(["dd", "if=/dev/zero", "of=/dev/null", "bs=64M", "count=1"]);
-    let start = Start {
-        cgroup: Some(unit),
-        ..Start::PLAIN
-    };
+    let start = Start::in_cgroup(unit);
     let mut hog = start.program(command, "hog")?;
     hog.wait(PATIENCE)?;
     let deadline = Instant::now() + PATIENCE;

@@ -141,6 +141,14 @@ fn keep_alive(machine: &crate::plan::Machine) -> Result<()> {
 }
 
 impl Stage {
+    /// An error unless the arm has limelightd.
+    pub fn need_daemon(&self, scenario: &str) -> Result<()> {
+        match self.arm {
+            Arm::Limelight | Arm::LimelightOnDebian => Ok(()),
+            arm => bail!("{scenario} runs with limelightd, not as {arm:?}"),
+        }
+    }
+
     /// The file store of this machine, as if no scenario had used it yet.
     pub fn store(&self) -> Result<crate::store::Store> {
         guest_setup::store(&self.machine)

@@ -50,10 +50,7 @@ impl Desk {
             answers: ANSWERED,
             think_ms,
         };
-        let start = Start {
-            cgroup: Some(&cgroup),
-            ..Start::PLAIN
-        };
+        let start = Start::in_cgroup(&cgroup);
         let mut app = start.conversation("kms", &spec)?;
         let _first: Shown = app.hear()?;
         Ok(Desk { keyboard, app })
