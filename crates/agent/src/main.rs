@@ -58,11 +58,12 @@ struct Args {
     )]
     socket: PathBuf,
 
-    /// Print what is in front now as one line of JSON, and exit. The daemon is not told.
+    /// Print the foreground app as one line of JSON, and exit without a report to the daemon.
     #[arg(long)]
     once: bool,
 
-    /// Print who would be asked here and why not the others, and exit. The daemon is not told.
+    /// Print which source would be used here and why not the others, and exit without a report to
+    /// the daemon.
     #[arg(long, conflicts_with = "once")]
     explain: bool,
 

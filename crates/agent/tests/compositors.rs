@@ -35,19 +35,19 @@ fn main() -> ExitCode {
             an_app_gets_a_scope_of_its_own,
         ),
         (
-            "sway_tells_the_focus",
+            "sway_reports_the_focus",
             &["sway", "swaymsg"],
-            sway_tells_the_focus,
+            sway_reports_the_focus,
         ),
         (
-            "sway_may_be_asked_as_any_wlroots_compositor",
+            "sway_reports_over_wlr_foreign_toplevel",
             &["sway", "swaymsg"],
-            sway_may_be_asked_as_any_wlroots_compositor,
+            sway_reports_over_wlr_foreign_toplevel,
         ),
         (
-            "phoc_tells_which_window_is_active",
+            "phoc_reports_the_active_window",
             &["phoc"],
-            phoc_tells_which_window_is_active,
+            phoc_reports_the_active_window,
         ),
         (
             "kwin_calls_from_a_script",
@@ -111,12 +111,12 @@ fn swaymsg(place: &Place, sway: &Running, words: &str) {
     assert!(output.status.success(), "{words}: {output:?}");
 }
 
-fn sway_tells_the_focus() {
+fn sway_reports_the_focus() {
     let place = Place::new();
     let daemon = TestDaemon::serve(&place);
     let sway = start_sway(&place);
     let wayland = place.wayland();
-    // It is found without a variable that names it.
+    // The agent finds sway without an environment variable that names its socket.
     let agent = place.start_agent(&[]);
     daemon.expect(&source("sway"), &place);
     let first = place.open("one", &wayland);
@@ -145,7 +145,7 @@ fn sway_tells_the_focus() {
     daemon.expect(&focus("sway", third.pid()), &place);
 }
 
-fn sway_may_be_asked_as_any_wlroots_compositor() {
+fn sway_reports_over_wlr_foreign_toplevel() {
     let name = "wlr-foreign-toplevel";
     let place = Place::new();
     let daemon = TestDaemon::serve(&place);
@@ -168,15 +168,15 @@ fn sway_may_be_asked_as_any_wlroots_compositor() {
     daemon.expect(&nothing(name), &place);
 }
 
-fn phoc_tells_which_window_is_active() {
+fn phoc_reports_the_active_window() {
     let name = "wlr-foreign-toplevel";
     let place = Place::new();
     let daemon = TestDaemon::serve(&place);
     let configuration = place.write("phoc.ini", "[core]\nxwayland=false\n");
     let mut command = place.command("phoc");
     command.arg("-C").arg(configuration);
-    // Without a keyboard it has no seat, and without a seat no window is active, so it uses those
-    // of an X server.
+    // Without a keyboard phoc has no seat, and without a seat no window is active. It therefore
+    // runs in an X server, with that server's keyboard.
     let (_xvfb, display) = place.start_xvfb();
     command
         .env("DISPLAY", display)
@@ -265,7 +265,7 @@ fn sh(command: &str) {
 /// The program of the user's systemd.
 const SYSTEMD: &str = "/lib/systemd/systemd";
 
-/// A desktop without scopes for its apps, such as sway, and a systemd of its user.
+/// A desktop that makes no scopes for its apps (sway), beside the user's systemd.
 fn systemd_in_its_own_tree() {
     mount_cgroups();
     // A user's systemd runs only if this directory shows that the machine's init is systemd.
@@ -300,7 +300,7 @@ fn systemd_in_its_own_tree() {
     let agent = place.start_in(&agent, "agent", &desk);
     daemon.expect(&source("sway"), &place);
     let window = place.open_in("one", &wayland, &desk);
-    // It is claimed once it has been moved.
+    // The agent claims the window once it has been moved into a scope.
     daemon.expect(&focus("sway", window.pid()), &place);
     let own = format!("/app.slice/app-limelight-one-{}.scope", window.pid());
     let home = |pid: i32| {
@@ -319,7 +319,7 @@ fn systemd_in_its_own_tree() {
     drop((window, agent, sway, systemd, bus));
 }
 
-/// Apps of the user's systemd, with what mutter needs of it.
+/// Cgroups of apps, laid out like those of the user's systemd, as mutter needs them.
 struct Cgroups {
     manager: String,
 }
@@ -362,7 +362,7 @@ impl Cgroups {
 
 impl Drop for Cgroups {
     fn drop(&mut self) {
-        // Processes started by a systemd survive it.
+        // Processes that the user's systemd started are still running.
         let slice = self.manager.rsplit_once('/').unwrap().0;
         let _ = std::fs::write(format!("{}/cgroup.kill", self.manager), "1");
         wait_for("the cgroups to be empty", || {
@@ -393,8 +393,8 @@ fn mutter_in_its_own_tree() {
     let wayland = place.wayland();
     let _agent = place.start_agent(&[]);
     daemon.expect(&source("mutter"), &place);
-    // A new window takes the focus from another one only if the user asked for it; a closed one
-    // returns it.
+    // A new window takes the focus from another one only if the user asked for it. A window that
+    // closes returns the focus.
     let first = place.open_in("one", &wayland, &cgroups.path("one"));
     daemon.expect(&cgroups.focus("one"), &place);
     let second = place.open_in("two", &wayland, &cgroups.path("two"));

@@ -22,7 +22,7 @@ pub fn print(
     let Some(decision) = decision else {
         writeln!(
             out,
-            "nothing of the kind was decided since the daemon started"
+            "nothing: the daemon has made no such decision since it started"
         )?;
         return Ok(());
     };

@@ -155,7 +155,7 @@ fn daemon(status: &Status, registry: &mut Registry) {
     gauges(
         registry,
         "topmost_info",
-        "The app in front, and who said so",
+        "The foreground app, and the source that reported it",
         topmost.into_iter().collect(),
     );
     let sources = status.sources.iter().map(|source| {
@@ -165,7 +165,7 @@ fn daemon(status: &Status, registry: &mut Registry) {
     gauges(
         registry,
         "source_active",
-        "1 for what tells which app is in front",
+        "1 for each active source of the foreground app",
         sources.collect(),
     );
     let device = matches!(status.device, DeviceStatus::Open { .. });

@@ -369,6 +369,7 @@ fn viewer(usage: Usage, lowered_steps: u8) -> Snapshot {
     Snapshot {
         memory: Memory {
             total: 1000 * MIB,
+            available: 900 * MIB,
             ..Memory::default()
         },
         lru: Lru::MultiGen,
@@ -459,6 +460,33 @@ fn cached_reads_get_half_of_the_budget_until_refaults_prove_more() {
         reserve_of(&plan(&Event::Topmost, &snapshot)),
         (20 + 400 + 8) * MIB
     );
+}
+
+#[test]
+fn unproven_cached_reads_are_kept_only_above_the_swap_threshold() {
+    let stream = Usage {
+        current: 520 * MIB,
+        file: 500 * MIB,
+        ..Usage::default()
+    };
+    let mut snapshot = viewer(stream, 0);
+    let thresholds = derive_thresholds(1000 * MIB, 0);
+    let swap = thresholds.swap;
+    snapshot.shortage = Shortage::new(thresholds);
+    snapshot.memory.available = swap + 100 * MIB;
+    assert_eq!(
+        reserve_of(&plan(&Event::Topmost, &snapshot)),
+        (20 + 100 + 8) * MIB
+    );
+    // A reservation that holds more is lowered at once, not an eighth at a time.
+    let mut machine = Machine::default();
+    for action in plan(&Event::Topmost, &snapshot) {
+        machine.apply(&action, &snapshot);
+    }
+    snapshot.in_force = machine.in_force;
+    snapshot.memory.available = swap / 2;
+    snapshot.kept_cache = 100 * MIB;
+    assert_eq!(reserve_of(&plan(&Event::Tick, &snapshot)), (20 + 8) * MIB);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What a compositor tells limelightd, in thirty lines. It takes words on standard input, `focus PID`,
-//! `none`, `input` and `frame`, and prints the daemon's answers: see docs/compositors.md.
+//! A compositor's reports to limelightd, in thirty lines. Reads the events `focus PID`, `none`,
+//! `input` and `frame` from standard input and prints the daemon's answers: docs/compositors.md.
 
 use std::io::{stdin, BufRead, BufReader, Error, ErrorKind, Write};
 use std::os::unix::net::UnixStream;

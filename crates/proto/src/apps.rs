@@ -69,7 +69,8 @@ pub enum Notice {
         /// The app that would be killed next.
         next: Option<AppStatus>,
     },
-    /// The foreground app grows without bound: other apps will be killed, not this one.
+    /// The foreground app grows without bound. It is not killed, and no healthy app is killed for
+    /// it.
     Growing {
         /// The app.
         app: AppStatus,

@@ -106,7 +106,7 @@ pub struct HistoryEntry {
     pub action: MemoryAction,
     /// The app; `None` if the action was not about one app.
     pub app: Option<AppStatus>,
-    /// Its owner. Other users see the entry only as root.
+    /// The app's owner. The entry is shown to the owner, to root and to the group of `[access]`.
     #[serde(default)]
     pub uid: Option<u32>,
     /// The app's class.

@@ -137,9 +137,10 @@ pub enum Request {
         #[serde(default)]
         class: Option<Class>,
     },
-    /// Reports that a background app is in use, so that it is squeezed and killed after apps that
-    /// are not. Accepted from the owner of the process in the active session, and from root. It
-    /// holds until it is withdrawn or this connection closes. Answered by [`Response::Ok`].
+    /// Reports that a background app is in use: it is neither squeezed nor stopped, and is killed
+    /// after the apps of its class that are not in use. Accepted from the owner of the process in
+    /// the active session, and from root. It holds until it is withdrawn or this connection closes.
+    /// Answered by [`Response::Ok`].
     InUse {
         /// A process of the app.
         pid: i32,

@@ -11,7 +11,7 @@ use rustix::mm::{self, MapFlags, MlockFlags, ProtFlags};
 use crate::error::{Error, Result};
 use crate::pagecache::Range;
 
-/// File systems on disks whose device number does not show that (include/uapi/linux/magic.h).
+/// File systems on disks whose files have an anonymous device number (include/uapi/linux/magic.h).
 const ON_DISKS: [FsWord; 3] = [
     0x9123_683e_u32 as FsWord, // btrfs
     0x794c_7630,               // overlayfs

@@ -114,7 +114,8 @@ pub fn read_ahead(file: impl AsFd, range: Range, chunk: u64) -> Result<()> {
 pub fn open(path: &Path) -> Result<File> {
     use rustix::fs::{openat2, Mode, OFlags, ResolveFlags, CWD};
     let failed = |errno| Error::new("open", path, errno);
-    // Not even to stat it: a linked directory may lead to a server that does not answer.
+    // Refused in the lookup, before fstat(): a linked directory may lead to a server that does not
+    // answer.
     let links = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let named = openat2(CWD, path, flags, Mode::empty(), links).map_err(failed)?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Checks the promises about several users of one machine, on a real kernel: which users may name
-//! the foreground app, what each sees of the others' apps, and that none can overload or blind the
-//! daemon.
+//! Checks the rules for several users of one machine, on a real kernel: which users may claim the
+//! foreground, what each user sees of other users' apps, and that no user can overload the daemon
+//! or hide other users' apps from it.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -37,19 +37,19 @@ const GAME: &str = "game";
 const FORGER: &str = "x\nkilled: all";
 /// Duration of the flood.
 const FLOOD: Duration = Duration::from_millis(2500);
-/// Most lookups served to one user in that time: a burst of 50, then 10 a second, and slack for a
-/// slow machine. Timing under emulation is unreliable, so answers are counted.
+/// Most `apps` requests served to one user in that time: a burst of 50, then 10 a second, and slack
+/// for a slow machine. Timing under emulation is unreliable, so answers are counted.
 const SERVED_MAX: u32 = 120;
 const CONNECTIONS: usize = 14;
 const KEY_A: u16 = 30;
 /// Slice of the owner's apps, and the one in which the other user creates cgroups.
 const OWNER_APPS: &str = "user.slice/user-1000.slice/user@1000.service/app.slice";
 const OTHER_APPS: &str = "user.slice/user-1001.slice/user@1001.service/app.slice";
-/// More than the daemon's descriptor limit, and more than it reads in one scan.
+/// Number of cgroups: more than the daemon's descriptor limit, and more than it reads in one scan.
 const GROUPS: u32 = 9000;
-/// Name of the owner's program that starts meanwhile.
+/// Name of the owner's program that starts after the flood of cgroups.
 const LATE: &str = "late";
-/// Name of the other user's program there: with a process in it, the slice is not skipped as empty.
+/// Name of the other user's program in the flooded slice, which would be skipped if it were empty.
 const BUSY: &str = "busy";
 /// Timeout; only a hang takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -68,7 +68,7 @@ pub(crate) fn become_user(uid: u32, gid: u32) -> std::io::Result<()> {
     }
 }
 
-/// Starts a user's program of this name in its own unit; it keeps `held` open.
+/// Starts a user's program of this name in its own unit. The program keeps `held` open.
 fn start(uid: u32, name: &str, held: Option<File>) -> Result<(Process, Cgroup)> {
     let program = format!("/run/{name}");
     std::os::unix::fs::symlink(BUSYBOX, &program)
@@ -86,10 +86,7 @@ fn start(uid: u32, name: &str, held: Option<File>) -> Result<(Process, Cgroup)> 
     let mut command = Command::new(&program);
     command.arg0("sleep").arg("1000");
     command.stdin(held.map_or_else(Stdio::null, Stdio::from));
-    let start = Start {
-        cgroup: Some(&unit),
-        ..Start::PLAIN
-    };
+    let start = Start::in_cgroup(&unit);
     start.prepare(&mut command)?;
     // Registered last: `prepare`'s hook needs root.
     // SAFETY: the closure runs between fork and exec of a single-threaded child and makes only
@@ -149,7 +146,7 @@ pub fn run(stage: Stage) -> Result<()> {
     let (game, _game_unit) = start(OTHER, GAME, None)?;
     let (forger, _forger_unit) = start(OTHER, FORGER, None)?;
     let (busy, _busy_unit) = start(OTHER, BUSY, None)?;
-    // Its controllers are enabled for children before the daemon starts.
+    // Enables the slice's controllers for children before the daemon starts.
     Cgroup::create(&format!("{OWNER_APPS}/background.slice"))?;
     let pids = [&diary, &game, &forger, &busy].map(Process::pid);
     let daemon = Daemon::start(&pids)?;
@@ -177,10 +174,10 @@ fn without_logind(reporter: &Reporter, diary: i32, game: i32) -> Result<()> {
         4,
     )?;
     let (_, text) = limelight_as(OTHER, OTHER, &["focus", &game.to_string()])?;
-    reporter.check("and told the cure", text.contains("group 2000"), text)?;
+    reporter.check("and learns the cure", text.contains("group 2000"), text)?;
     check_claim(
         reporter,
-        "the user whose process has an input device open may speak",
+        "the user whose process has an input device open may claim",
         (OWNER, OWNER),
         diary,
         0,
@@ -210,7 +207,7 @@ fn with_sessions(reporter: &Reporter, diary: i32, game: i32) -> Result<()> {
     session("c4", "UID=1001\nACTIVE=1\nSTATE=active\nCLASS=manager\n")?;
     check_claim(
         reporter,
-        "the user with a session at the seat may speak",
+        "the user with a session at the seat may claim",
         (OWNER, OWNER),
         diary,
         0,
@@ -286,7 +283,7 @@ fn names(reporter: &Reporter, forger: i32) -> Result<()> {
     }
     let log = fs::read_to_string(LOG).unwrap_or_default();
     reporter.check(
-        "nor one of the log",
+        "and no line of the log",
         log.contains("x\\nkilled") && !forged(&log),
         log_tail(),
     )

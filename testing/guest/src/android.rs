@@ -152,11 +152,11 @@ pub fn run(stage: Stage) -> Result<()> {
     reporter.check("and is given precedence by nice values", lifted(&a)?, seen)?;
 
     put(TOP_APP, "cgroup.procs", b.pid())?;
-    in_front("who is put into top-app is in front", &b, "top-app")?;
+    in_front("a process put into top-app is in front", &b, "top-app")?;
     wait(|| Ok(standing(a.pid(), None)? == first[0]))?;
     let seen = standing(a.pid(), None)?;
     reporter.check(
-        "who was in front has what it had before",
+        "the app that was in front has its old values",
         seen == first[0],
         format!("{seen}, before {}", first[0]),
     )?;
@@ -189,7 +189,7 @@ pub fn run(stage: Stage) -> Result<()> {
 
     let before = daemon.kill()?;
     let daemon = Daemon::start_after(before)?;
-    in_front("a successor sees who is in top-app", &a, "top-app")?;
+    in_front("a successor sees the app in top-app", &a, "top-app")?;
     let seen = standing(b.pid(), None)?;
     reporter.check(
         "and has put back what a dead daemon changed",

@@ -58,11 +58,7 @@ die "lost something" unless @parts == 16000 && $parts[7][1] > 20;
 
 /// Starts a program; it begins its work on a line of input.
 pub fn start(program: Program, cgroup: &Cgroup) -> Result<Process> {
-    let start = Start {
-        cgroup: Some(cgroup),
-        nice: 0,
-        session: false,
-    };
+    let start = Start::in_cgroup(cgroup);
     let mut command = match program {
         Program::Chaser | Program::Stream => {
             let mut command = Command::new("/proc/self/exe");

@@ -160,12 +160,7 @@ struct Prepared {
 
 impl Prepared {
     fn start(&self) -> Result<Process> {
-        Start {
-            cgroup: self.cgroup.as_ref(),
-            nice: 0,
-            session: false,
-        }
-        .part("spin-load", &self.spin)
+        Start::in_cgroup(self.cgroup.as_ref()).part("spin-load", &self.spin)
     }
 }
 

@@ -9,10 +9,9 @@ mod world;
 
 use std::collections::BTreeMap;
 
-use anyhow::{bail, Result};
+use anyhow::Result;
 
 use crate::dispatch::Stage;
-use crate::plan::Arm;
 use crate::random::{seed, Random};
 use crate::scenario::Chaos;
 
@@ -25,9 +24,7 @@ const AFTER: u32 = 2;
 
 /// Runs the scenario: each trouble once, then random ones.
 pub fn run(mut stage: Stage, work: &Chaos) -> Result<()> {
-    if !matches!(stage.arm, Arm::Limelight | Arm::LimelightOnDebian) {
-        bail!("chaos runs with limelightd, not as {:?}", stage.arm);
-    }
+    stage.need_daemon("chaos")?;
     let mut random = Random::new(seed(work.seed, stage.repetition));
     let mut world = World::new(stage.machine.rootfs.is_some())?;
     let possible = |trouble: &Trouble| match trouble {

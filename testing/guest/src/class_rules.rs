@@ -46,10 +46,7 @@ impl App {
 
     fn start_command(unit: &str, command: Command) -> Result<App> {
         let unit = Cgroup::create(&format!("app.slice/{unit}"))?;
-        let start = Start {
-            cgroup: Some(&unit),
-            ..Start::PLAIN
-        };
+        let start = Start::in_cgroup(&unit);
         let process = start.program(command, "app")?;
         Ok(App { process, unit })
     }
@@ -185,7 +182,7 @@ pub fn run(stage: Stage) -> Result<()> {
         .as_str()
         .is_some_and(|why| why.contains("Xorg"));
     reporter.check(
-        "who holds the display is never touched",
+        "an app that holds the display is never touched",
         spared,
         seen.to_string(),
     )?;
@@ -306,10 +303,7 @@ pub fn run(stage: Stage) -> Result<()> {
 fn foreign_kill(stage: &Stage, unit: &Cgroup) -> Result<()> {
     let mut command = Command::new(BUSYBOX);
     command.args(["dd", "if=/dev/zero", "of=/dev/null", "bs=64M", "count=1"]);
-    let start = Start {
-        cgroup: Some(unit),
-        ..Start::PLAIN
-    };
+    let start = Start::in_cgroup(unit);
     let mut hog = start.program(command, "hog")?;
     hog.wait(PATIENCE)?;
     let deadline = Instant::now() + PATIENCE;

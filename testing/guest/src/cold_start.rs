@@ -5,7 +5,6 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -22,7 +21,7 @@ use crate::guest_setup::{drop_caches, ROOTFS};
 use crate::load::{self, Counter};
 use crate::memory::now_ns;
 use crate::plan::Arm;
-use crate::process::{run as run_program, Start};
+use crate::process::{change_root, run as run_program, Start};
 use crate::random::seed;
 use crate::scenario::{Access, ColdStart, Load};
 
@@ -131,11 +130,7 @@ pub fn run(mut stage: Stage, work: &ColdStart) -> Result<()> {
         .iter()
         .zip(&cgroups)
         .map(|(spec, cgroup)| {
-            let start = Start {
-                cgroup: Some(cgroup),
-                nice: 0,
-                session: false,
-            };
+            let start = Start::in_cgroup(cgroup);
             start.part("load", spec)
         })
         .collect::<Result<Vec<_>>>()?;
@@ -254,7 +249,6 @@ struct App(Child);
 impl App {
     /// Starts it and waits until it reports that it is ready.
     fn start() -> Result<Self> {
-        let root = std::ffi::CString::new(TREE)?;
         let mut command = Command::new(APP);
         command
             .env_clear()
@@ -262,16 +256,7 @@ impl App {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         Start::PLAIN.prepare(&mut command)?;
-        // SAFETY: the closure runs between fork and exec of a single-threaded child and makes only
-        // async-signal-safe calls.
-        unsafe {
-            command.pre_exec(move || {
-                if libc::chroot(root.as_ptr()) != 0 || libc::chdir(c"/".as_ptr()) != 0 {
-                    return Err(std::io::Error::last_os_error());
-                }
-                Ok(())
-            });
-        }
+        change_root(&mut command, TREE)?;
         let mut app = App(command.spawn().context("cannot start python3")?);
         let stdout = app.0.stdout.take().context("the program has an output")?;
         let mut line = String::new();
@@ -284,10 +269,7 @@ impl App {
 
     /// Its faults that waited for the disk.
     fn major_faults(&self) -> Result<u64> {
-        let path = format!("/proc/{}/stat", self.0.id());
-        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        crate::gallery_real::parse_major_faults(&text)
-            .with_context(|| format!("{path} holds {text:?}"))
+        crate::gallery_real::major_faults(self.0.id() as i32)
     }
 }
 

@@ -31,7 +31,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Reads them.
+    /// Reads all counters.
     pub fn now() -> Result<Self> {
         let vmstat = fs::read_to_string("/proc/vmstat").context("cannot read /proc/vmstat")?;
         let mut values = parse_vmstat(&vmstat);
@@ -72,7 +72,7 @@ impl Counters {
     }
 }
 
-/// The number of one line in a file of names and numbers.
+/// The value of `name` in a file with one name and one number a line.
 pub fn keyed(path: &Path, name: &str) -> Result<u64> {
     let text =
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `limelightd` and `limelight` as used by a cell.
+//! Runs `limelightd` and `limelight` in a cell of a plan.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -32,7 +32,7 @@ pub const SOCKET: &str = "/run/limelight/control.sock";
 const START_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 
-/// The daemon's files on disk while something is changed.
+/// Files that exist only while the daemon has changed values.
 const RESTORE_RECORDS: [&str; 2] = [
     "/run/limelight/private/record/restore.json",
     "/run/limelight/private/record/restore.json.corrupt",
@@ -53,7 +53,7 @@ impl Before {
         })
     }
 
-    /// The values that differ now, one line each. A process that has ended keeps none.
+    /// The values that differ now, one line each. Ended processes are left out.
     pub fn changes(&self) -> Result<Vec<String>> {
         let now = cgroup::snapshot(&self.pids)?;
         let mut changes = cgroup::differences(&self.values, &now);
@@ -100,8 +100,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it and waits until `limelight status` succeeds. When it stops, the values of `pids`
-    /// must be restored to those of now.
+    /// Starts the daemon and waits until `limelight status` succeeds. [`Daemon::stop`] checks that
+    /// the values of `pids` are then as they are now.
     pub fn start(pids: &[i32]) -> Result<Self> {
         Daemon::start_after(Before::now(pids)?)
     }
@@ -243,7 +243,8 @@ impl Daemon {
         Ok(self.before)
     }
 
-    /// Kills it with SIGKILL and starts a successor, which must remove its trace instance.
+    /// Kills the daemon with SIGKILL and starts a successor, which must remove the trace instance
+    /// of the killed one.
     pub fn succeed(self, instance: &Path, reporter: &Reporter) -> Result<Daemon> {
         let before = self.kill()?;
         let left = instance.exists();

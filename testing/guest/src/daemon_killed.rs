@@ -13,7 +13,7 @@ use limelight_sys::device::{Device, DeviceError, DEVICE_PATH};
 use crate::counters::Counters;
 use crate::daemon::Daemon;
 use crate::dispatch::Stage;
-use crate::gallery::{prepare_arm, swipe, Prepared, Viewer, APP};
+use crate::gallery::{prepare_arm, set_up, swipe};
 use crate::guest_setup::memory_kib;
 use crate::scenario::Gallery;
 
@@ -41,23 +41,7 @@ fn check_tracing(stage: &Stage) -> Result<()> {
 
 /// Runs the scenario; the gallery's loads continue while the daemon is killed.
 pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
-    let mut store = stage.store()?;
-    let prepared = Prepared::new(
-        &gallery.loads,
-        &mut store,
-        gallery.app_cgroup,
-        gallery.load_nice,
-        stage.repetition,
-    )?;
-    let mut viewer = Viewer::start(
-        &mut store,
-        "viewer",
-        gallery.app_cgroup.then_some(APP),
-        &gallery.footprint,
-        gallery.swipe_percent,
-        gallery.family,
-        stage.repetition,
-    )?;
+    let (prepared, mut viewer) = set_up(&stage, gallery)?;
     let locked_before = memory_kib("Mlocked")?;
     let daemon =
         prepare_arm(stage.arm, &viewer)?.context("only arms with limelightd can kill it")?;

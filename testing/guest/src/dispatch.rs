@@ -10,7 +10,7 @@ use crate::scenario::Work;
 use crate::{
     access_rules, android, boost, boost_rules, cache_model, cgroup, chaos, class_rules, cold_start,
     daemon_killed, focus_move, gallery, gallery_real, gate, guest_setup, heirs, innocents,
-    kill_latency, leak, openrc, overhead, own_tree, package, premap, premap_rules, prezero,
+    kill_latency, leak, lease, openrc, overhead, own_tree, package, premap, premap_rules, prezero,
     prezero_engines, prezero_rules, process, processors, readahead_rules, reading, rotation,
     self_hog, sibling_reclaim, soak, startup, storm, swap_soak, users_chaos, wakes, window_cost,
     window_oracle, window_sources, windows,
@@ -78,6 +78,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::AccessRules => access_rules::run(stage),
         Work::UsersChaos(work) => users_chaos::run(stage, &work),
         Work::Siblings => sibling_reclaim::run(stage),
+        Work::Lease => lease::run(stage),
         Work::Openrc => openrc::run(stage),
         Work::Innocents(work) => innocents::run(stage, &work),
         Work::Gate(work) => gate::run(stage, &work),
@@ -140,6 +141,14 @@ fn keep_alive(machine: &crate::plan::Machine) -> Result<()> {
 }
 
 impl Stage {
+    /// An error unless the arm has limelightd.
+    pub fn need_daemon(&self, scenario: &str) -> Result<()> {
+        match self.arm {
+            Arm::Limelight | Arm::LimelightOnDebian => Ok(()),
+            arm => bail!("{scenario} runs with limelightd, not as {arm:?}"),
+        }
+    }
+
     /// The file store of this machine, as if no scenario had used it yet.
     pub fn store(&self) -> Result<crate::store::Store> {
         guest_setup::store(&self.machine)

@@ -59,21 +59,12 @@ impl Viewer {
         let primer_cgroup = app
             .map(|_| Cgroup::background(&format!("{name}-primer")))
             .transpose()?;
-        let mut primer = Start {
-            cgroup: primer_cgroup.as_ref(),
-            nice: 0,
-            session: false,
-        }
-        .conversation("primer", &spec.library)?;
+        let mut primer =
+            Start::in_cgroup(primer_cgroup.as_ref()).conversation("primer", &spec.library)?;
         primer
             .hear::<usize>()
             .context("the library's first user failed")?;
-        let talk = Start {
-            cgroup: cgroup.as_ref(),
-            nice: 0,
-            session: false,
-        }
-        .conversation("viewer", &spec)?;
+        let talk = Start::in_cgroup(cgroup.as_ref()).conversation("viewer", &spec)?;
         let mut viewer = Viewer {
             talk,
             cgroup,
@@ -256,8 +247,8 @@ pub fn report_resident(prefix: &str, resident: &Resident, reporter: &mut Reporte
     }
 }
 
-/// Runs the scenario.
-pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
+/// Prepares the loads, none in the idle arm, and starts the viewer.
+pub fn set_up(stage: &Stage, gallery: &Gallery) -> Result<(Prepared, Viewer)> {
     let mut store = stage.store()?;
     let wanted = if stage.arm == Arm::Idle {
         &[]
@@ -271,7 +262,7 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
         gallery.load_nice,
         stage.repetition,
     )?;
-    let mut viewer = Viewer::start(
+    let viewer = Viewer::start(
         &mut store,
         "viewer",
         gallery.app_cgroup.then_some(APP),
@@ -280,6 +271,12 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
         gallery.family,
         stage.repetition,
     )?;
+    Ok((prepared, viewer))
+}
+
+/// Runs the scenario.
+pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
+    let (prepared, mut viewer) = set_up(&stage, gallery)?;
     if gallery.app_realtime {
         viewer.talk.process.make_realtime()?;
     }

@@ -3,7 +3,6 @@
 //! recoll's indexer.
 
 use std::fs::{self, File};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
@@ -21,7 +20,7 @@ use crate::knobs;
 use crate::memory::{cached_pages, PAGE};
 use crate::photo;
 use crate::plan::Arm;
-use crate::process::{run as run_program, Process, Start};
+use crate::process::{change_root, run as run_program, Process, Start};
 use crate::record::Reporter;
 use crate::response::{series, Responses};
 use crate::scenario::{RealGallery, RealLoad};
@@ -198,9 +197,16 @@ pub(crate) fn log_path(program: &str) -> String {
 
 /// Starts a program inside the root file system.
 pub(crate) fn start(cgroup: Option<&Cgroup>, program: &str, arguments: &[&str]) -> Result<Process> {
-    let root = std::ffi::CString::new(ROOTFS)?;
     let name = Path::new(program).file_name().unwrap_or(program.as_ref());
-    let log = File::create(log_path(&name.to_string_lossy()))?;
+    let mut command = graphical(program, arguments, &name.to_string_lossy())?;
+    Start::in_cgroup(cgroup).prepare(&mut command)?;
+    change_root(&mut command, ROOTFS)?;
+    Process::spawn(command, program)
+}
+
+/// A program for the X server, which writes to the log of this name.
+pub(crate) fn graphical(program: &str, arguments: &[&str], log: &str) -> Result<Command> {
+    let log = File::create(log_path(log))?;
     let mut command = Command::new(program);
     command
         .args(arguments)
@@ -212,23 +218,7 @@ pub(crate) fn start(cgroup: Option<&Cgroup>, program: &str, arguments: &[&str]) 
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log);
-    let start = Start {
-        cgroup,
-        nice: 0,
-        session: false,
-    };
-    start.prepare(&mut command)?;
-    // SAFETY: the closure runs between fork and exec of a single-threaded child and makes only
-    // async-signal-safe calls.
-    unsafe {
-        command.pre_exec(move || {
-            if libc::chroot(root.as_ptr()) != 0 || libc::chdir(c"/".as_ptr()) != 0 {
-                return Err(std::io::Error::last_os_error());
-            }
-            Ok(())
-        });
-    }
-    Process::spawn(command, program)
+    Ok(command)
 }
 
 /// Waits until reclaim has taken as many pages as the machine has, or `limit` has passed: the time
@@ -384,14 +374,14 @@ fn missing_pages(path: &Path) -> Result<u64> {
 }
 
 /// A process's major faults, including those of its reaped children.
-fn major_faults(pid: i32) -> Result<u64> {
+pub(crate) fn major_faults(pid: i32) -> Result<u64> {
     let path = format!("/proc/{pid}/stat");
     let text = fs::read_to_string(&path)
         .with_context(|| format!("cannot read {path}: did the process die?"))?;
     parse_major_faults(&text).with_context(|| format!("{path} holds {text:?}"))
 }
 
-pub(crate) fn parse_major_faults(stat: &str) -> Option<u64> {
+fn parse_major_faults(stat: &str) -> Option<u64> {
     // The name may contain spaces and parentheses; fields 12 and 13 are counted from its last one.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     Some(fields.get(9)?.parse::<u64>().ok()? + fields.get(10)?.parse::<u64>().ok()?)

@@ -170,10 +170,7 @@ struct Started {
 impl Started {
     pub fn start(stage: &Counters, mib: u32, cgroup: &Cgroup, contained: bool) -> Result<Started> {
         let (spec, counter) = stage.spec(mib, contained)?;
-        let start = Start {
-            cgroup: Some(cgroup),
-            ..Start::PLAIN
-        };
+        let start = Start::in_cgroup(cgroup);
         let mut talk = start.conversation("gate-app", &spec)?;
         let pid: i32 = talk.hear()?;
         Ok(Started {
@@ -371,10 +368,7 @@ pub fn run(mut stage: Stage, work: &Gate) -> Result<()> {
 /// Starts a program that is not an app and touches nearly all of memory, repeatedly.
 fn start_load(spec: &Spec) -> Result<Process> {
     let background = Cgroup::create(LOAD)?;
-    let start = Start {
-        cgroup: Some(&background),
-        ..Start::PLAIN
-    };
+    let start = Start::in_cgroup(&background);
     let mut command = Command::new("/proc/self/exe");
     command
         .args(["gate-load", &serde_json::to_string(spec)?])

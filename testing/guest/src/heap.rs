@@ -59,6 +59,26 @@ pub fn app(spec: &Spec) -> Result<()> {
     Ok(())
 }
 
+/// A new private anonymous mapping; the caller unmaps it.
+pub(crate) fn map_anonymous(pages: usize, protection: i32, flags: i32) -> Result<*mut u8> {
+    // SAFETY: a new private mapping at an address of the kernel's choice aliases nothing.
+    let start = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            pages * PAGE,
+            protection,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags,
+            -1,
+            0,
+        )
+    };
+    if start == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error())
+            .with_context(|| format!("cannot map {pages} pages"));
+    }
+    Ok(start.cast())
+}
+
 /// A range of pages that an allocator received.
 #[derive(Clone, Copy)]
 struct Piece {
@@ -69,25 +89,8 @@ struct Piece {
 impl Piece {
     /// A separate mapping.
     fn map(pages: usize, protection: i32, flags: i32) -> Result<Piece> {
-        // SAFETY: a new private mapping at an address of the kernel's choice aliases nothing.
-        let start = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                pages * PAGE,
-                protection,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags,
-                -1,
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error())
-                .with_context(|| format!("cannot map {pages} pages"));
-        }
-        Ok(Piece {
-            start: start.cast(),
-            pages,
-        })
+        let start = map_anonymous(pages, protection, flags)?;
+        Ok(Piece { start, pages })
     }
 
     fn heap(pages: usize) -> Result<Piece> {

@@ -5,14 +5,13 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, Result};
+use anyhow::Result;
 use limelight_proto::{HistoryEntry, MemoryAction};
 
 use crate::counters::Counters;
 use crate::daemon::{self, focus, history, Daemon};
 use crate::dispatch::Stage;
 use crate::gallery::Prepared;
-use crate::plan::Arm;
 use crate::scenario::KillLatency;
 use crate::swap_app::{App, Spec, CLASSES, DISPOSABLE, KEEP, NORMAL};
 
@@ -30,17 +29,11 @@ const LOOK: Duration = Duration::from_millis(1500);
 
 /// Runs the scenario.
 pub fn run(mut stage: Stage, work: &KillLatency) -> Result<()> {
-    if !matches!(stage.arm, Arm::Limelight | Arm::LimelightOnDebian) {
-        bail!("kill-latency runs with limelightd, not as {:?}", stage.arm);
-    }
+    stage.need_daemon("kill-latency")?;
     let mut store = stage.store()?;
     let prepared = Prepared::new(&work.loads, &mut store, true, 0, stage.repetition)?;
     crate::guest_setup::drop_caches()?;
-    let spec = |mib| Spec {
-        mib,
-        leak_mib_per_s: 0,
-        seed: u64::from(mib),
-    };
+    let spec = |mib| Spec::new(mib, u64::from(mib));
     let mut kept = App::start(KEEP, "kept", &spec(KEPT_MIB))?;
     let mut front = App::start(NORMAL, "front", &spec(FRONT_MIB))?;
     daemon::write_config(CLASSES)?;

@@ -39,6 +39,7 @@ pub mod kill_latency;
 pub mod kms;
 pub mod knobs;
 pub mod leak;
+pub mod lease;
 pub mod load;
 pub mod memory;
 pub mod null_blk;

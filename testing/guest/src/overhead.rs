@@ -84,12 +84,7 @@ pub fn run(mut stage: Stage, work: &Overhead) -> Result<()> {
         // every round starts with empty lists.
         crate::guest_setup::drop_caches()?;
         let cgroup = Cgroup::create(&format!("app.slice/app-limelight-probe-{round}.scope"))?;
-        let mut probe = Start {
-            cgroup: Some(&cgroup),
-            nice: 0,
-            session: false,
-        }
-        .conversation("probe", &spec)?;
+        let mut probe = Start::in_cgroup(&cgroup).conversation("probe", &spec)?;
         let figures = [
             ("anon_fault_ns_per_page", probe.ask("anonymous")?),
             ("file_fault_ns_per_page", probe.ask("file")?),

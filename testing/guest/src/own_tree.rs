@@ -39,10 +39,7 @@ impl App {
     fn start(session: &Cgroup) -> Result<App> {
         let mut command = Command::new("/bin/busybox");
         command.args(["sh", "-c", "sleep 1000 & exec sleep 1000"]);
-        let start = Start {
-            cgroup: Some(session),
-            ..Start::PLAIN
-        };
+        let start = Start::in_cgroup(session);
         let process = start.program(command, "app")?;
         let path = format!("/proc/{0}/task/{0}/children", process.pid());
         let deadline = Instant::now() + PATIENCE;

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 /// Directory of [`Machine::packages`] in the guest.
 pub const PACKAGES: &str = "/packages";
 
-/// All work of one boot of a virtual machine.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// All work of one boot of a virtual machine; by default none, on a machine without disks.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// Setup of the machine before the first cell.
     pub machine: Machine,
@@ -20,7 +20,7 @@ pub struct Plan {
 }
 
 /// Setup of the guest for the whole boot.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// Kernel modules to load, in order, as paths inside the initramfs.
     pub modules: Vec<String>,
@@ -102,7 +102,7 @@ impl Flash {
 }
 
 /// Location of the scenario's files.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Data {
     /// A disk with an ext4 file system: the lab's virtio disk (fast mode), e.g. `/dev/vda`, or a
@@ -125,14 +125,16 @@ pub enum Data {
         request_nsec: u32,
     },
     /// No disk at all.
+    #[default]
     None,
 }
 
 /// The machine's swap.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Swap {
     /// None.
+    #[default]
     None,
     /// A disk, e.g. `/dev/vdc` or a partition of the [`Flash`] disk; the guest writes the swap
     /// header.

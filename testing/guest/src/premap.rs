@@ -2,7 +2,6 @@
 //! PREMAP's experiment: a foreground app with a growing heap, on machines that differ in how they
 //! serve its page faults.
 
-use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
@@ -20,7 +19,7 @@ use crate::heap::{Round, Spec};
 use crate::memory::{now_ns, peak_of_children_kib};
 use crate::pages::PageSetting;
 use crate::plan::Arm;
-use crate::process::{Process, Start};
+use crate::process::{change_root, Process, Start};
 use crate::random::seed;
 use crate::response::median;
 use crate::scenario::{Growth, Heap};
@@ -76,11 +75,7 @@ fn rounds(stage: &mut Stage, work: &Heap, cgroup: &Cgroup) -> Result<()> {
         growth: work.growth,
         seed: seed(u64::from_le_bytes(*b"the heap"), stage.repetition),
     };
-    let start = Start {
-        cgroup: Some(cgroup),
-        nice: 0,
-        session: false,
-    };
+    let start = Start::in_cgroup(cgroup);
     let mut app = start.conversation("heap", &spec)?;
     let _ready: bool = app.hear()?;
     let daemon = prepare(stage, app.process.pid())?;
@@ -147,7 +142,6 @@ fn program(stage: &mut Stage, cgroup: &Cgroup) -> Result<()> {
 
 /// Starts the interpreter in its root file system; it waits for a line.
 fn start_program(cgroup: &Cgroup) -> Result<Process> {
-    let root = std::ffi::CString::new(ROOTFS)?;
     let mut command = Command::new("/bin/sh");
     command
         .args(["-c", "read go; exec perl -e \"$0\"", SCRIPT])
@@ -155,22 +149,8 @@ fn start_program(cgroup: &Cgroup) -> Result<Process> {
         .env("PATH", "/usr/bin:/bin")
         .env("PERL_HASH_SEED", "0")
         .stdin(Stdio::piped());
-    let start = Start {
-        cgroup: Some(cgroup),
-        nice: 0,
-        session: false,
-    };
-    start.prepare(&mut command)?;
-    // SAFETY: the closure runs between fork and exec of a single-threaded child and makes only
-    // async-signal-safe calls.
-    unsafe {
-        command.pre_exec(move || {
-            if libc::chroot(root.as_ptr()) != 0 || libc::chdir(c"/".as_ptr()) != 0 {
-                return Err(std::io::Error::last_os_error());
-            }
-            Ok(())
-        });
-    }
+    Start::in_cgroup(cgroup).prepare(&mut command)?;
+    change_root(&mut command, ROOTFS)?;
     Process::spawn(command, "perl")
 }
 

@@ -18,6 +18,7 @@ use crate::counters::keyed;
 use crate::daemon::{focus, Daemon};
 use crate::dispatch::Stage;
 use crate::gallery::APP;
+use crate::heap::map_anonymous;
 use crate::memory::PAGE;
 use crate::plan::Arm;
 use crate::process::{Conversation, Start};
@@ -122,26 +123,8 @@ struct Area {
 
 impl Area {
     fn new(pages: usize, flags: i32) -> Result<Area> {
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new private mapping at an address of the kernel's choice aliases nothing.
-        let start = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                pages * PAGE,
-                access,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags,
-                -1,
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error())
-                .with_context(|| format!("cannot map {pages} pages"));
-        }
-        Ok(Area {
-            start: start.cast(),
-            pages,
-        })
+        let start = map_anonymous(pages, libc::PROT_READ | libc::PROT_WRITE, flags)?;
+        Ok(Area { start, pages })
     }
 
     fn at(&self, page: usize) -> *mut u8 {
@@ -470,11 +453,7 @@ pub fn run(stage: Stage) -> Result<()> {
     }
     let cgroup = Cgroup::create(APP)?;
     let start = |cgroup| -> Result<Conversation> {
-        let start = Start {
-            cgroup,
-            nice: 0,
-            session: false,
-        };
+        let start = Start::in_cgroup(cgroup);
         let mut talk = start.conversation("heap-rules", &())?;
         let _ready: bool = talk.hear()?;
         Ok(talk)

@@ -31,11 +31,7 @@ const SETTLE: Duration = Duration::from_secs(1);
 pub fn run(mut stage: Stage, work: &Prezero) -> Result<()> {
     let app_cgroup = Cgroup::create(APP)?;
     let background_cgroup = Cgroup::background("program")?;
-    let start = Start {
-        cgroup: Some(&app_cgroup),
-        nice: 0,
-        session: false,
-    };
+    let start = Start::in_cgroup(&app_cgroup);
     let mut app = start.conversation("churn", &Spec { pages: work.pages })?;
     let _ready: bool = app.hear()?;
     let program = work

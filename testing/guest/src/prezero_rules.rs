@@ -480,10 +480,7 @@ fn killed(reporter: &Reporter) -> Result<()> {
 }
 
 fn start(cgroup: Option<&Cgroup>) -> Result<Conversation> {
-    let start = Start {
-        cgroup,
-        ..Start::PLAIN
-    };
+    let start = Start::in_cgroup(cgroup);
     let mut app = start.conversation("zero-checker", &())?;
     let _ready: bool = app.hear()?;
     Ok(app)

@@ -35,13 +35,21 @@ pub struct Start<'a> {
     pub session: bool,
 }
 
-impl Start<'_> {
+impl<'a> Start<'a> {
     /// In the root cgroup, at nice 0.
     pub const PLAIN: Start<'static> = Start {
         cgroup: None,
         nice: 0,
         session: false,
     };
+
+    /// In this cgroup, or in the root cgroup, at nice 0.
+    pub fn in_cgroup(cgroup: impl Into<Option<&'a Cgroup>>) -> Self {
+        Start {
+            cgroup: cgroup.into(),
+            ..Start::PLAIN
+        }
+    }
 
     /// Prepares `command`: its cgroup, its nice value, and the default oom_score_adj, which the
     /// cell's runner does not have.
@@ -128,6 +136,22 @@ impl Start<'_> {
             _ => bail!("{subcommand} has no pipes"),
         }
     }
+}
+
+/// Has `command` run with this directory as its root, in addition to what was prepared before.
+pub fn change_root(command: &mut Command, root: &str) -> Result<()> {
+    let root = std::ffi::CString::new(root)?;
+    // SAFETY: the closure runs between fork and exec of a single-threaded child and makes only
+    // async-signal-safe calls.
+    unsafe {
+        command.pre_exec(move || {
+            if libc::chroot(root.as_ptr()) != 0 || libc::chdir(c"/".as_ptr()) != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            Ok(())
+        });
+    }
+    Ok(())
 }
 
 fn write_file(path: &std::ffi::CStr, bytes: &[u8]) -> std::io::Result<()> {

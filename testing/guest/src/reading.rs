@@ -126,11 +126,7 @@ pub fn run(mut stage: Stage, work: &Reading) -> Result<()> {
     let app = Cgroup::create(APP)?;
     let background = Cgroup::background("reader")?;
     let start = |file: &Extent, cgroup: &Cgroup| -> Result<Conversation> {
-        let start = Start {
-            cgroup: Some(cgroup),
-            nice: 0,
-            session: false,
-        };
+        let start = Start::in_cgroup(cgroup);
         let spec = Spec {
             file: file.clone(),
             pattern: work.pattern,

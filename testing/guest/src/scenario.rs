@@ -55,6 +55,8 @@ pub enum Work {
     UsersChaos(UsersChaos),
     /// Checks that the unused part of the topmost app's reservation protects no other cgroup.
     Siblings,
+    /// Checks that a stopped daemon loses the topmost set with its lease.
+    Lease,
     /// Checks the promises of `readahead`.
     ReadaheadRules,
     /// EIMOS's reader in the foreground, and one in the background.

@@ -4,17 +4,15 @@
 //! foreground.
 
 use std::fs;
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
-use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use x11rb::connection::Connection;
 use x11rb::protocol::damage::{ConnectionExt as _, ReportLevel};
 use x11rb::protocol::xproto::{
     ChangeWindowAttributesAux, ConfigureWindowAux, ConnectionExt as _, EventMask, InputFocus,
-    StackMode, Window, KEY_PRESS_EVENT, KEY_RELEASE_EVENT,
+    StackMode, Window,
 };
 use x11rb::protocol::xtest::ConnectionExt as _;
 use x11rb::protocol::Event;
@@ -22,7 +20,7 @@ use x11rb::rust_connection::RustConnection;
 
 use crate::counters::keyed;
 use crate::memory::now_ns;
-use crate::x11::connect;
+use crate::x11::{connect, keycode, strike, wait_readable};
 
 /// Time for which an app must neither draw nor compute nor wait for the disk to count as ready.
 /// Blinking cursors pause for longer.
@@ -97,25 +95,8 @@ impl Screen {
 
     /// Presses and releases a key for the focused window.
     pub fn press(&mut self, keysym: u32) -> Result<()> {
-        let setup = self.connection.setup();
-        let (first, last) = (setup.min_keycode, setup.max_keycode);
-        let mapping = self
-            .connection
-            .get_keyboard_mapping(first, last - first + 1)?
-            .reply()?;
-        let per_key = usize::from(mapping.keysyms_per_keycode);
-        let index = mapping
-            .keysyms
-            .chunks(per_key)
-            .position(|symbols| symbols.contains(&keysym));
-        let key = first
-            + index.with_context(|| format!("the keyboard has no key for keysym {keysym:#x}"))?
-                as u8;
-        for kind in [KEY_PRESS_EVENT, KEY_RELEASE_EVENT] {
-            self.connection
-                .xtest_fake_input(kind, key, 0, self.root, 0, 0, 0)?;
-        }
-        Ok(self.connection.flush()?)
+        let key = keycode(&self.connection, keysym)?;
+        strike(&self.connection, self.root, key)
     }
 
     /// Waits until the app in `cgroup` has a window, if it `needs` one, and is idle: it neither
@@ -127,7 +108,7 @@ impl Screen {
         let (mut looked, mut busy_ns) = (Instant::now(), now_ns());
         loop {
             let begun = Instant::now();
-            self.wait(INTERVAL)?;
+            wait_readable(&self.connection, INTERVAL)?;
             self.take_events()?;
             let used = computed_us(cgroup)?;
             let elapsed_us = looked.elapsed().as_micros() as u64;
@@ -199,20 +180,6 @@ impl Screen {
         self.connection
             .set_input_focus(InputFocus::POINTER_ROOT, window, x11rb::CURRENT_TIME)?;
         Ok(())
-    }
-
-    /// Waits until the server sends something, or `limit` has passed.
-    fn wait(&self, limit: Duration) -> Result<()> {
-        let time = Timespec {
-            tv_sec: limit.as_secs() as i64,
-            tv_nsec: i64::from(limit.subsec_nanos()),
-        };
-        let stream = self.connection.stream();
-        let mut fds = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)];
-        match poll(&mut fds, Some(&time)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(error).context("cannot wait for the X server"),
-        }
     }
 }
 

@@ -98,12 +98,7 @@ pub fn run(mut stage: Stage, work: &SelfHog) -> Result<()> {
         rounds: work.rounds,
         seed: seed(u64::from(work.mib), stage.repetition),
     };
-    let mut hog = Start {
-        cgroup: Some(&cgroup),
-        nice: 0,
-        session: false,
-    }
-    .conversation("hog", &spec)?;
+    let mut hog = Start::in_cgroup(&cgroup).conversation("hog", &spec)?;
     let pid = hog.process.pid();
     let daemon = match stage.arm {
         Arm::Stock => None,

@@ -42,20 +42,13 @@ const FOLLOWED: Duration = Duration::from_secs(2);
 /// Runs all checks.
 pub fn run(stage: Stage) -> Result<()> {
     let reporter = &stage.reporter;
-    let spec = |mib| Spec {
-        mib,
-        leak_mib_per_s: 0,
-        seed: u64::from(mib),
-    };
+    let spec = |mib| Spec::new(mib, u64::from(mib));
     // These pages would be reclaimed instead.
     reclaim(Path::new(ROOT), FILES_MIB)?;
     let mut app = App::start(KEEP, "returning", &spec(APP_MIB))?;
     // A service, not an app, so that only reclaim takes its memory.
     let beside = Cgroup::create("app.slice/beside.service")?;
-    let start = Start {
-        cgroup: Some(&beside),
-        ..Start::PLAIN
-    };
+    let start = Start::in_cgroup(&beside);
     let mut other = start.conversation("swap-app", &spec(OTHER_MIB))?;
     other.ask::<Touched>("touch")?;
     reclaim(app.cgroup().path(), u64::from(APP_MIB))?;
@@ -95,7 +88,7 @@ pub fn run(stage: Stage) -> Result<()> {
     let wanted = Mapping::locked((free << 10) / PAGE * PAGE + WANTED_MIB * MIB)?;
     let given = before.saturating_sub(beside.number("memory.current")?);
     reporter.check(
-        "reclaim takes from who is not in front",
+        "reclaim takes from the app that is not in front",
         given >= GIVEN_MIB * MIB as u64,
         format!("{given} of {before} bytes of its sibling"),
     )?;

@@ -31,7 +31,7 @@ const JOBS: usize = 8;
 const COMPILER_PAGES: usize = 64;
 const COMPILER_OUTER: u64 = 500;
 
-/// Parameters of such a program.
+/// Parameters of a CPU-bound program.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Spec {
     /// The kind of work.
@@ -40,7 +40,7 @@ pub struct Spec {
     pub name: Option<String>,
 }
 
-/// What an app answers to `go`.
+/// An app's answer to `go`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Done {
     /// Time of each run, in nanoseconds.

@@ -27,15 +27,7 @@ const UNPRIVILEGED: u32 = 65534;
 
 /// Starts the daemon repeatedly: each start and stop switches the kernel's static keys.
 pub fn repeat(mut stage: Stage, times: u32) -> Result<()> {
-    let app = App::start(
-        NORMAL,
-        "front",
-        &Spec {
-            mib: 8,
-            leak_mib_per_s: 0,
-            seed: 1,
-        },
-    )?;
+    let app = App::start(NORMAL, "front", &Spec::new(8, 1))?;
     for _ in 0..times {
         let daemon = Daemon::start(&[app.pid()])?;
         focus(app.pid())?;

@@ -17,7 +17,6 @@ use crate::counters::{forks, Counters};
 use crate::daemon::{self, focus, history, Daemon, Footprint};
 use crate::dispatch::Stage;
 use crate::memory::Mapping;
-use crate::plan::Arm;
 use crate::process::{Conversation, Start};
 use crate::random::{seed, Random};
 use crate::scenario::Storm;
@@ -155,11 +154,7 @@ pub fn home() -> Result<Cgroup> {
 impl Stormer {
     /// Starts in its [`home`].
     pub fn start(cgroup: &Cgroup, processes_per_s: u32) -> Result<Stormer> {
-        let start = Start {
-            cgroup: Some(cgroup),
-            nice: 0,
-            session: false,
-        };
+        let start = Start::in_cgroup(cgroup);
         let mut talk = start.conversation("stormer", &StormerSpec { processes_per_s })?;
         talk.say("storm")?;
         Ok(Stormer(talk))
@@ -204,15 +199,9 @@ impl Burst {
 
 /// Runs the scenario.
 pub fn run(mut stage: Stage, work: &Storm) -> Result<()> {
-    if !matches!(stage.arm, Arm::Limelight | Arm::LimelightOnDebian) {
-        bail!("storm runs with limelightd, not as {:?}", stage.arm);
-    }
+    stage.need_daemon("storm")?;
     let mut random = Random::new(seed(0x5702, stage.repetition));
-    let spec = |mib| Spec {
-        mib,
-        leak_mib_per_s: 0,
-        seed: u64::from(mib),
-    };
+    let spec = |mib| Spec::new(mib, u64::from(mib));
     let innocent = INNOCENT
         .iter()
         .map(|(class, name, mib)| App::start(class, name, &spec(*mib)));

@@ -39,6 +39,17 @@ pub struct Spec {
     pub seed: u64,
 }
 
+impl Spec {
+    /// An app whose leak is as fast as possible.
+    pub fn new(mib: u32, seed: u64) -> Self {
+        Spec {
+            mib,
+            leak_mib_per_s: 0,
+            seed,
+        }
+    }
+}
+
 /// Its answer after touching all of its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Touched {
@@ -113,12 +124,7 @@ impl App {
     pub fn start(class: &str, name: &str, spec: &Spec) -> Result<App> {
         let name = format!("{class}.{name}");
         let cgroup = Cgroup::create(&format!("app.slice/app-{name}-1.scope"))?;
-        let mut talk = Start {
-            cgroup: Some(&cgroup),
-            nice: 0,
-            session: false,
-        }
-        .conversation("swap-app", spec)?;
+        let mut talk = Start::in_cgroup(&cgroup).conversation("swap-app", spec)?;
         talk.ask::<Touched>("touch")?;
         Ok(App { name, talk, cgroup })
     }

@@ -12,7 +12,6 @@ use crate::counters::Counters;
 use crate::daemon::{self, focus, history, Daemon, Footprint};
 use crate::dispatch::Stage;
 use crate::memory::now_ns;
-use crate::plan::Arm;
 use crate::process::Conversation;
 use crate::random::{seed, Random};
 use crate::scenario::SwapSoak;
@@ -46,9 +45,7 @@ const PARTS: u32 = 10;
 
 /// Runs the scenario.
 pub fn run(mut stage: Stage, work: &SwapSoak) -> Result<()> {
-    if !matches!(stage.arm, Arm::Limelight | Arm::LimelightOnDebian) {
-        bail!("swap-soak runs with limelightd, not as {:?}", stage.arm);
-    }
+    stage.need_daemon("swap-soak")?;
     let mut random = Random::new(seed(0x50ac, stage.repetition));
     let home = storm::home()?;
     daemon::write_config(CLASSES)?;
@@ -129,12 +126,7 @@ pub fn run(mut stage: Stage, work: &SwapSoak) -> Result<()> {
 
 fn start(place: usize) -> Result<App> {
     let (class, name, mib) = APPS[place];
-    let spec = Spec {
-        mib,
-        leak_mib_per_s: 0,
-        seed: place as u64,
-    };
-    App::start(class, name, &spec)
+    App::start(class, name, &Spec::new(mib, place as u64))
 }
 
 /// Gives the focus to an app and has it touch all its memory. True when it had to be restarted.

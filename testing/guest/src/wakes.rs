@@ -98,10 +98,7 @@ impl Session {
             display: DISPLAY.to_owned(),
             animates: true,
         };
-        let start = Start {
-            cgroup: Some(&scope),
-            ..Start::PLAIN
-        };
+        let start = Start::in_cgroup(&scope);
         let mut animation = start.conversation("presenter", &spec)?;
         let _shown: presenter::Said = animation.hear()?;
         Ok(Session {

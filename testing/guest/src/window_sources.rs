@@ -50,10 +50,7 @@ impl Desk {
             answers: ANSWERED,
             think_ms,
         };
-        let start = Start {
-            cgroup: Some(&cgroup),
-            ..Start::PLAIN
-        };
+        let start = Start::in_cgroup(&cgroup);
         let mut app = start.conversation("kms", &spec)?;
         let _first: Shown = app.hear()?;
         Ok(Desk { keyboard, app })
@@ -165,7 +162,7 @@ pub fn run(stage: Stage) -> Result<()> {
     let away = wait(|| Ok(!Path::new(INSTANCE).exists()))?;
     let listens = is_open(daemon.pid(), &node)?;
     reporter.check(
-        "without a topmost app no frame is traced, and input is listened to, to find out who it is",
+        "without a topmost app no frame is traced, and input is read, to find the topmost app",
         away && listens,
         format!("away {away}, listens {listens}"),
     )?;

@@ -282,10 +282,7 @@ fn presented(user: &User, reporter: &Reporter) -> Result<()> {
         display: DISPLAY.to_owned(),
         animates: false,
     };
-    let start = Start {
-        cgroup: Some(&cgroup),
-        ..Start::PLAIN
-    };
+    let start = Start::in_cgroup(&cgroup);
     let mut app = start.conversation("presenter", &spec)?;
     let begun: presenter::Said = app.hear()?;
     user.activate(begun.window)?;

@@ -256,7 +256,7 @@ impl User {
 
     /// As [`User::press`], with the time of the first damage as well.
     pub fn answer(&self, keysym: u32) -> Result<Option<Answer>> {
-        let key = self.keycode(keysym)?;
+        let key = keycode(&self.connection, keysym)?;
         while self.connection.poll_for_event()?.is_some() {}
         let start = Instant::now();
         // Sent before the key, in the same batch.
@@ -267,7 +267,7 @@ impl User {
             AtomEnum::STRING,
             &[],
         )?;
-        self.strike(key)?;
+        strike(&self.connection, self.root, key)?;
         let mut struck = None;
         let mut answer: Option<Answer> = None;
         loop {
@@ -298,15 +298,8 @@ impl User {
 
     /// Presses and releases a key without waiting.
     pub fn tap(&self, keysym: u32) -> Result<()> {
-        self.strike(self.keycode(keysym)?)
-    }
-
-    fn strike(&self, key: Keycode) -> Result<()> {
-        for kind in [KEY_PRESS_EVENT, KEY_RELEASE_EVENT] {
-            self.connection
-                .xtest_fake_input(kind, key, 0, self.root, 0, 0, 0)?;
-        }
-        Ok(self.connection.flush()?)
+        let key = keycode(&self.connection, keysym)?;
+        strike(&self.connection, self.root, key)
     }
 
     /// Waits until the window has stayed unchanged for [`QUIET`].
@@ -326,32 +319,45 @@ impl User {
             if left.is_zero() {
                 return Ok(None);
             }
-            let time = Timespec {
-                tv_sec: left.as_secs() as i64,
-                tv_nsec: i64::from(left.subsec_nanos()),
-            };
-            let stream = self.connection.stream();
-            let mut fds = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)];
-            match poll(&mut fds, Some(&time)) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error).context("cannot wait for the X server"),
-            }
+            wait_readable(&self.connection, left)?;
         }
     }
+}
 
-    fn keycode(&self, keysym: u32) -> Result<Keycode> {
-        let setup = self.connection.setup();
-        let (first, last) = (setup.min_keycode, setup.max_keycode);
-        let mapping = self
-            .connection
-            .get_keyboard_mapping(first, last - first + 1)?
-            .reply()?;
-        let per_key = usize::from(mapping.keysyms_per_keycode);
-        mapping
-            .keysyms
-            .chunks(per_key)
-            .position(|symbols| symbols.contains(&keysym))
-            .map(|index| first + index as u8)
-            .with_context(|| format!("the keyboard has no key for keysym {keysym:#x}"))
+/// Presses and releases a key.
+pub(crate) fn strike(connection: &RustConnection, root: Window, key: Keycode) -> Result<()> {
+    for kind in [KEY_PRESS_EVENT, KEY_RELEASE_EVENT] {
+        connection.xtest_fake_input(kind, key, 0, root, 0, 0, 0)?;
     }
+    Ok(connection.flush()?)
+}
+
+/// Waits until the server sends something, or `limit` has passed.
+pub(crate) fn wait_readable(connection: &RustConnection, limit: Duration) -> Result<()> {
+    let time = Timespec {
+        tv_sec: limit.as_secs() as i64,
+        tv_nsec: i64::from(limit.subsec_nanos()),
+    };
+    let stream = connection.stream();
+    let mut fds = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)];
+    match poll(&mut fds, Some(&time)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error).context("cannot wait for the X server"),
+    }
+}
+
+/// The key for a keysym.
+pub(crate) fn keycode(connection: &RustConnection, keysym: u32) -> Result<Keycode> {
+    let setup = connection.setup();
+    let (first, last) = (setup.min_keycode, setup.max_keycode);
+    let mapping = connection
+        .get_keyboard_mapping(first, last - first + 1)?
+        .reply()?;
+    let per_key = usize::from(mapping.keysyms_per_keycode);
+    mapping
+        .keysyms
+        .chunks(per_key)
+        .position(|symbols| symbols.contains(&keysym))
+        .map(|index| first + index as u8)
+        .with_context(|| format!("the keyboard has no key for keysym {keysym:#x}"))
 }

@@ -65,7 +65,7 @@ impl Stream {
 
     /// The peer and its socket, for people.
     pub fn detail(&self) -> String {
-        format!("{} says it over {}", self.peer(), self.path.display())
+        format!("{} reports it over {}", self.peer(), self.path.display())
     }
 
     /// The descriptor to wait for.

@@ -5,10 +5,10 @@
 //! the root window. Without one, the top-level windows are watched for focus changes and the server
 //! is queried for the focus. The mode is determined again whenever a window manager starts or ends.
 //!
-//! The server returns a window's process (XRes 1.2), which it has from the kernel. Only for a
-//! server without XRes `_NET_WM_PID` is used, which any program can set to anything: it counts only
-//! together with a `WM_CLIENT_MACHINE` that names this machine, and the daemon checks the owner of
-//! the process in any case.
+//! The server returns a window's process (XRes 1.2), which it knows from the kernel. Without XRes,
+//! the source uses `_NET_WM_PID`, which any program can set to any value. That property counts only
+//! together with a `WM_CLIENT_MACHINE` that names this machine. The daemon checks the owner of the
+//! process in any case.
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -106,7 +106,7 @@ impl X11 {
         let responses = match responses.then(|| Responses::connect(display)) {
             Some(Ok(responses)) => Some(responses),
             Some(Err(why)) => {
-                tracing::warn!("this X server tells nothing of input and frames: {why}");
+                tracing::warn!("this X server does not report input and frames: {why}");
                 None
             }
             None => None,
@@ -151,7 +151,7 @@ impl X11 {
                     check,
                     active: None,
                 };
-                tracing::info!("the focus is told by the window manager {name:?}");
+                tracing::info!("the window manager {name:?} reports the focus");
             }
             None => {
                 if first || matches!(self.mode, Mode::WindowManager { .. }) {
@@ -203,7 +203,7 @@ impl X11 {
         let Some(check) = self.window_property(self.root, atoms._NET_SUPPORTING_WM_CHECK)? else {
             return Ok(None);
         };
-        // The window manager's end destroys this window.
+        // The server destroys this window when the window manager ends.
         self.select(
             check,
             EventMask::STRUCTURE_NOTIFY | EventMask::PROPERTY_CHANGE,
@@ -396,9 +396,9 @@ impl Source for X11 {
 
     fn detail(&self) -> String {
         let whose = match (self.is_xwayland, &self.mode) {
-            (true, _) => "Xwayland's: programs of Wayland's own are not seen",
+            (true, _) => "Xwayland's: native Wayland programs are not seen",
             (false, Mode::WindowManager { .. }) => "by the window manager's _NET_ACTIVE_WINDOW",
-            (false, Mode::InputFocus { .. }) => "by the input focus, no window manager tells",
+            (false, Mode::InputFocus { .. }) => "by the input focus, no window manager reports it",
         };
         let windows = match self.responses {
             Some(_) => ", with input and frames",

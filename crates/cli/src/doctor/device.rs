@@ -15,8 +15,8 @@ pub fn examine(path: &Path, daemon: Option<&Status>, findings: &mut Findings) ->
     const STOCK: &str = "run the Limelight kernel";
     // Most machines run a stock kernel, and that is no fault.
     const ABSENT: &str =
-        "on this kernel protect reserves only for apps with a cgroup of their own, \
-                          and locks what they share with others; premap and prezero need the \
+        "on this kernel protect reserves memory only for apps with a cgroup of their \
+                          own, and locks shared pages; premap and prezero need the \
                           Limelight kernel";
     match daemon.map(|status| &status.device) {
         Some(DeviceStatus::Open {
@@ -45,7 +45,7 @@ pub fn examine(path: &Path, daemon: Option<&Status>, findings: &mut Findings) ->
         Ok(info) if !info.is_supported() => findings.inert(
             CHECK,
             format!(
-                "{} speaks ABI {}, we {ABI_VERSION}",
+                "{} has ABI {}, limelight supports {ABI_VERSION}",
                 path.display(),
                 info.abi_version
             ),
@@ -67,7 +67,7 @@ pub fn examine(path: &Path, daemon: Option<&Status>, findings: &mut Findings) ->
         Err(error @ DeviceError::Held { .. }) => findings.inert(
             CHECK,
             error,
-            "its holder does not answer here: see --socket",
+            "the process that holds it does not answer on this socket: see --socket",
         ),
         Err(error) => findings.inert(CHECK, error, STOCK),
     }

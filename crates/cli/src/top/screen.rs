@@ -24,8 +24,8 @@ struct Parts {
 const TWO_COLUMNS: u16 = 70;
 
 impl Parts {
-    /// Layout for a terminal of this size: apps get what is left, and the other parts are left out
-    /// first when there is little.
+    /// Layout for a terminal of this size. The apps get all rows that the other parts leave; on a
+    /// small terminal the other parts are left out.
     fn of(columns: u16, rows: u16) -> Parts {
         let many = mechanisms::NAMES.len() as u16;
         let short = match columns {
@@ -58,7 +58,7 @@ impl Parts {
 }
 
 impl Parts {
-    /// Gives the rows that the list of apps does not fill to the recent actions.
+    /// Gives the recent actions those rows that the list of apps does not fill.
     fn without_gap(self, rows: u16, apps: usize) -> Parts {
         let apps = u16::try_from(apps.max(1)).unwrap_or(u16::MAX);
         let used = 1 + self.front + self.mechanisms + self.recent + 2;
@@ -73,7 +73,7 @@ impl Parts {
     }
 }
 
-/// Rows of the text form, which leaves out nothing.
+/// Number of rows of the text form, which shows all parts.
 pub fn rows(picture: &Picture, columns: u16) -> u16 {
     let parts = Parts::of(columns, u16::MAX);
     let apps = u16::try_from(picture.apps.len().max(1)).unwrap_or(u16::MAX);
@@ -165,7 +165,7 @@ fn heading(frame: &mut Frame, area: Rect, name: &str, right: &str, theme: Theme)
 fn footer(frame: &mut Frame, area: Rect, view: &mut View, theme: Theme, trouble: Option<&str>) {
     let first = |text: &str| printable(text.lines().next().unwrap_or_default());
     if let Some(trouble) = trouble {
-        let text = format!(" an old picture: {}", first(trouble));
+        let text = format!(" stale data: {}", first(trouble));
         return frame.render_widget(Span::styled(text, theme.bad()), area);
     }
     if let Some(said) = &view.said {

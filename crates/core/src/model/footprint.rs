@@ -25,8 +25,16 @@ impl Usage {
         self.file.saturating_sub(self.file_mapped.max(self.shmem))
     }
 
-    /// Everything else: heap, stacks, mappings, shared memory, kernel memory, and the swapped part
-    /// of it, which comes back when the user touches it.
+    /// Page cache, without shared memory, that a reservation of so many bytes keeps from reclaim:
+    /// the reservation covers everything else first, because reclaim takes page cache first.
+    pub fn cache_within(&self, reserved: u64) -> u64 {
+        let cache = self.file.saturating_sub(self.shmem);
+        let rest = self.current.saturating_sub(cache);
+        cache.min(reserved.saturating_sub(rest))
+    }
+
+    /// Everything but cached reads: heap, stacks, mappings, shared memory, kernel memory, and the
+    /// swapped part of it, which comes back when the user touches it.
     pub fn held(&self) -> u64 {
         self.current
             .saturating_sub(self.cached_reads())
@@ -84,6 +92,19 @@ mod tests {
         };
         assert_eq!(usage.cached_reads(), 20 * MIB);
         assert_eq!(usage.held(), 85 * MIB);
+    }
+
+    #[test]
+    fn reservation_keeps_the_page_cache_that_it_has_room_for() {
+        let usage = Usage {
+            current: 46 * MIB,
+            file: 32 * MIB,
+            shmem: 2 * MIB,
+            ..Usage::default()
+        };
+        for (reserved, kept) in [(0, 0), (16, 0), (24, 8), (46, 30), (90, 30)] {
+            assert_eq!(usage.cache_within(reserved * MIB), kept * MIB, "{reserved}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //!
 //! The level depends on what is left and not on how much processes stall: `MemAvailable` against
 //! two thresholds, free swap, and how fast both fall. Stalls count only together with refaults and
-//! swap-ins: such a machine has memory left on paper, but works only on its own paging.
+//! swap-ins: a machine with both spends its time on paging, whatever `MemAvailable` says.
 //!
 //! Nothing here allocates, so that the guard can use it when no memory is left.
 
@@ -16,18 +16,20 @@ use serde::{Deserialize, Serialize};
 /// Parts of memory, in thousandths, below which apps are swapped or killed.
 const SWAP_PARTS: u64 = 100;
 const KILL_PARTS: u64 = 25;
-/// Upper bound of the kill threshold: the rest is for bursts, which do not grow with the machine.
+/// Upper bound of the kill threshold. The reserve is for bursts, whose size does not depend on the
+/// machine.
 const KILL_MOST: u64 = 256 << 20;
 /// Lower bound of the kill threshold on a machine of any size.
 const KILL_LEAST: u64 = 4 << 20;
 /// The swap threshold is at least this many times the kill threshold.
 const APART: u64 = 3;
 
-/// Minimum interval for rates, and a shorter one for the fall of what is left.
+/// Minimum interval for rates, and a shorter one for the rate at which available memory and swap
+/// fall.
 const RATE_OVER: Duration = Duration::from_millis(250);
 const FALL_OVER: Duration = Duration::from_millis(20);
-/// Memory that will be gone within this time counts as gone: it is the duration of a kill on a busy
-/// machine.
+/// Memory that will be used up within this time, the duration of a kill on a busy machine, counts
+/// as used up.
 const AHEAD: Duration = Duration::from_millis(100);
 
 /// A machine thrashes if it stalls for this share of time, in percent, and reads back this part of
@@ -42,9 +44,9 @@ const THRASHED_LONG: Duration = Duration::from_secs(10);
 /// Reclaim into swap can keep up if it has this many times the kill threshold to move.
 const ROOM: u64 = 4;
 
-/// A machine is crowded, so that its apps' working sets do not fit, if it reads back this part of
-/// its memory per second on average over [`CROWDED_OVER`] and less than this part of it is left
-/// (both in thousandths).
+/// On a crowded machine the apps' working sets do not fit. Two conditions, in thousandths of
+/// memory: it reads back at least `CROWDED_BACK` per second, averaged over [`CROWDED_OVER`], and
+/// less than `CROWDED_LEFT` is available.
 const CROWDED_BACK: u64 = 10;
 const CROWDED_LEFT: u64 = 200;
 const CROWDED_OVER: Duration = Duration::from_secs(20);
@@ -53,13 +55,16 @@ const CROWDED_OVER: Duration = Duration::from_secs(20);
 /// over [`CROWDED_OVER`] has decayed.
 const OVER: Duration = Duration::from_secs(30);
 
+/// What [`Level::Kill`] lets go to swap may go there for this long.
+const SEVERE_FOR: Duration = Duration::from_secs(5);
+
 /// A level ends when what is left is this many quarters of its threshold.
 const LEAVE_QUARTERS: u64 = 5;
 
 /// No app is killed for this long after a death: its memory is still being freed.
 const SETTLE: Duration = Duration::from_millis(250);
-/// Shorter settle time when no memory is left and the victim's memory is known to be free: an app
-/// that takes that too would have the machine's last page before the longer time has passed.
+/// Shorter settle time when memory is exhausted and the victim's memory is known to be free.
+/// Another app that grows could use up that memory within [`SETTLE`].
 const BREATH: Duration = Duration::from_millis(40);
 /// Longest wait for a victim's memory to be freed.
 const ARRIVAL: Duration = Duration::from_secs(1);
@@ -128,9 +133,9 @@ pub struct Rates {
     pub stalled: u64,
     /// Bytes read back: refaults of files, and swap-ins.
     pub read_back: u64,
-    /// Mean of `read_back` over the last 20 s.
+    /// Mean over the last 20 s of the part of `read_back` that shows working sets that do not fit.
     pub crowding: u64,
-    /// Bytes by which what is left (available memory and free swap) falls.
+    /// Bytes by which the sum of available memory and free swap falls.
     pub falling: u64,
 }
 
@@ -171,6 +176,8 @@ pub struct Shortage {
     swappable_at: u64,
     level: Level,
     since: Duration,
+    /// The last time at [`Level::Kill`] or above.
+    severe_at: Option<Duration>,
     rates: Rates,
     last: Option<Gauge>,
     rated: Option<Gauge>,
@@ -216,6 +223,13 @@ impl Shortage {
         self.since
     }
 
+    /// Whether the level is [`Level::Kill`] or above, or was so lately: it may come and go several
+    /// times a second.
+    pub fn is_severe(&self, now: Duration) -> bool {
+        let lately = |at: Duration| now.saturating_sub(at) < SEVERE_FOR;
+        self.level >= Level::Kill || self.severe_at.is_some_and(lately)
+    }
+
     /// The last gauge; zeroes before the first.
     pub fn gauge(&self) -> Gauge {
         self.last.unwrap_or_default()
@@ -226,8 +240,8 @@ impl Shortage {
         self.rates
     }
 
-    /// Whether the apps' working sets do not fit, whatever is left at the moment: memory is paged
-    /// in and out.
+    /// Whether memory is paged in and out because the apps' working sets do not fit. Independent of
+    /// the memory that is available at the moment.
     pub fn is_crowded(&self) -> bool {
         let total = self.thresholds.total;
         total > 0 && self.rates.crowding >= total / 1000 * CROWDED_BACK
@@ -238,7 +252,7 @@ impl Shortage {
         self.level != Level::Plenty || self.gauge().available < self.thresholds.swap * 2
     }
 
-    /// Whether the last shortage has no effect left that time alone would end.
+    /// Whether the last shortage has ended and its aftereffects have expired.
     pub fn is_over(&self, at: Duration) -> bool {
         let calm = at.saturating_sub(self.since) >= OVER;
         self.level == Level::Plenty && calm && !self.is_crowded()
@@ -252,6 +266,9 @@ impl Shortage {
             self.since = now.at;
         }
         self.level = level;
+        if level >= Level::Kill {
+            self.severe_at = Some(now.at);
+        }
         self.last = Some(now);
         level
     }
@@ -317,10 +334,18 @@ impl Shortage {
             let stalled = now.full.saturating_sub(rated.full);
             let stalled = u64::try_from(stalled.as_millis()).unwrap_or(u64::MAX);
             self.rates.stalled = per_second(stalled, over(&rated)) / 10;
-            let pages = now.refaulted.saturating_sub(rated.refaulted)
-                + now.swapped_in.saturating_sub(rated.swapped_in);
-            self.rates.read_back = per_second(pages.saturating_mul(PAGE), over(&rated));
-            self.rates.crowding = mean(self.rates.crowding, self.rates.read_back, over(&rated));
+            let bytes = |pages: u64| per_second(pages.saturating_mul(PAGE), over(&rated));
+            let files = now.refaulted.saturating_sub(rated.refaulted);
+            let swapped_in = now.swapped_in.saturating_sub(rated.swapped_in);
+            self.rates.read_back = bytes(files + swapped_in);
+            // With room in swap, working sets that do not fit are paged in from there, too. Refaults
+            // of files alone are a stream larger than memory, which no kill makes fit.
+            let files = match now.swap_free > self.thresholds.kill {
+                true => files.min(swapped_in),
+                false => files,
+            };
+            let crowding = bytes(files + swapped_in);
+            self.rates.crowding = mean(self.rates.crowding, crowding, over(&rated));
             self.rated = Some(now);
         }
         let fell = *self.fell.get_or_insert(now);
@@ -359,7 +384,7 @@ impl Shortage {
         let nowhere = now.swap_free < kill.min(now.swap_total / 10).max(PAGE);
         let soon = self.rates.falling / 1000 * u64::try_from(AHEAD.as_millis()).unwrap_or(0);
         let low = below(kill, Level::Low);
-        // There is memory to swap and room for it, and no task stalls long on that.
+        // Background apps have memory to swap, swap has room for it, and tasks hardly stall on it.
         let gone_since = now.swapped_out.saturating_sub(self.swappable_at);
         let swappable = self
             .swappable

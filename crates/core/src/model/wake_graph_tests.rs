@@ -212,7 +212,7 @@ fn busy_app_need_not_be_woken() {
     assert_eq!(
         session.inputs(2, &[B]),
         Some(B),
-        "who tires of waiting moves on"
+        "a user who tires of waiting moves on"
     );
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `boost`: the topmost app gets processor and disk time first.
 //!
-//! EIMOS gives the topmost process extra weight in the scheduler. Here the means are, in this
-//! order:
+//! EIMOS gives the topmost process extra weight in the scheduler. Limelight uses these knobs, in
+//! this order:
 //!
 //! 1. *A weight*: `cpu.weight` of the app's own cgroup and of all its ancestors, because each level
 //!    is divided separately.
@@ -19,26 +19,28 @@
 //!
 //! Without a service manager, nothing enables the cpu controller for an app's cgroup: the boot
 //! scripts do not plan for apps with cgroups of their own. For an app that `protect` has moved into
-//! one of the daemon's cgroups, the controllers are enabled from the root down. Where realtime is
-//! granted by group, the cpu controller is left out: a sound server in another cgroup would lose
-//! its realtime.
+//! one of the daemon's cgroups, the controllers are enabled from the root down. The cpu controller
+//! is left out where the kernel grants real-time priority by group (`CONFIG_RT_GROUP_SCHED`): a
+//! sound server in another cgroup would lose its priority.
 //!
 //! # Apps that are starting
 //!
 //! A user who starts an app waits for it before it has a window. A program that came to the
-//! foreground soon after an earlier start (there is a record of that start) is expected there
-//! again, so it gets what the foreground app gets for as long as a start takes. It takes nothing
-//! from the foreground app.
+//! foreground soon after an earlier start (there is a record of that start) will probably do so
+//! again. For the duration of its start it is boosted like the foreground app, in addition to that
+//! app.
 //!
 //! # Helper processes
 //!
-//! A frame is not shown before the display server has run, and with all processors given to the app
-//! it would wait for long. Helpers therefore get what the app gets: the same weight from the point
-//! where their cgroups part, the same nice value, and an even shorter slice. A helper that shares
-//! its slice with other processes (an X server in `system.slice`) cannot get a weight for the slice
-//! without giving it to the others there. At that level the app gets no more than
-//! [`BESIDE_HELPER`], which leaves the helper's slice a fifth of a processor. The helper also gets
-//! a nice value, which counts among those others, whether a weight acts for the app or not.
+//! A frame is not shown before the display server has run. If the app got all processors, the
+//! display server would wait for long. Helpers are therefore boosted like the app: the same weight
+//! from the level where their cgroups diverge, the same nice value, and an even shorter slice.
+//!
+//! If a helper shares its slice with other processes (an X server in `system.slice`), a weight of
+//! that slice would boost those as well. At that level the app gets no more than
+//! [`BESIDE_HELPER`] instead, which leaves the helper's slice a fifth of a processor. The helper
+//! also gets a nice value, whether a weight acts for the app or not: it ranks the helper among the
+//! processes of its slice.
 //!
 //! The kernel serves the app as well: without `kswapd` each allocation of the app does direct
 //! reclaim. `kswapd` is in no cgroup and competes with the app's whole branch, so it gets the nice
@@ -156,7 +158,7 @@ impl Tuning {
 
     /// The nice value for a thread that has `original`. The app's own threads keep their order.
     pub fn nice(&self, role: Role, original: i32) -> i32 {
-        // A competitor that its owner ranked first or last keeps its nice value.
+        // A competitor with a negative nice value keeps it; 19 is the highest one there is.
         if role == Role::Competitor {
             let raised = (original + i32::from(self.points(role))).min(19);
             return if original < 0 {
@@ -235,8 +237,8 @@ fn wanted<'a>(event: &Event, snapshot: &'a Snapshot) -> Option<&'a Measured> {
     snapshot.topmost.as_ref().or(snapshot.starting.as_ref())
 }
 
-/// Adds weights that are not listed yet. Of two weights for a cgroup the smaller one protects a
-/// helper.
+/// Adds weights that are not listed yet. Of two weights for a cgroup the smaller one is kept,
+/// because it leaves time for a helper.
 fn add_weights(weights: &mut Vec<Weight>, more: Vec<Weight>) {
     for weight in more {
         let same =
@@ -481,7 +483,7 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     }
     let starting = snapshot.starting.as_ref().map(|starting| {
         format!(
-            "boost: {} is being started, and is treated as the app in front for now",
+            "boost: {} is being started, and is boosted like the foreground app for now",
             starting.app.name
         )
     });
@@ -520,7 +522,7 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
         );
         if let Some(held) = shares.iter().find(|share| share.weight == BESIDE_HELPER) {
             notes.push(format!(
-                "boost: {} gets no more than cpu.weight {BESIDE_HELPER}, because beside it a helper shares its cgroup with others",
+                "boost: {} gets no more than cpu.weight {BESIDE_HELPER}, because a helper beside it shares a cgroup with other programs",
                 held.cgroup
             ));
         }

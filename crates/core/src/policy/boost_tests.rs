@@ -293,7 +293,7 @@ fn helper_among_others_keeps_a_fifth_and_the_others_get_nothing() {
     );
     assert!(notes(&snapshot)
         .iter()
-        .any(|note| note.contains("a helper shares")));
+        .any(|note| note.contains("a helper beside it shares")));
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn handed_down(ledger: &Ledger, inode: u64) -> Vec<&str> {
 fn change(context: Context<'_>, cgroup: &Cgroup, controllers: &[&str]) -> Change {
     let rule = |controller: &&str| {
         match *controller {
-        MEMORY => "protect: the app's cgroup needs the memory controller; what was charged before stays with the ancestor".to_owned(),
+        MEMORY => "protect: the app's cgroup needs the memory controller; memory charged before stays with the ancestor".to_owned(),
         other => format!("boost: the weight of the app's cgroup needs the {other} controller"),
     }
     };

@@ -47,7 +47,7 @@ impl TopApp {
                 (None, none)
             }
             (true, Err(error)) => {
-                warn!("who is put into {} is not seen: {error}", path.display());
+                warn!("cannot watch {} for changes: {error}", path.display());
                 (None, error.to_string())
             }
         };
@@ -82,7 +82,7 @@ impl TopApp {
         let pids = match seen {
             Ok(pids) => pids,
             Err(error) => {
-                warn!("who is in front is not seen by cpuset any more: {error}");
+                warn!("the cpuset top-app no longer reports the foreground app: {error}");
                 self.detail = error.to_string();
                 self.group = None;
                 self.members.clear();
@@ -108,7 +108,7 @@ impl TopApp {
         new.sort_by_key(|(_, started)| *started);
         self.members.extend(new.into_iter().map(|(id, _)| id));
         if !self.used && !self.members.is_empty() {
-            info!("{}: it tells who is in front from now on", self.detail);
+            info!("{}: it reports the foreground app from now on", self.detail);
             self.used = true;
         }
         let now = self.members.last().copied();

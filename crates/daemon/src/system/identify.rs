@@ -310,8 +310,7 @@ pub fn protected_cache(system: &System, app: &App, usage: &Usage) -> u64 {
         Ok(Limit::Max) => u64::MAX,
         Err(_) => 0,
     };
-    let protected = bytes(MemoryKnob::Min).max(bytes(MemoryKnob::Low));
-    usage.file.saturating_sub(usage.shmem).min(protected)
+    usage.cache_within(bytes(MemoryKnob::Min).max(bytes(MemoryKnob::Low)))
 }
 
 #[cfg(test)]

@@ -83,11 +83,7 @@ impl World {
 
     /// Starts an app under a unique name; its cgroup is named after its place.
     pub fn start_app(&mut self, place: usize) -> Result<()> {
-        let spec = Spec {
-            mib: APP_MIB,
-            leak_mib_per_s: 0,
-            seed: self.started,
-        };
+        let spec = Spec::new(APP_MIB, self.started);
         self.started += 1;
         let app = App::start(NORMAL, &format!("app{place}"), &spec)?;
         self.apps.insert(place.min(self.apps.len()), app);

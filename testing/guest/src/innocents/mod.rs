@@ -11,6 +11,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Result};
+use limelight_proto::{HistoryEntry, MemoryAction};
 
 pub use self::situations::Day;
 
@@ -72,11 +73,11 @@ fn play(stage: &mut Stage, mut scene: Scene, with_daemon: bool) -> Result<()> {
     }
     scene.act()?;
     watch(&mut scene, with_daemon)?;
-    let notes = match with_daemon {
-        true => format!("{:?}\n{}", history()?, daemon::log_tail()),
-        false => String::new(),
+    let history = match with_daemon {
+        true => Some(history()?),
+        false => None,
     };
-    judge(stage, &scene, with_daemon, &notes)?;
+    judge(stage, &scene, history.as_deref())?;
     let situation = scene.situation;
     drop((announced, scene));
     daemon.map_or(Ok(()), |daemon| daemon.stop(&stage.reporter))?;
@@ -113,10 +114,14 @@ fn watch(scene: &mut Scene, with_daemon: bool) -> Result<()> {
     }
 }
 
-/// Reports for each app whether it lost something, and checks what must hold beside the daemon.
-fn judge(stage: &mut Stage, scene: &Scene, with_daemon: bool, notes: &str) -> Result<()> {
+/// Reports what each app lost, and checks what must hold beside the daemon, whose `history` this is.
+/// A death by the kernel's OOM killer is counted apart: it may come on stock Linux too.
+fn judge(stage: &mut Stage, scene: &Scene, history: Option<&[HistoryEntry]>) -> Result<()> {
     let name = scene.situation.name;
-    let mut dead = Vec::new();
+    let kills = history.unwrap_or_default().iter();
+    let kills = kills.filter(|entry| entry.action == MemoryAction::Kill);
+    let kills: Vec<&HistoryEntry> = kills.collect();
+    let mut closed = Vec::new();
     let mut stopped = Vec::new();
     for actor in &scene.actors {
         let app = actor.cast.name;
@@ -125,14 +130,18 @@ fn judge(stage: &mut Stage, scene: &Scene, with_daemon: bool, notes: &str) -> Re
             stage.reporter.value(format!("{name}.{app}_ended"), ended);
             continue;
         }
-        let lost = actor.lost();
-        if !actor.is_alive() {
-            dead.push(app);
+        let died = !actor.is_alive();
+        let was_closed = died && kills.iter().any(|kill| actor.may_be_target_of(kill));
+        if was_closed {
+            closed.push(app);
         }
+        let by_kernel = usize::from(died && !was_closed);
+        stage.reporter.value(format!("{name}.{app}_oom"), by_kernel);
         if actor.cast.never_stopped && actor.stops > 0 {
             stopped.push(app);
         }
-        let lost_at_all = usize::from(!lost.is_empty());
+        let lost = actor.lost();
+        let lost_at_all = usize::from(was_closed || (!died && !lost.is_empty()));
         stage
             .reporter
             .value(format!("{name}.{app}_lost"), lost_at_all);
@@ -142,26 +151,33 @@ fn judge(stage: &mut Stage, scene: &Scene, with_daemon: bool, notes: &str) -> Re
                 .progress(format!("{name}: {app} {}", lost.join(", ")))?;
         }
     }
-    if !with_daemon {
+    if history.is_none() {
         return Ok(());
     }
+    let notes = || format!("{history:?}\n{}", daemon::log_tail());
     let takes = scene.actors.iter().any(|actor| actor.cast.act.is_greedy());
     stage.reporter.check(
         match takes {
-            true => format!("{name}: nothing dies but what took the memory"),
-            false => format!("{name}: nothing dies"),
+            true => format!("{name}: nothing is closed but what took the memory"),
+            false => format!("{name}: nothing is closed"),
         },
-        dead.is_empty(),
-        format!("{dead:?} died: {notes}"),
+        closed.is_empty(),
+        format!("{closed:?} were closed: {}", notes()),
     )?;
     stage.reporter.check(
         format!("{name}: what another process may be waiting for is never stopped"),
         stopped.is_empty(),
-        format!("{stopped:?} were stopped: {notes}"),
+        format!("{stopped:?} were stopped: {}", notes()),
     )
 }
 
 impl Actor {
+    /// Whether this kill may have ended it: of an app without a cgroup, history names none.
+    fn may_be_target_of(&self, kill: &HistoryEntry) -> bool {
+        let target = kill.app.as_ref().and_then(|app| app.cgroup.as_deref());
+        target.is_none_or(|path| path == format!("/{}", self.group_path()))
+    }
+
     /// What happened to it that should not have.
     fn lost(&self) -> Vec<String> {
         let mut lost = Vec::new();

@@ -57,6 +57,11 @@ impl Actor {
         lives(self.pid)
     }
 
+    /// Path of its cgroup below the mount point.
+    pub fn group_path(&self) -> String {
+        group(self.cast)
+    }
+
     /// For how long it has done nothing.
     pub fn rested_for(&self) -> Duration {
         self.done.1.elapsed()

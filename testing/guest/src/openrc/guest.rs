@@ -70,7 +70,7 @@ pub fn furnish(root: &Path) -> Result<&'static str> {
         &format!("home/{NAME}/.config/sway/config"),
         SWAY_CONFIG,
     )?;
-    // OpenRC mounts it itself.
+    // OpenRC mounts the cgroup hierarchy itself.
     guest_setup::unmount(cgroup::ROOT)?;
     Ok("/sbin/init")
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Debian's package as somebody meets it who is logged in under sway and types `apt install`: it works without
-//! anything being configured, is upgraded, and leaves nothing behind.
+//! Debian's package, installed by a user who is logged in under sway and types `apt install`. It
+//! must work without configuration, survive an upgrade, and leave nothing behind.
 
 mod before;
 pub mod kernel;
@@ -37,19 +37,21 @@ const CONFIG: &str = "/etc/limelight/limelight.toml";
 const PROGRAM: &str = "/usr/bin/limelight";
 /// Mechanisms that cannot act on a machine without a display and an input device.
 const NO_DEVICE: [&str; 1] = ["windows"];
-/// Most that `systemd-analyze security` may say of the daemon's unit, in tenths, as docs/packaging.md has it.
+/// Highest exposure of the daemon's unit by `systemd-analyze security`, in tenths, as in
+/// docs/packaging.md.
 const EXPOSURE: u32 = 30;
 /// Most resident memory, in KiB.
 const DAEMON_KIB: u64 = 10 << 10;
 const AGENT_KIB: u64 = 15 << 10;
-/// After so long without anything new the daemon looks at the app in front as seldom as it ever does: four looks
-/// half a second apart, four of 2 s, and four of 16 s, with something to spare.
+/// Idle time after which the daemon samples the foreground app at its lowest rate: four intervals
+/// of half a second, four of 2 s and four of 16 s, with a margin.
 const SETTLED: Duration = Duration::from_secs(80);
-/// How long nothing happens while wake-ups are counted.
+/// Duration of the rest in which wake-ups are counted.
 const QUIET: Duration = Duration::from_secs(120);
-/// Most wake-ups of all threads in that time, none a second when rounded down to tenths. By the clock there are 4 of the
-/// guard and of the sign of life for systemd (one a minute each), and one look at the app in front with one at the pages that
-/// it shares; the guard's others are there because somebody else on the machine worked.
+/// Most wake-ups of all threads in that time: none a second when rounded down to tenths. Timers
+/// cause 4 by the guard and the watchdog's keep-alive (one a minute each), one sample of the
+/// foreground app, and one of the pages that it shares. Work of other programs causes the guard's
+/// other wake-ups.
 const WAKEUPS: u64 = 11;
 /// Runs the test.
 pub fn run(mut stage: Stage, work: &Package) -> Result<()> {
@@ -59,6 +61,7 @@ pub fn run(mut stage: Stage, work: &Package) -> Result<()> {
     let (first, next) = (format!("{PACKAGES}/{first}"), format!("{PACKAGES}/{next}"));
     stage.reporter.progress("logging in")?;
     let (mut person, apps) = Person::start(work.desktop)?;
+    run_weighted_service()?;
     let before = Before::now(apps.iter().map(|app| app.pid).collect())?;
 
     stage.reporter.progress("installing")?;
@@ -119,6 +122,23 @@ pub fn run(mut stage: Stage, work: &Package) -> Result<()> {
     check_units(&stage.reporter)?;
     person.stop()?;
     stage.reporter.finish()
+}
+
+/// Starts a service with a CPU weight, beside the slices as limelightd's, and waits for its end.
+/// systemd 257 (Debian 13) keeps the controller enabled in the root cgroup afterwards, whichever
+/// service was the first that needed it; systemd 252 (Debian 12) does not.
+fn run_weighted_service() -> Result<()> {
+    let arguments = [
+        "--quiet",
+        "--wait",
+        "--slice=-.slice",
+        "--property=CPUWeight=10000",
+        "/bin/true",
+    ];
+    match run_program("/usr/bin/systemd-run", &arguments)? {
+        (0, _) => Ok(()),
+        (code, text) => bail!("systemd-run exits with {code}: {text}"),
+    }
 }
 
 fn apt(arguments: &[&str]) -> Result<()> {

@@ -73,11 +73,7 @@ impl Cast for Synthetic {
             seed: seed(PURPOSE ^ index as u64, self.repetition),
             life,
         };
-        let start = Start {
-            cgroup: Some(cgroup),
-            nice: 0,
-            session: false,
-        };
+        let start = Start::in_cgroup(cgroup);
         start.conversation_of(&self.files.program, "rotation-app", &spec)
     }
 

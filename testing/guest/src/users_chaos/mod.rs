@@ -81,10 +81,7 @@ struct App {
 impl App {
     fn start(user: usize, place: usize, mib: u32) -> Result<App> {
         let cgroup = group(user, place)?;
-        let start = Start {
-            cgroup: Some(&cgroup),
-            ..Start::PLAIN
-        };
+        let start = Start::in_cgroup(&cgroup);
         let spec = Spec {
             uid: USERS[user],
             mib,

@@ -15,8 +15,8 @@ use crate::kernel::Bootable;
 use crate::paths::Paths;
 use crate::shell;
 
-/// The project's programs, all in `/bin` of the guest. The first one is its init, and the only one
-/// where Limelight is installed as a package.
+/// The project's programs, all in `/bin` of the guest. The first one is the guest's init. If the
+/// guest installs Limelight as a package, only the first one is copied.
 const PROGRAMS: [&str; 4] = [
     "limelight-guest",
     "limelightd",

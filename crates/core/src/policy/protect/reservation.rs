@@ -50,8 +50,11 @@ pub fn reserve(snapshot: &Snapshot, app: AppKey, footprint: Option<&Footprint>) 
     let size = Size::of(footprint, snapshot);
     let bytes = match current {
         // The reservation follows a shrinking app slowly, an eighth at a time, and only if that is
-        // worth a write: the app may need the memory again. Budget and pressure apply at once.
-        Some(reserved) if size.bytes < reserved.bytes && reserved.bytes <= size.limit => {
+        // worth a write: the app may need the memory again. Budget and pressure apply at once, and so
+        // does a shortage of other memory than its page cache.
+        Some(reserved)
+            if size.bytes < reserved.bytes && reserved.bytes <= size.limit && !size.tight =>
+        {
             match size.bytes > reserved.bytes / 4 * 3 {
                 true => reserved.bytes,
                 false => size.bytes.max(round(reserved.bytes / 8 * 7)),
@@ -122,13 +125,15 @@ pub fn round(bytes: u64) -> u64 {
     bytes / GRAIN * GRAIN
 }
 
-/// Terms of a reservation's size. All in bytes.
+/// Terms of a reservation's size, in bytes.
 struct Size {
     held: u64,
     reads: u64,
     headroom: u64,
     /// Budget, reduced by the steps.
     limit: u64,
+    /// Other apps would be swapped for the page cache that the app keeps.
+    tight: bool,
     steps: u8,
     bytes: u64,
 }
@@ -140,8 +145,14 @@ impl Size {
         let steps = snapshot.lowered_steps.min(STEPS);
         let left = u64::from(STEPS - steps);
         let held = usage.held();
-        let wanted_reads = (budget / 2).saturating_add(footprint.refaulted);
-        let reads = usage.cached_reads().min(wanted_reads);
+        let available = snapshot.memory.available;
+        let short = snapshot.shortage.thresholds().swap;
+        // Cached reads that never refaulted may be a copy's, which nothing needs again: no other
+        // app is swapped or closed for them.
+        let unproven = (budget / 2).min(available.saturating_sub(short));
+        let reads = usage
+            .cached_reads()
+            .min(unproven.saturating_add(footprint.refaulted));
         let headroom = (held / 4)
             .max(footprint.growth.saturating_mul(2))
             .max(HEADROOM);
@@ -155,6 +166,7 @@ impl Size {
             reads,
             headroom,
             limit: steps_of(budget),
+            tight: available.saturating_sub(snapshot.kept_cache) < short,
             steps,
             bytes: steps_of(full),
         }

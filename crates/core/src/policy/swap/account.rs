@@ -22,7 +22,7 @@ pub enum Unsqueezed<'a> {
     Disposable,
     /// It is in use.
     InUse(Use),
-    /// It is exempt: the storage bears no more, or only its working set is left.
+    /// It is exempt: the storage can hold no more, or only its working set is left in memory.
     Exempt,
     /// The squeeze would reach a protected process.
     Protected(&'a Guarded),
@@ -86,7 +86,7 @@ pub fn of_kill(snapshot: &Snapshot, chosen: AppKey, level: Level, why: &str) -> 
         reason: match place {
             Some(place) if at == place => why.to_owned(),
             Some(place) if at < place => {
-                "another one grew too fast to wait for this one".to_owned()
+                "the chosen app grew so fast that it was killed out of turn".to_owned()
             }
             _ => after(one, level),
         },
@@ -110,7 +110,7 @@ fn after(candidate: &Candidate, level: Level) -> String {
     }
     if level < Level::Exhausted && !candidate.leaks && !cheap {
         return format!(
-            "{}{}: not before nothing else is left",
+            "{}{}: only when nothing else is left",
             candidate.class,
             if candidate.in_use { " and in use" } else { "" }
         );
@@ -128,7 +128,7 @@ pub fn of_squeeze(snapshot: &Snapshot, chosen: AppKey, why: &str) -> Vec<Account
             Some(unsqueezed) => unsqueezed.to_string(),
             None if seen => "it was used later".to_owned(),
             None => {
-                "it was squeezed a moment ago, has too little, or is stopped already".to_owned()
+                "it was squeezed lately, has too little memory, or is frozen already".to_owned()
             }
         };
         seen |= app == chosen;

@@ -7,7 +7,7 @@ use std::fmt;
 
 use super::order::STARTS;
 use crate::model::app::Home;
-use crate::model::apps::{leak, Known};
+use crate::model::apps::{leak, Known, Service};
 use crate::model::shortage::Level;
 use crate::model::snapshot::Snapshot;
 
@@ -57,11 +57,21 @@ pub fn find(snapshot: &Snapshot) -> Option<Culprit> {
     let explains = |grown: u64| grown > leak(total) && grown >= all / PART;
     if explains(front) {
         Some(Culprit::Foreground)
-    } else if explains(service) {
+    } else if explains(service) || is_filled_by_service(snapshot) {
         Some(Culprit::Service)
     } else {
         None
     }
+}
+
+/// Whether one service has most of the memory and can be squeezed: what an app would give back is
+/// paged in by the service again.
+fn is_filled_by_service(snapshot: &Snapshot) -> bool {
+    let shortage = &snapshot.shortage;
+    let most = shortage.thresholds().total / PART;
+    let fills = |service: &Service| service.memory.allocated() >= most;
+    let squeezes = snapshot.settings.swap.services && snapshot.storage.is_there();
+    squeezes && shortage.level() < Level::Exhausted && snapshot.services.iter().any(fills)
 }
 
 /// The user who takes the memory, if `known` belongs to another one.

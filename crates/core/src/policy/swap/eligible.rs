@@ -13,7 +13,6 @@ use std::collections::BTreeSet;
 use crate::model::app::AppKey;
 use crate::model::apps::Known;
 use crate::model::class::Class;
-use crate::model::shortage::Level;
 use crate::model::snapshot::Snapshot;
 
 /// Why a disposable app is kept out of swap.
@@ -36,7 +35,7 @@ const SLACK_AFTER: u64 = 2;
 pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
     let settings = &snapshot.settings.swap;
     let there = snapshot.storage.is_there();
-    let level = snapshot.shortage.level();
+    let severe = snapshot.shortage.is_severe(snapshot.now());
     let total = snapshot.shortage.thresholds().total;
     let bearable = snapshot.storage.bearable(total, settings.write_budget);
     let most = left_by_swap(snapshot) / KEPT_PART;
@@ -59,7 +58,7 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
         }
         promised = promised.saturating_add(known.found.memory.allocated());
         // With little memory left, apps survive by going to swap.
-        let stays = promised > bearable && level < Level::Kill && front != Some(known.key());
+        let stays = promised > bearable && !severe && front != Some(known.key());
         let room = kept.saturating_add(known.found.memory.allocated()) <= most;
         (stays && room).then(|| {
             kept = kept.saturating_add(known.found.memory.allocated());
@@ -82,7 +81,7 @@ fn left_by_swap(snapshot: &Snapshot) -> u64 {
 /// Apps that keep their working sets in memory.
 fn retained(snapshot: &Snapshot) -> BTreeSet<AppKey> {
     let shortage = &snapshot.shortage;
-    if shortage.level() >= Level::Kill {
+    if shortage.is_severe(snapshot.now()) {
         return BTreeSet::new();
     }
     let in_force = &snapshot.in_force.swapping;

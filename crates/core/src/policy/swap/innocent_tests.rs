@@ -164,6 +164,27 @@ fn growing_service_is_the_culprit() {
 }
 
 #[test]
+fn large_service_is_the_culprit_until_memory_is_exhausted() {
+    let idle = app(Class::Disposable, 12, 0);
+    let mut machine = snapshot(&[idle], 5, 100);
+    assert_eq!(picked(&machine, &with_swap(Level::Kill, 100)), Some(key(0)));
+    machine.services = vec![Service {
+        app: machine.apps[0].found.app.clone(),
+        memory: AppMemory {
+            resident: 70 * MIB,
+            anonymous: 70 * MIB,
+            swapped: 60 * MIB,
+        },
+        grown: 0,
+    }];
+    assert_eq!(culprit::find(&machine), Some(culprit::Culprit::Service));
+    assert_eq!(picked(&machine, &with_swap(Level::Kill, 100)), None);
+    // Without swap, reclaim gets nothing from it.
+    machine.storage.areas.clear();
+    assert_eq!(culprit::find(&machine), None);
+}
+
+#[test]
 fn victim_far_below_the_shortfall_is_spared() {
     let apps = [app(Class::Disposable, 4, 0), app(Class::Disposable, 8, 0)];
     let machine = snapshot(&apps, 2, 0);

@@ -338,8 +338,24 @@ fn foreground_app_may_be_larger_than_memory_and_reclaim_keeps_some_pages() {
     let mut machine = snapshot(&apps, 100, 128);
     machine.storage.areas[0].size = 30 * MIB;
     assert_eq!(eligible::exempt(&machine).count(), 1);
-    let short = snapshot(&apps, 5, 0);
+    let mut short = snapshot(&apps, 5, 0);
     assert_eq!(eligible::exempt(&short).count(), 0);
+    // The level flaps while a shortage lasts: no app is exempt again at once.
+    let plenty = |at, swapped_out| Gauge {
+        at: S(at),
+        available: 200 * MIB,
+        swap_free: 100 * MIB,
+        swap_total: 128 * MIB,
+        full: Duration::from_millis(500),
+        swapped_out,
+        ..Gauge::default()
+    };
+    assert_eq!(short.shortage.observe(plenty(1001, 0)), Level::Plenty);
+    short.storage = machine.storage.clone();
+    short.at = S(1004);
+    assert_eq!(eligible::exempt(&short).count(), 0);
+    short.at = S(1006);
+    assert_eq!(eligible::exempt(&short).count(), 1);
 }
 
 #[test]

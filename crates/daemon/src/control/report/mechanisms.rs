@@ -50,7 +50,7 @@ fn protect(view: &View<'_>) -> MechanismStatus {
         means.push(format!("{knob} of the app's cgroup"));
     }
     if mechanisms.locked_bytes() > 0 {
-        means.push("locks on what it maps of files and is charged to others".to_owned());
+        means.push("locks on mapped file pages that are charged to other cgroups".to_owned());
     }
     if config.settings.protect.oom_points > 0 {
         means.push("a lower oom_score_adj".to_owned());

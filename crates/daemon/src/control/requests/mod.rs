@@ -315,7 +315,7 @@ fn check_source(source: &str) -> Result<(), Refusal> {
         return Err(Refusal::new(
             ErrorCode::BadRequest,
             format!("the source must be 1 to {SOURCE_MAX} printable bytes"),
-            "name who says so, for example \"cli\"",
+            "name the program that reports, for example \"cli\"",
         ));
     }
     Ok(())

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `memory.min` and `memory.low`: a reservation for the app's cgroup.
 //!
-//! A cgroup's protection is capped by that of every ancestor, and an ancestor's is shared among its
-//! children in proportion to what they use of theirs. So each ancestor is raised to what it has to
-//! carry for the app plus what its siblings use of their own reservations. The memory controller is
-//! enabled where it is missing.
+//! Every ancestor's protection caps that of a cgroup, and is shared among its children in
+//! proportion to the used parts of their reservations. Each ancestor is therefore raised to the
+//! amount that the app needs, plus the amount that the siblings use of their own reservations. The
+//! memory controller is enabled where it is missing.
 
 use limelight_core::model::snapshot::{Knob, Reserved};
 use limelight_core::model::{AppKey, Home};
@@ -107,7 +107,7 @@ fn plus(limit: Limit, bytes: u64) -> Limit {
     }
 }
 
-/// What the other children of `parent` use of their own reservations.
+/// Bytes that the other children of `parent` use of their own reservations.
 fn siblings_use(parent: &Cgroup, child: u64, knob: MemoryKnob) -> limelight_sys::Result<u64> {
     let mut sum = 0;
     for sibling in parent.children()? {
@@ -119,7 +119,7 @@ fn siblings_use(parent: &Cgroup, child: u64, knob: MemoryKnob) -> limelight_sys:
     Ok(sum)
 }
 
-/// How much of a reservation is in use.
+/// Bytes of a reservation that are in use.
 fn in_use(cgroup: &Cgroup, limit: Limit) -> u64 {
     match limit {
         Limit::Bytes(0) => 0,
@@ -142,7 +142,8 @@ fn recorded(ledger: &Ledger, inode: u64, knob: MemoryKnob) -> Option<(Limit, Vec
     })
 }
 
-/// What other cgroups have reserved with the knob that is effective under this LRU, and use.
+/// Bytes that other cgroups have reserved, and use. Only the knob counts that is effective under
+/// this LRU.
 pub fn protected_by_others(system: &System, ledger: &Ledger, knob: Knob) -> u64 {
     let Ok(root) = system.cgroups.open(&CgroupPath::root()) else {
         return 0;
@@ -269,8 +270,8 @@ impl Reservation {
             );
         }
         if !reserved {
-            // With no reservation in force nothing else would restore these, such as what a dead
-            // predecessor left.
+            // With no reservation in force, no other step would restore these values. A dead
+            // predecessor may have left some.
             for target in &targets {
                 let entry = limit_entry(&shared.ledger, &target.cgroup, reserve.knob);
                 shared.ledger.owe(entry);
@@ -335,7 +336,7 @@ impl Reservation {
             original: target.original.to_string(),
             ours,
         };
-        // Until the write is done either value may be found: the one in force, or the new one.
+        // During the write a crash may leave either value: the one in force, or the new one.
         let in_force = target
             .ours
             .iter()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Locks on mapped pages that are charged to others. They are not in the restore record: the locks
-//! belong to this process, and end with it.
+//! Locks on mapped pages that are charged to other cgroups. They are not in the restore record: the
+//! locks belong to this process, and end with it.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::system::identify::open_home;
 const KNOB: &str = "mlock of mapped files";
 
 const RULE: &str =
-    "protect: what the app maps of files and is charged to others is beyond its reservation";
+    "protect: the reservation does not cover mapped file pages that are charged to other cgroups";
 
 const UNDONE_BY: &str = "another app in front, limelight focus --none, or limelightd stopping";
 
@@ -34,7 +34,7 @@ fn inodes(cgroup: &Cgroup, found: &mut BTreeSet<u64>) {
 fn change(limit: u64, locked: &Locked, context: Context<'_>) -> Change {
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     let full = match locked.full {
-        true => ", which is not all",
+        true => ", which does not suffice for all",
         false => "",
     };
     Change {
@@ -75,7 +75,7 @@ impl SharedPages {
                 Ok(locker) => self.pinner = Some(locker),
                 Err(error) => {
                     let unable = Locked {
-                        unable: Some(format!("no thread for it: {error}")),
+                        unable: Some(format!("cannot start its thread: {error}")),
                         ..Locked::default()
                     };
                     let change = change(locking.limit, &unable, context);
@@ -94,8 +94,8 @@ impl SharedPages {
         shared.in_force.locked = Some(locking.clone());
     }
 
-    /// Makes the page pinner rescan the topmost app after the loop did: the app may map more by
-    /// now.
+    /// Makes the page pinner rescan the topmost app, which may map more by now. Called after the
+    /// event loop has rescanned the app itself.
     pub fn look(&self, shared: &Shared) {
         if let (Some(locker), Some(_)) = (&self.pinner, &shared.in_force.locked) {
             locker.look();

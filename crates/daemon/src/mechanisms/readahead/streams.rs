@@ -150,7 +150,7 @@ impl Streams {
     }
 
     /// Schedules a scan of the whole app when it has just become topmost or was not scanned for a
-    /// while: a descriptor may come by other ways than an open.
+    /// while: a process may get a descriptor without an open.
     pub fn look_through(&mut self, members: &[ProcessId], new: bool, now: Duration) {
         if !new && now < self.next_round {
             return;
@@ -334,7 +334,7 @@ impl Streams {
 }
 
 impl Followed {
-    /// Whether nothing has to be done before an event comes.
+    /// Whether it is not polled: the next read raises an event.
     fn rests(&self) -> bool {
         self.watched && self.stream.idle() > IDLE
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The numbers that make a process a member. Included by core.c.
+ * Tests of generations and membership. Included by core.c.
  */
 #include <kunit/test.h>
 #include <linux/slab.h>
@@ -15,7 +15,7 @@ static int core_test_init(struct kunit *test)
 {
 	struct core_test_state *state;
 
-	/* The tests set the numbers that a daemon may be using. */
+	/* The tests set generations that a daemon may be using. */
 	if (static_key_enabled(&limelight_key))
 		kunit_skip(test, "/dev/limelight is open");
 	state = kunit_kzalloc(test, sizeof(*state), GFP_KERNEL);
@@ -36,7 +36,7 @@ static void core_test_exit(struct kunit *test)
 		return;
 	limelight_topmost_clear();
 	limelight_generation = state->generation;
-	/* Numbers that a test handed out stay used. */
+	/* Generations that a test has assigned are never reused. */
 	limelight_last_generation = max(limelight_last_generation, state->last);
 	limelight_next_generation = 0;
 	static_branch_disable(&limelight_key);
@@ -178,7 +178,7 @@ static void core_test_a_child_born_while_stamping_is_a_member(struct kunit *test
 #endif
 }
 
-/* A terminal starts an app, which is in front without it later. */
+/* A terminal starts an app, which may be topmost without it later. */
 static void core_test_exec_separates_tags(struct kunit *test)
 {
 #ifdef CONFIG_LIMELIGHT_PROTECT
@@ -196,7 +196,7 @@ static void core_test_exec_separates_tags(struct kunit *test)
 #endif
 }
 
-/* The new mm is made long before the old one goes. */
+/* exec creates the new mm long before it drops the old one. */
 static void core_test_a_set_that_comes_during_exec_counts(struct kunit *test)
 {
 	struct mm_struct *old = fake_mm(test, 6);
@@ -209,7 +209,7 @@ static void core_test_a_set_that_comes_during_exec_counts(struct kunit *test)
 	limelight_exec_mmap(mm, old);
 	KUNIT_EXPECT_TRUE(test, limelight_mm(mm));
 
-	/* And one that goes does not. */
+	/* A set that is replaced during exec does not count. */
 	mm->limelight_generation = 0;
 	limelight_mm_init(mm);
 	limelight_generation = 8;
@@ -217,7 +217,7 @@ static void core_test_a_set_that_comes_during_exec_counts(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, limelight_mm(mm));
 }
 
-/* However small the batches are, each process is visited once. */
+/* Small batches visit all processes, too. */
 static void core_test_usage_is_summed_up_in_batches(struct kunit *test)
 {
 	struct limelight_usage usage = {};
@@ -236,7 +236,7 @@ static void core_test_usage_is_summed_up_in_batches(struct kunit *test)
 	KUNIT_EXPECT_GE(test, batches, pids / 6);
 	KUNIT_EXPECT_GT(test, pid, 2);
 	KUNIT_EXPECT_EQ(test, usage.members, 0);
-	/* The end is the end. */
+	/* No pid follows the last one. */
 	KUNIT_EXPECT_FALSE(test, usage_add_processes(&usage, &pid, 3));
 }
 
@@ -256,14 +256,14 @@ static void core_test_room_leaves_the_reserves_of_low_zones(struct kunit *test)
 	struct zone *zones = node ? node->node_zones : NULL;
 
 	KUNIT_ASSERT_NOT_NULL(test, node);
-	/* A PC: low memory that allocations of user space cannot have. */
+	/* A PC, with low memory that user space cannot allocate. */
 	fake_zone(&zones[0], 4000, 3900, 30, 14000);
 	fake_zone(&zones[1], 700000, 13000, 1000, 12500);
 	KUNIT_EXPECT_EQ(test, limelight_node_room(node), 0);
-	/* What lies above its reserve can be had. */
+	/* Memory above the reserve can be allocated. */
 	fake_zone(&zones[1], 700000, 20000, 1000, 12500);
 	KUNIT_EXPECT_EQ(test, limelight_node_room(node), 6500);
-	/* Without memory above there is no reserve. */
+	/* Without higher zones there is no reserve. */
 	fake_zone(&zones[1], 700000, 20000, 1000, 0);
 	KUNIT_EXPECT_EQ(test, limelight_node_room(node), 19000);
 	vfree(node);

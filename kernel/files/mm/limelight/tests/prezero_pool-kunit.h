@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What goes into the pool comes out of it. Included by prezero_pool.c.
+ * Tests of the pool. Included by prezero_pool.c.
  *
- * Each test holds a reference of its own to every page that it puts in, so that
- * a page that was given back is one with that reference alone.
+ * Each test holds a reference to every page that it adds. A page whose only reference
+ * is the test's has been given back.
  */
 #include <kunit/test.h>
 
@@ -25,7 +25,7 @@ static int pool_test_init(struct kunit *test)
 	if (!state || prezero_pool_init(&state->pool))
 		return -ENOMEM;
 	test->priv = state;
-	/* The lists of this CPU, whatever it is, are of this node. */
+	/* Stay on this CPU, whose list has pages of this node. */
 	migrate_disable();
 	state->nid = numa_mem_id();
 	for (i = 0; i < POOL_TEST_PAGES; i++) {
@@ -81,7 +81,7 @@ static void pool_test_no_page_is_lost(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, prezero_pool_pages(&state->pool, state->nid), 60);
 	KUNIT_EXPECT_EQ(test, given_back(state), 0);
 
-	/* No page twice. */
+	/* No page is handed out twice. */
 	for (i = 0; i < got; i++) {
 		for (j = 0; j < i; j++)
 			KUNIT_EXPECT_PTR_NE(test, pages[i], pages[j]);
@@ -128,7 +128,7 @@ static void pool_test_drains_what_cpus_have(struct kunit *test)
 
 	prezero_pool_get(&state->pool, &node_states[N_MEMORY], &page, 1, &refilled);
 	__free_page(page);
-	/* The node's list first, then as much as is missing. */
+	/* The node's list is drained first, then as much of the CPU's as is missing. */
 	KUNIT_EXPECT_EQ(test, prezero_pool_drain(&state->pool, state->nid, 78), 78);
 	KUNIT_EXPECT_EQ(test, prezero_pool_pages(&state->pool, state->nid), 21);
 	KUNIT_EXPECT_EQ(test, state->pool.nodes[state->nid].nr, 0);
@@ -138,7 +138,7 @@ static void pool_test_drains_what_cpus_have(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, prezero_pool_drain(&state->pool, state->nid, 78), 0);
 }
 
-/* Reclaim asks often, on machines with hundreds of CPUs that have taken nothing. */
+/* Reclaim drains often, and most of hundreds of CPUs may have empty lists. */
 static void pool_test_only_stocked_cpus_are_visited(struct kunit *test)
 {
 	struct pool_test_state *state = test->priv;
@@ -148,7 +148,7 @@ static void pool_test_only_stocked_cpus_are_visited(struct kunit *test)
 	bool refilled;
 
 	KUNIT_EXPECT_TRUE(test, cpumask_empty(node->stocked));
-	/* A list that no refill has announced is not read. */
+	/* The list of a CPU that is not in the mask is not read. */
 	cpu->nr = 5;
 	KUNIT_EXPECT_EQ(test, prezero_pool_pages(&state->pool, NUMA_NO_NODE),
 			POOL_TEST_PAGES);
@@ -158,7 +158,7 @@ static void pool_test_only_stocked_cpus_are_visited(struct kunit *test)
 	__free_page(page);
 	KUNIT_EXPECT_EQ(test, cpumask_weight(node->stocked), 1);
 	KUNIT_EXPECT_TRUE(test, cpumask_test_cpu(cpu->cpu, node->stocked));
-	/* A drain that leaves something behind says so. */
+	/* A drain that leaves pages sets the CPU in the mask again. */
 	prezero_pool_drain(&state->pool, state->nid, 78);
 	KUNIT_EXPECT_EQ(test, cpu->nr, 21);
 	KUNIT_EXPECT_TRUE(test, cpumask_test_cpu(cpu->cpu, node->stocked));
@@ -189,11 +189,11 @@ static void pool_test_nodes_share_the_target(struct kunit *test)
 	for_each_node_state(nid, N_MEMORY)
 		pages += state->pool.nodes[nid].target;
 	KUNIT_EXPECT_GE(test, pages, 1000);
-	/* Rounded up on each. */
+	/* The share of each node is rounded up. */
 	KUNIT_EXPECT_LE(test, pages, 1000 + num_node_state(N_MEMORY));
 }
 
-/* memory_failure() may leave before it marks the folio: the page is what counts. */
+/* memory_failure() may return before it marks the folio, so the pages are checked. */
 static void pool_test_poisoned_folios_stay_out_of_use(struct kunit *test)
 {
 #ifdef CONFIG_MEMORY_FAILURE
@@ -209,7 +209,7 @@ static void pool_test_poisoned_folios_stay_out_of_use(struct kunit *test)
 		SetPageHWPoison(folio_page(folios[i], 3 + i));
 		prezero_pool_add_folio(&state->pool, state->nid, folios[i]);
 	}
-	/* One that a fault would take, and one that goes back. */
+	/* A fault gets neither, and a drain frees neither. */
 	taken = prezero_pool_get_folio(&state->pool, &node_states[N_MEMORY]);
 	KUNIT_EXPECT_NULL(test, taken);
 	prezero_pool_drain(&state->pool, NUMA_NO_NODE, ULONG_MAX);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Windows, blocks, marks, and what waste does. Included by readahead.c.
+ * Tests of windows, blocks, marks, and the reaction to waste. Included by
+ * readahead.c.
  */
 #include <kunit/test.h>
 
@@ -68,7 +69,7 @@ static void readahead_test_outcomes_are_judged_in_epochs(struct kunit *test)
 	ahead_outcome(LIMELIGHT_RA_STREAM, 1, false);
 	KUNIT_EXPECT_EQ(test, balance->level, 1);
 	KUNIT_EXPECT_EQ(test, balances[LIMELIGHT_RA_AROUND].level, 0);
-	/* A new epoch has begun. */
+	/* A new epoch has started. */
 	ahead_outcome(LIMELIGHT_RA_STREAM, EPOCH - 1, true);
 	KUNIT_EXPECT_EQ(test, balance->level, 1);
 	ahead_outcome(LIMELIGHT_RA_STREAM, 1, true);
@@ -90,7 +91,7 @@ static void readahead_test_a_kind_that_is_down_tries_again(struct kunit *test)
 	balance->judged = jiffies - RETRY - 1;
 	KUNIT_EXPECT_EQ(test, limelight_readahead_factor(LIMELIGHT_RA_STREAM),
 			factor_at(full, LIMELIGHT_RA_STREAM, 1));
-	/* Reading stream_factor begins nothing; a request does, one step at a time. */
+	/* Reading stream_factor has no side effects; a request applies one step. */
 	KUNIT_EXPECT_EQ(test, balance->level, 2);
 	KUNIT_EXPECT_EQ(test, request_factor(LIMELIGHT_RA_STREAM),
 			factor_at(full, LIMELIGHT_RA_STREAM, 1));
@@ -100,7 +101,7 @@ static void readahead_test_a_kind_that_is_down_tries_again(struct kunit *test)
 	ahead_reset();
 }
 
-/* On a large machine the holes may be larger than what is there. */
+/* On a large machine, the holes may be larger than the memory. */
 static void readahead_test_holes_have_no_marks(struct kunit *test)
 {
 	struct ahead_marks *all;
@@ -151,7 +152,7 @@ static void readahead_test_a_mark_is_taken_once(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, ahead_take_mark(other), LIMELIGHT_RA_NONE);
 	ahead_stop();
 
-	/* Without a table nothing is marked. */
+	/* Without a table, no folio is marked. */
 	ahead_set_mark(one, LIMELIGHT_RA_STREAM);
 	KUNIT_EXPECT_EQ(test, ahead_take_mark(one), LIMELIGHT_RA_NONE);
 out:

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Wakes the guard where most memory is free. No task has to reclaim there before memory runs out,
-//! so no stall warns of it.
+//! Wakes the guard while most memory is free. In that state tasks can use up memory without any
+//! reclaim, so no stall warns the guard.
 //!
 //! Memory is taken by a running task: by faults, by `write()` to a tmpfs, by what the kernel
 //! allocates for it, by a driver. All of these cost CPU time, and while no task runs, nothing can
 //! happen. So the alarm counts the run time of tasks on each CPU (the tracepoint
-//! `sched:sched_stat_runtime`, in nanoseconds). It wakes the guard when one CPU reaches the time
-//! needed to take all that is left. On an idle machine that is never.
+//! `sched:sched_stat_runtime`, in nanoseconds). It wakes the guard when one CPU has run for its
+//! share of the time in which all free memory can be taken. On an idle machine it never does.
 //!
-//! A counter belongs to an online CPU and ends silently when the CPU goes offline. Each step of a
 //! A counter belongs to an online CPU and ends silently when the CPU goes offline. Each step of a
 //! CPU hotplug, also before and after a suspend, raises an event when it is done
 //! (`cpuhp:cpuhp_exit`), on one of the CPUs that were online. The alarm then has to be reopened.
@@ -33,7 +32,7 @@ const ONLINE: &str = "devices/system/cpu/online";
 /// CPUs that run a single task without a tick: its run time is known only a second later.
 const TICKLESS: &str = "devices/system/cpu/nohz_full";
 
-/// How long a task may run before that is counted: a tick at the lowest rate that Linux has.
+/// Longest run time that is not counted yet: a tick at the lowest rate that Linux has.
 const TICK: Duration = Duration::from_millis(10);
 
 /// Why there is no alarm.
@@ -127,12 +126,13 @@ impl Alarm {
     }
 
     /// Sets the alarm to ring at the latest when tasks have run for `time`, summed over all CPUs.
-    /// `false`: the time is so short that a clock does as well, or the alarm cannot be set.
+    /// `false`: the time is too short to count, so that a timer is needed, or the alarm cannot be
+    /// set.
     pub fn set(&mut self, time: Duration) -> bool {
         let Some(needed) = share(time, self.work.len()) else {
             return false;
         };
-        // The counts so far may stay: no CPU then runs longer than a period before it rings.
+        // The counts so far may stay: each CPU still rings after one period at the latest.
         if !self.period.is_some_and(|period| fits(period, needed)) {
             let period = needed / 4 * 3;
             let nanoseconds = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
@@ -169,9 +169,10 @@ impl AsFd for Alarm {
     }
 }
 
-/// How long each CPU may run: all may be about to ring when the first one does. The time is what
-/// all CPUs together need to take the memory, so a single task that moves from each CPU to the next
-/// is covered too. `None`: less than can be counted.
+/// How long each CPU may run before it rings. When the first CPU rings, all others may be about to,
+/// so `time`, which all CPUs together need to take the memory, is divided by their number. This
+/// covers a single task that moves from CPU to CPU as well. `None`: the share is too short to
+/// count.
 fn share(time: Duration, processors: usize) -> Option<Duration> {
     let processors = u32::try_from(processors).ok().filter(|count| *count > 0)?;
     let share = (time / processors).checked_sub(TICK)?;

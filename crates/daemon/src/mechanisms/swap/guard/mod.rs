@@ -230,7 +230,8 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// A text: a procfs without `meminfo` or `vmstat`, no descriptors, no thread.
+    /// A message: procfs lacks `meminfo` or `vmstat`, or a descriptor or the thread could not be
+    /// created.
     pub fn start(system: &System, thresholds: Thresholds, gate: Gate) -> Result<Guard, String> {
         let files = GaugeFiles::open(&system.proc).map_err(|error| error.to_string())?;
         let trigger = Trigger::arm(system.proc.dir(), PRESSURE, StallKind::Some, STALL, WINDOW);
@@ -292,8 +293,8 @@ impl Guard {
     }
 
     /// Opens another alarm when the online CPUs have changed. Call this when the descriptor is
-    /// readable, after [`Guard::reports`], which clears the notification: one raised in between
-    /// would be lost otherwise.
+    /// readable, and after [`Guard::reports`], which clears the notification. In the other order, a
+    /// notification raised between the two calls would be lost.
     pub fn renew_alarm(&mut self, system: &System) {
         let (spent, again) = {
             let alarms = &mut self.shared.state().alarms;
@@ -424,7 +425,11 @@ fn open_alarm(system: &System) -> (Option<Alarm>, String, bool) {
             (Some(alarm), how.to_owned(), false)
         }
         Err(missing) => {
-            let how = format!("the clock, up to a hundred times a second where most memory is free, for who runs cannot be watched ({})", missing.why);
+            let how = format!(
+                "a timer, up to a hundred times a second where most memory is free, because the \
+                 running time of tasks cannot be counted ({})",
+                missing.why
+            );
             (None, how, missing.passing)
         }
     }
