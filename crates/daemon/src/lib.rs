@@ -6,7 +6,7 @@
 //!  (here)       (here)               (limelight-core)     (here)     (here)
 //! ```
 //!
-//! * [`event_loop`]: epoll, deadlines, the lock, the service manager, the registration of sources.
+//! * [`event_loop`]: epoll, deadlines, the service manager, the registration of sources.
 //! * [`sources`]: reports of the foreground app, input, memory pressure and new apps.
 //! * [`reconcile`]: from an input to the actions; [`reconcile::gate`] decides what may never be done
 //!   to which processes.

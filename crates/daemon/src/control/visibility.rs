@@ -44,17 +44,12 @@ impl<'a> Viewer<'a> {
     /// Whether this user may see the actions on the topmost app, and the times of its input. If
     /// none is topmost, a user at the screen may, unless the last one was another user's.
     pub(crate) fn sees_front(&self) -> bool {
-        let Reconciler {
-            model,
-            system,
-            access,
-            ..
-        } = self.reconciler;
-        let last = || model.topmost.previous();
-        match model.front().or_else(last) {
+        let daemon = self.reconciler;
+        let last = || daemon.model.topmost.previous();
+        match daemon.model.front().or_else(last) {
             _ if self.speaker.sees_all() => true,
             Some(app) => self.sees_app(app),
-            None => authorization::may_speak(system, access, self.speaker).is_ok(),
+            None => authorization::may_speak(&daemon.system, &daemon.access, self.speaker).is_ok(),
         }
     }
 
@@ -124,10 +119,8 @@ impl<'a> Viewer<'a> {
         if self.speaker.sees_all() {
             return;
         }
-        let Reconciler {
-            model, mechanisms, ..
-        } = self.reconciler;
-        let previous = model.topmost.previous();
+        let daemon = self.reconciler;
+        let previous = daemon.model.topmost.previous();
         // Otherwise its disappearance would reveal that another user switches apps.
         let shown = self.sees_front();
         let previous = previous.filter(|app| shown && self.sees_app(app));
@@ -136,7 +129,7 @@ impl<'a> Viewer<'a> {
         status.agents.retain(own);
         if !shown {
             self.hide_front(status);
-        } else if !mechanisms.window.is_of_one_user() {
+        } else if !daemon.mechanisms.window.is_of_one_user() {
             status.window.tallies = WindowTallies::default();
             let kernel = &mut status.window.kernel;
             (kernel.opened, kernel.closed, kernel.failed) = (0, 0, 0);
@@ -164,15 +157,14 @@ impl<'a> Viewer<'a> {
     }
 
     fn window_of_idle_machine(&self) -> WindowStatus {
-        let Reconciler {
-            config, mechanisms, ..
-        } = self.reconciler;
-        let mut kernel = mechanisms
+        let daemon = self.reconciler;
+        let mut kernel = daemon
+            .mechanisms
             .window
             .told
-            .status(&mechanisms.shared.device, false);
+            .status(&daemon.mechanisms.shared.device, false);
         (kernel.opened, kernel.closed, kernel.failed) = (0, 0, 0);
-        let (state, detail) = match config.settings.window.enabled {
+        let (state, detail) = match daemon.config.settings.window.enabled {
             true => (State::Idle, "when input comes is not shown"),
             false => (
                 State::Off,

@@ -2,11 +2,9 @@
 //! The daemon: one epoll loop that passes inputs from the sources to the reconciler.
 
 pub mod answers;
-pub mod lock;
 pub mod reactor;
 mod registration;
 mod reload;
-pub(crate) mod self_tuning;
 mod service_manager;
 mod start;
 
@@ -24,7 +22,6 @@ use crate::config::Origin;
 use crate::control::agents::{self, Agents};
 use crate::control::requests::Desk;
 use crate::control::socket::ControlSource;
-use crate::event_loop::lock::Lock;
 use crate::event_loop::reactor::{Reactor, Ready, Token};
 use crate::event_loop::registration::{rearm, NO_OPENS, NO_UNITS, NO_WAITS};
 use crate::event_loop::service_manager::Service;
@@ -36,9 +33,9 @@ use crate::restore::watcher::Watcher;
 use crate::sources::oom_score_adj::OomScoreAdj;
 use crate::sources::top_app::TopApp;
 use crate::sources::{Input, Sources};
+use crate::system::lock::Lock;
+use crate::system::self_tuning::shield;
 use crate::system::{now, Roots};
-
-pub use start::restore;
 
 /// Consecutive failed waits after which the daemon exits.
 const FAILURES_MAX: u32 = 10;
@@ -80,30 +77,15 @@ impl Daemon {
     /// a dead daemon left changed. Nothing is changed for any app yet.
     pub fn start(options: Options) -> Result<Daemon, Failure> {
         let mut daemon = start::open(options)?;
-        daemon.watch_sources();
+        registration::all(&daemon.reactor, &mut daemon.sources, &mut daemon.reconciler);
+        daemon.wait_for_watcher();
+        daemon.look_at_top_app();
         daemon.look_at_sessions();
         start::stay_in_memory();
         // Before the first answer: the reported state of the machine must not change with the first
         // claim.
         daemon.refresh(Event::Tick);
         Ok(daemon)
-    }
-
-    /// Adds the sources to the loop.
-    fn watch_sources(&mut self) {
-        let reactor = &self.reactor;
-        let mechanisms = &mut self.reconciler.mechanisms;
-        registration::swap(reactor, &mechanisms.swap);
-        registration::pressure(reactor, &mut self.sources.pressure);
-        let ledger = &mut mechanisms.shared.ledger;
-        registration::oom_score_adj(reactor, &mut self.sources.oom_score_adj, ledger);
-        registration::top_app(reactor, &self.sources.top_app);
-        self.look_at_top_app();
-        let reactor = &self.reactor;
-        registration::readahead(reactor, &self.reconciler.mechanisms.readahead);
-        registration::units(reactor, &self.reconciler.scan.new_units);
-        registration::sessions(reactor, &self.sources.sessions);
-        self.wait_for_watcher();
     }
 
     /// Runs until SIGTERM or SIGINT, and restores everything.
@@ -132,7 +114,7 @@ impl Daemon {
     /// Reports readiness to the service manager.
     fn enter_service(&mut self) {
         if !self.options.dry_run {
-            self_tuning::shield(&self.reconciler.system);
+            shield(&self.reconciler.system);
         }
         self.service.ready();
         info!(
@@ -224,11 +206,8 @@ impl Daemon {
                 self.sources.evdev.open_devices(system, &self.reactor);
             }
             Token::Input => {
-                let Reconciler {
-                    system, mechanisms, ..
-                } = &mut self.reconciler;
-                let ledger = &mut mechanisms.shared.ledger;
-                let input = self.sources.strokes(system, ledger, now());
+                let ledger = &mut self.reconciler.mechanisms.shared.ledger;
+                let input = self.sources.strokes(&self.reconciler.system, ledger, now());
                 self.take(input);
             }
             Token::Frames => {
@@ -271,16 +250,10 @@ impl Daemon {
             });
             self.sources.topmost_exit = added;
         }
-        let Reconciler {
-            system,
-            scan,
-            mechanisms,
-            ..
-        } = &self.reconciler;
         if outbox.await_units {
             rearm(
                 &self.reactor,
-                scan.new_units.queue(),
+                self.reconciler.scan.new_units.queue(),
                 Token::Units,
                 NO_UNITS,
             );
@@ -288,7 +261,10 @@ impl Daemon {
         // The daemon's own writes would otherwise count as another writer's.
         let source = &mut self.sources.oom_score_adj;
         if outbox.wrote_scores && source.sees_own_writes() {
-            source.resync(system, &mechanisms.shared.ledger.lowered_scores());
+            source.resync(
+                &self.reconciler.system,
+                &self.reconciler.mechanisms.shared.ledger.lowered_scores(),
+            );
         }
     }
 
@@ -374,20 +350,17 @@ impl Daemon {
             self.reconciler.tick(at, triggered);
             self.deliver();
         }
-        let Reconciler {
-            system, mechanisms, ..
-        } = &mut self.reconciler;
-        let readahead = &mut mechanisms.readahead;
-        if readahead.take_opens(system, at) {
+        let readahead = &mut self.reconciler.mechanisms.readahead;
+        if readahead.take_opens(&self.reconciler.system, at) {
             rearm(&self.reactor, readahead.opens(), Token::Opens, NO_OPENS);
         }
-        if readahead.pass_time(system, at) {
+        if readahead.pass_time(&self.reconciler.system, at) {
             rearm(&self.reactor, readahead.waits(), Token::Waits, NO_WAITS);
         }
-        let shared = &mut mechanisms.shared;
+        let shared = &mut self.reconciler.mechanisms.shared;
         shared
             .attempts
-            .put_back_owed(&mut shared.ledger, system, at);
+            .put_back_owed(&mut shared.ledger, &self.reconciler.system, at);
         if self.watcher.restart_if_due(at) {
             self.wait_for_watcher();
         }
@@ -397,41 +370,31 @@ impl Daemon {
     /// Evaluates the wakeups after input, if that is due, and opens and closes the daemon's own
     /// sources of input and frames as needed.
     fn tend_sources(&mut self, at: Duration) {
-        let Reconciler {
-            config,
-            system,
-            mechanisms,
-            ..
-        } = &mut self.reconciler;
-        let ledger = &mut mechanisms.shared.ledger;
-        let helpers = &config.settings.boost.helpers;
-        let guess = self.sources.guess(system, ledger, helpers, at);
+        let ledger = &mut self.reconciler.mechanisms.shared.ledger;
+        let helpers = &self.reconciler.config.settings.boost.helpers;
+        let guess = self
+            .sources
+            .guess(&self.reconciler.system, ledger, helpers, at);
         self.take_all(guess);
         let wanted = self.reconciler.wanted_sources();
-        let Reconciler {
-            system, mechanisms, ..
-        } = &mut self.reconciler;
-        let ledger = &mut mechanisms.shared.ledger;
-        self.sources.tend(wanted, system, ledger, &self.reactor);
+        let ledger = &mut self.reconciler.mechanisms.shared.ledger;
+        self.sources
+            .tend(wanted, &self.reconciler.system, ledger, &self.reactor);
     }
 
     /// Scans all scores where they are not traced, and tries the tracepoint again, because scanning
     /// every process repeatedly costs more.
     fn scan_scores(&mut self, at: Duration) {
         let heard = self.reconciler.model.topmost.hears_inferred();
-        let Reconciler {
-            system, mechanisms, ..
-        } = &self.reconciler;
-        let ledger = &mechanisms.shared.ledger;
-        let inputs = self.sources.scanned_scores(system, ledger, heard, at);
+        let ledger = &self.reconciler.mechanisms.shared.ledger;
+        let inputs = self
+            .sources
+            .scanned_scores(&self.reconciler.system, ledger, heard, at);
         self.take_all(inputs);
-        let Reconciler {
-            system, mechanisms, ..
-        } = &mut self.reconciler;
-        let ledger = &mut mechanisms.shared.ledger;
+        let ledger = &mut self.reconciler.mechanisms.shared.ledger;
         let source = &mut self.sources.oom_score_adj;
-        if source.retry(system, ledger, at) {
-            source.resync(system, &ledger.lowered_scores());
+        if source.retry(&self.reconciler.system, ledger, at) {
+            source.resync(&self.reconciler.system, &ledger.lowered_scores());
             registration::oom_score_adj(&self.reactor, source, ledger);
         }
     }
@@ -467,8 +430,8 @@ impl Daemon {
             }
             if restarts.top_app {
                 // Its queue leaves the epoll set when it is closed.
-                let Reconciler { system, config, .. } = &self.reconciler;
-                self.sources.top_app = TopApp::start(system, config.top_app);
+                self.sources.top_app =
+                    TopApp::start(&self.reconciler.system, self.reconciler.config.top_app);
                 registration::top_app(&self.reactor, &self.sources.top_app);
                 self.look_at_top_app();
             }
@@ -486,20 +449,17 @@ impl Daemon {
     }
 
     fn restart_oom_score_adj(&mut self) {
-        let Reconciler {
-            config,
-            system,
-            mechanisms,
-            ..
-        } = &mut self.reconciler;
-        let ledger = &mut mechanisms.shared.ledger;
+        let ledger = &mut self.reconciler.mechanisms.shared.ledger;
         let source = &mut self.sources.oom_score_adj;
         if let Some(instance) = source.instance() {
             self.reactor.remove(instance);
         }
         source.stop(ledger);
-        let (wanted, interval) = (config.oom_score_adj, config.scan_interval);
-        *source = OomScoreAdj::start(system, ledger, wanted, interval, now());
+        let (wanted, interval) = (
+            self.reconciler.config.oom_score_adj,
+            self.reconciler.config.scan_interval,
+        );
+        *source = OomScoreAdj::start(&self.reconciler.system, ledger, wanted, interval, now());
         registration::oom_score_adj(&self.reactor, source, ledger);
     }
 

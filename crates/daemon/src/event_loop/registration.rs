@@ -10,12 +10,14 @@ use tracing::warn;
 use crate::event_loop::reactor::{Reactor, Token};
 use crate::mechanisms::readahead::Readahead;
 use crate::mechanisms::swap::Swap;
+use crate::reconcile::Reconciler;
 use crate::restore::Ledger;
 use crate::sources::new_units::NewUnits;
 use crate::sources::oom_score_adj::OomScoreAdj;
 use crate::sources::pressure::PressureSource;
 use crate::sources::sessions::Sessions;
 use crate::sources::top_app::TopApp;
+use crate::sources::Sources;
 
 /// Warnings when a queue cannot be added.
 pub(super) const NO_OPENS: &str = "what is opened cannot be waited for, starts are not recorded";
@@ -39,7 +41,20 @@ pub(super) fn rearm(reactor: &Reactor, queue: Option<impl AsFd>, token: Token, l
     }
 }
 
-pub(super) fn pressure(reactor: &Reactor, source: &mut PressureSource) {
+/// Adds everything but the watcher.
+pub(super) fn all(reactor: &Reactor, sources: &mut Sources, reconciler: &mut Reconciler) {
+    let mechanisms = &mut reconciler.mechanisms;
+    swap(reactor, &mechanisms.swap);
+    pressure(reactor, &mut sources.pressure);
+    let ledger = &mut mechanisms.shared.ledger;
+    oom_score_adj(reactor, &mut sources.oom_score_adj, ledger);
+    top_app(reactor, &sources.top_app);
+    readahead(reactor, &mechanisms.readahead);
+    units(reactor, &reconciler.scan.new_units);
+    sessions(reactor, &sources.sessions);
+}
+
+fn pressure(reactor: &Reactor, source: &mut PressureSource) {
     if let Some(trigger) = source.trigger() {
         if let Err(error) = reactor.add(trigger, Token::Pressure, EventFlags::PRI) {
             warn!("the PSI trigger cannot be waited for, pressure is polled: {error}");
@@ -48,11 +63,11 @@ pub(super) fn pressure(reactor: &Reactor, source: &mut PressureSource) {
     }
 }
 
-pub(super) fn units(reactor: &Reactor, source: &NewUnits) {
+fn units(reactor: &Reactor, source: &NewUnits) {
     add(reactor, source.queue(), Token::Units, ONCE, NO_UNITS);
 }
 
-pub(super) fn sessions(reactor: &Reactor, source: &Sessions) {
+fn sessions(reactor: &Reactor, source: &Sessions) {
     let lost = "a switch to another session is seen with its next claim only";
     let queue = source.queue();
     add(reactor, queue, Token::Sessions, EventFlags::IN, lost);
@@ -67,7 +82,7 @@ pub(super) fn watcher(reactor: &Reactor, pidfd: Option<impl AsFd>) {
     }
 }
 
-pub(super) fn swap(reactor: &Reactor, swap: &Swap) {
+fn swap(reactor: &Reactor, swap: &Swap) {
     const LOST: &str = "swap's threads cannot be waited for";
     let (guard, swapper) = (swap.guard.as_ref(), swap.swapper.as_ref());
     add(reactor, guard, Token::Guard, EventFlags::IN, LOST);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Starts the daemon, and restores what a dead one left.
+//! Starts the daemon.
 
 use limelight_sys::controllers::Lack;
 use limelight_sys::memory_lock::lock_memory;
@@ -13,7 +13,7 @@ use crate::control::agents::Agents;
 use crate::control::socket::ControlSource;
 use crate::event_loop::reactor::{Reactor, Token};
 use crate::event_loop::service_manager::Service;
-use crate::event_loop::{lock, self_tuning, Daemon, Options};
+use crate::event_loop::{Daemon, Options};
 use crate::exit::Failure;
 use crate::mechanisms::device::DeviceDoor;
 use crate::mechanisms::Shared;
@@ -28,27 +28,7 @@ use crate::sources::sessions::Sessions;
 use crate::sources::top_app::TopApp;
 use crate::sources::wake_graph::WakeGraphSource;
 use crate::sources::Sources;
-use crate::system::{now, Roots, System};
-
-/// Restores what a dead daemon left changed and nothing else: `limelightd --restore`.
-pub fn restore(roots: Roots) -> Result<(), Failure> {
-    let runtime = roots.runtime.clone();
-    if !runtime.exists() {
-        return Ok(());
-    }
-    let _lock = lock::take_to_restore(&runtime)?;
-    let system = System::open(roots)?;
-    let mut ledger = Ledger::open(&runtime, system.boot_id());
-    let failed = undo_all(&mut ledger, &system);
-    ledger.close();
-    match failed {
-        0 => Ok(()),
-        count => Err(Failure::Broken(format!(
-            "{count} things could not be put back; they stay listed in {}",
-            runtime.join(crate::restore::FILE_NAME).display()
-        ))),
-    }
-}
+use crate::system::{lock, now, self_tuning, System};
 
 /// Reads the configuration, takes the lock, opens the system interfaces, restores what a dead
 /// daemon left changed. Nothing is changed for any app yet.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! What all mechanisms share: the restore record, the reported changes, the device and the gate.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use limelight_core::model::apps::Known;
@@ -43,6 +44,21 @@ pub struct Context<'a> {
     pub front: Option<&'a App>,
     /// The known apps.
     pub apps: &'a [Known],
+}
+
+impl Context<'_> {
+    /// A planned change of a setting of the device; `to`: `None` switches it off.
+    pub(crate) fn device_change(&self, setting: &str, to: Option<String>, rule: &str) -> Change {
+        Change {
+            knob: format!("{} {setting}", self.system.roots.device.display()),
+            from: "off".to_owned(),
+            to: to.unwrap_or_else(|| "off".to_owned()),
+            rule: rule.to_owned(),
+            at_ms: self.now.as_millis() as u64,
+            outcome: Outcome::Planned,
+            undone_by: UNDONE_BY.to_owned(),
+        }
+    }
 }
 
 /// Side effect of an action.
@@ -116,25 +132,39 @@ impl Shared {
         Some(info)
     }
 
-    /// Notes a change of a device setting; one that is switched off again is dropped. Returns
-    /// whether it worked.
-    pub(crate) fn note_switch(&mut self, on: bool, change: Change) -> bool {
-        let worked = !matches!(change.outcome, Outcome::Failed { .. });
+    /// Changes a setting of the device; one that is switched off again is dropped from the changes.
+    /// Returns whether it worked.
+    pub(crate) fn switch<E: Display>(
+        &mut self,
+        on: bool,
+        planned: Change,
+        set: impl FnOnce(&Device) -> Result<(), E>,
+    ) -> bool {
+        let Some(device) = self.device.device() else {
+            return false;
+        };
+        let outcome = match set(device) {
+            Ok(()) => Outcome::Applied,
+            Err(error) => Outcome::Failed {
+                why: error.to_string(),
+            },
+        };
+        let worked = outcome == Outcome::Applied;
         match worked && !on {
-            true => self.changes.drop_knob(&change.knob),
-            false => self.changes.note(Reach::Machine, change),
+            true => self.changes.drop_knob(&planned.knob),
+            false => self
+                .changes
+                .note(Reach::Machine, Change { outcome, ..planned }),
         }
         worked
     }
 
     /// Passes the topmost app's processes to the kernel.
     pub(crate) fn mark(&mut self, app: Option<&(AppKey, Vec<ProcessId>)>, context: Context<'_>) {
-        let Some(device) = self.device.device() else {
-            return;
-        };
         let members = app.map_or(&[][..], |(_, members)| members);
-        let outcome = outcome(set_topmost(device, members, context));
-        if self.note_switch(app.is_some(), mark_change(members, context, outcome)) {
+        let planned = mark_change(members, context);
+        let set = |device: &Device| set_topmost(device, members, context);
+        if self.switch(app.is_some(), planned, set) {
             self.in_force.marked = app.cloned();
         }
     }
@@ -145,8 +175,8 @@ impl Shared {
         context: Context<'_>,
     ) {
         let members = app.map_or(&[][..], |(_, members)| members);
-        let change = mark_change(members, context, Outcome::Planned);
-        self.changes.note(Reach::Machine, change);
+        let planned = mark_change(members, context);
+        self.changes.note(Reach::Machine, planned);
     }
 }
 
@@ -169,28 +199,15 @@ fn set_topmost(
     device.set_topmost(&pidfds)
 }
 
-fn mark_change(members: &[ProcessId], context: Context<'_>, outcome: Outcome) -> Change {
+fn mark_change(members: &[ProcessId], context: Context<'_>) -> Change {
     let name = context.front.map_or("no app", |app| app.name.as_str());
+    let to = match members.len() {
+        1 => format!("1 process of {name}"),
+        count => format!("{count} processes of {name}"),
+    };
+    let rule = "the kernel knows the topmost app's processes; their children are members";
     Change {
-        knob: format!("{} topmost", context.system.roots.device.display()),
         from: "no processes".to_owned(),
-        to: match members.len() {
-            1 => format!("1 process of {name}"),
-            count => format!("{count} processes of {name}"),
-        },
-        rule: "the kernel knows the topmost app's processes; their children are members".to_owned(),
-        at_ms: context.now.as_millis() as u64,
-        outcome,
-        undone_by: UNDONE_BY.to_owned(),
-    }
-}
-
-/// Turns the result of an attempt into its outcome.
-pub fn outcome<E: std::fmt::Display>(result: Result<(), E>) -> Outcome {
-    match result {
-        Ok(()) => Outcome::Applied,
-        Err(error) => Outcome::Failed {
-            why: error.to_string(),
-        },
+        ..context.device_change("topmost", Some(to), rule)
     }
 }

@@ -4,6 +4,7 @@
 
 pub mod announced;
 pub mod app_scan;
+mod claims;
 pub mod decisions;
 pub mod gate;
 pub mod history;
@@ -18,11 +19,10 @@ use std::time::Duration;
 
 use limelight_core::model::apps::Apps;
 use limelight_core::model::pressure::Pressure;
-use limelight_core::model::topmost::{Claim, Holder, Rank, Shift, Topmost};
+use limelight_core::model::topmost::{Holder, Rank, Shift, Topmost};
 use limelight_core::model::{App, ProcessId, Snapshot};
 use limelight_core::policy::Event;
-use limelight_proto::WAKE_GRAPH;
-use tracing::{debug, info};
+use tracing::info;
 
 use crate::config::{Config, EvdevSource};
 use crate::mechanisms::boost::Boost;
@@ -37,10 +37,11 @@ use crate::mechanisms::window::Window;
 use crate::mechanisms::{Context, Mechanisms, Shared};
 use crate::sources::topmost_exit::TopmostExit;
 use crate::sources::Input;
-use crate::system::access::{Access, Speaker};
-use crate::system::{authorization, identify, now, System};
+use crate::system::access::Access;
+use crate::system::{identify, now, System};
 
 use app_scan::AppScan;
+use claims::no_app;
 use decisions::Decisions;
 use history::History;
 use launch::Launch;
@@ -246,95 +247,6 @@ impl Reconciler {
         }
     }
 
-    /// Drops claims of users without an active session after the last session at a seat has ended.
-    /// Otherwise they would count because no session is known.
-    /// `groups` are those of a connection's user.
-    pub fn drop_waiting_claims(&mut self, groups: impl Fn(Holder) -> Vec<u32>) {
-        let mut claimants = self.model.topmost.claimants();
-        claimants.retain(|&(holder, uid)| {
-            let groups = holder.map(&groups);
-            let member = groups.is_some_and(|groups| self.access.includes(groups));
-            let speaker = Speaker { uid, member };
-            authorization::may_speak(&self.system, &self.access, speaker).is_err()
-        });
-        let shift = self.model.topmost.drop_claims(&claimants, now());
-        self.after(shift);
-    }
-
-    /// Claims the foreground for this process on behalf of the system; `by_owner`: its own user may
-    /// have caused that.
-    fn infer(&mut self, id: ProcessId, source: &str, by_owner: bool) {
-        if !self.model.topmost.hears_inferred() {
-            debug!(
-                "pid {} is in front by {source}, but a higher claim is in force",
-                id.pid
-            );
-            return;
-        }
-        if let Some(claim) = self.claim_of(id, source, by_owner) {
-            let shift = self.model.topmost.claim_inferred(claim, now());
-            self.after(shift);
-        }
-    }
-
-    /// Claims a changed guess.
-    fn guess(&mut self, front: Option<ProcessId>) {
-        if front == self.model.topmost.guessed().and_then(|app| app.process) {
-            return;
-        }
-        let claim = front.and_then(|id| self.claim_of(id, WAKE_GRAPH, false));
-        let claim = claim.unwrap_or_else(|| no_app(WAKE_GRAPH));
-        let shift = self.model.topmost.claim_guessed(claim, now());
-        self.after(shift);
-    }
-
-    /// The claim that a process is topmost, in the name of its owner. If the owner may have made it
-    /// (`by_owner`), the owner needs permission. Otherwise root made it, and only an inactive
-    /// session rules it out.
-    fn claim_of(&self, id: ProcessId, source: &str, by_owner: bool) -> Option<Claim> {
-        let process = self.system.same_process(id)?;
-        let uid = process.owner_uid().ok()?;
-        let allowed = match by_owner {
-            true => {
-                let speaker = self.access.speaker_of(&process, uid);
-                authorization::may_speak(&self.system, &self.access, speaker)
-            }
-            false => authorization::may_be_claimed(&self.system, uid),
-        };
-        let app = allowed.and_then(|()| identify::app_of_pid(&self.system, id.pid));
-        match app {
-            Ok(app) => Some(Claim {
-                app: Some(authorization::confine(&self.system, uid, app)),
-                source: source.to_owned(),
-                uid,
-            }),
-            Err(refusal) => {
-                let why = refusal.message;
-                debug!("pid {} is in front by {source}: {why}", id.pid);
-                None
-            }
-        }
-    }
-
-    /// Demotes the topmost app if it has ended, and drops the previous one likewise.
-    fn check_front(&mut self) {
-        let front = self.model.front().cloned();
-        let previous = self.model.topmost.previous().cloned();
-        for app in front.into_iter().chain(previous) {
-            if let Some(moved) = identify::moved(&self.system, &app) {
-                debug!("{} lives in another cgroup now", app.name);
-                let shift = self.model.topmost.moved(app.key, moved, now());
-                self.after(shift);
-                continue;
-            }
-            if !identify::is_alive(&self.system, &app) {
-                debug!("{} has ended", app.name);
-                let shift = self.model.topmost.vanished(app.key, now());
-                self.after(shift);
-            }
-        }
-    }
-
     /// Acts on the effect of a claim.
     fn after(&mut self, shift: Shift) {
         if shift == Shift::Unchanged {
@@ -534,14 +446,5 @@ impl Reconciler {
         let front = self.model.topmost.front();
         let long = front.is_none_or(|front| at.saturating_sub(front.since) >= app_scan::SETTLED);
         long && !self.mechanisms.window.is_open()
-    }
-}
-
-/// The claim of a source that no app is topmost.
-fn no_app(source: &str) -> Claim {
-    Claim {
-        app: None,
-        source: source.to_owned(),
-        uid: 0,
     }
 }

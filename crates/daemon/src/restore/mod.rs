@@ -23,6 +23,9 @@ use std::path::Path;
 use limelight_core::model::ProcessId;
 use tracing::warn;
 
+use crate::exit::Failure;
+use crate::system::{lock, Roots, System};
+
 pub use entry::{Asking, Entry, Lineage, Moment, Move, Place, Tuned};
 pub use journal::NotRecorded;
 
@@ -62,6 +65,26 @@ fn make_private(runtime: &Path, path: &Path) -> io::Result<()> {
     match fs::rename(runtime.join(OLD_NAME), path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),
+    }
+}
+
+/// Restores what a dead daemon left changed and nothing else: `limelightd --restore`.
+pub fn put_back(roots: Roots) -> Result<(), Failure> {
+    let runtime = roots.runtime.clone();
+    if !runtime.exists() {
+        return Ok(());
+    }
+    let _lock = lock::take_to_restore(&runtime)?;
+    let system = System::open(roots)?;
+    let mut ledger = Ledger::open(&runtime, system.boot_id());
+    let failed = undo::undo_all(&mut ledger, &system);
+    ledger.close();
+    match failed {
+        0 => Ok(()),
+        count => Err(Failure::Broken(format!(
+            "{count} things could not be put back; they stay listed in {}",
+            runtime.join(FILE_NAME).display()
+        ))),
     }
 }
 

@@ -4,7 +4,9 @@
 pub mod access;
 pub mod authorization;
 pub mod identify;
+pub mod lock;
 pub mod own_scope;
+pub mod self_tuning;
 
 use std::path::PathBuf;
 

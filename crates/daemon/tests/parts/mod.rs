@@ -29,7 +29,7 @@ use limelight_daemon::reconcile::gate::collect::{homes, Collector};
 use limelight_daemon::restore::Ledger;
 use limelight_daemon::sources::apps::AppsSource;
 use limelight_daemon::sources::services::{self, ServiceGrowth};
-use limelight_daemon::system::identify;
+use limelight_daemon::system::{authorization, identify};
 use limelight_daemon::system::{Roots, System};
 
 pub const MIB: u64 = 1 << 20;
@@ -387,7 +387,7 @@ impl TestDaemon {
         let Some(app) = front else {
             return;
         };
-        if let Some(moved) = identify::moved(&machine.system, &app) {
+        if let Some(moved) = authorization::moved(&machine.system, &app) {
             self.topmost.moved(app.key, moved, self.now);
         } else if !identify::is_alive(&machine.system, &app) {
             self.topmost.vanished(app.key, self.now);

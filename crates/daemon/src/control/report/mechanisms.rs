@@ -9,7 +9,6 @@ use limelight_sys::controllers::Lack;
 
 use crate::control::report::{swap, View};
 use crate::mechanisms::prezero::FOLDER;
-use crate::reconcile::Reconciler;
 
 /// All mechanisms.
 pub(super) fn status(view: &View<'_>) -> Vec<MechanismStatus> {
@@ -33,40 +32,34 @@ fn mechanism(name: &str, state: State, detail: String) -> MechanismStatus {
 }
 
 fn protect(view: &View<'_>) -> MechanismStatus {
-    let Reconciler {
-        config,
-        system,
-        model,
-        mechanisms,
-        ..
-    } = view.viewer.reconciler;
-    let device = mechanisms.shared.device.device().is_some();
-    let knob = model.last.lru.knob().file();
+    let daemon = view.viewer.reconciler;
+    let device = daemon.mechanisms.shared.device.device().is_some();
+    let knob = daemon.model.last.lru.knob().file();
     let mut means = Vec::new();
     if device {
         means.push("/dev/limelight".to_owned());
     }
-    if model.last.memory_controller {
+    if daemon.model.last.memory_controller {
         means.push(format!("{knob} of the app's cgroup"));
     }
-    if mechanisms.locked_bytes() > 0 {
+    if daemon.mechanisms.locked_bytes() > 0 {
         means.push("locks on mapped file pages that are charged to other cgroups".to_owned());
     }
-    if config.settings.protect.oom_points > 0 {
+    if daemon.config.settings.protect.oom_points > 0 {
         means.push("a lower oom_score_adj".to_owned());
     }
-    let state = if !config.settings.protect.enabled {
+    let state = if !daemon.config.settings.protect.enabled {
         State::Off
-    } else if !device && !model.last.memory_controller {
+    } else if !device && !daemon.model.last.memory_controller {
         State::Unavailable
-    } else if model.front().is_some() {
+    } else if daemon.model.front().is_some() {
         State::Active
     } else {
         State::Idle
     };
     let detail = match state {
         State::Unavailable => {
-            let lack = system.proc.lack_of("memory").unwrap_or(Lack::Hidden);
+            let lack = daemon.system.proc.lack_of("memory").unwrap_or(Lack::Hidden);
             format!(
                     "nothing can be reserved: no /dev/limelight, and no memory controller in cgroup v2, {lack}: {}",
                     lack.cure()
@@ -84,27 +77,22 @@ fn protect(view: &View<'_>) -> MechanismStatus {
 /// State of `boost`. While no app is topmost, it is unknown what would work for an app with a
 /// cgroup of its own, but known what works for none.
 fn boost(view: &View<'_>) -> MechanismStatus {
-    let Reconciler {
-        config,
-        model,
-        mechanisms,
-        ..
-    } = view.viewer.reconciler;
-    let settings = &config.settings.boost;
-    let front = model.topmost.front();
+    let daemon = view.viewer.reconciler;
+    let settings = &daemon.config.settings.boost;
+    let front = daemon.model.topmost.front();
     let (state, detail) = match front {
         _ if !settings.enabled => {
             let detail = "switched off by the configuration ([boost] enabled)";
             (State::Off, detail.to_owned())
         }
         None => {
-            let helpers = mechanisms.boost.surroundings.helpers();
+            let helpers = daemon.mechanisms.boost.surroundings.helpers();
             let detail = format!("nothing is topmost; {helpers} helpers are known");
             (State::Idle, detail)
         }
         Some(front) => {
             let home = front.app.home.as_ref();
-            let knobs = boost::knobs(settings, &model.last.boost, home);
+            let knobs = boost::knobs(settings, &daemon.model.last.boost, home);
             let words = knobs.all().map(|(name, standing)| match standing {
                 Standing::Live => format!("{name} live"),
                 Standing::Unused(why) => format!("{name} not used: {why}"),
@@ -122,18 +110,13 @@ fn boost(view: &View<'_>) -> MechanismStatus {
 }
 
 fn premap(view: &View<'_>) -> MechanismStatus {
-    let Reconciler {
-        config,
-        model,
-        mechanisms,
-        ..
-    } = view.viewer.reconciler;
-    let settings = &config.settings.premap;
+    let daemon = view.viewer.reconciler;
+    let settings = &daemon.config.settings.premap;
     let (state, detail) = if !settings.enabled {
         let detail = "switched off by the configuration ([premap] enabled)";
         (State::Off, detail.to_owned())
-    } else if let Some(pages) = mechanisms.shared.in_force.device_premap {
-        let state = match model.topmost.front() {
+    } else if let Some(pages) = daemon.mechanisms.shared.in_force.device_premap {
+        let state = match daemon.model.topmost.front() {
             Some(_) => State::Active,
             None => State::Idle,
         };
@@ -147,31 +130,25 @@ fn premap(view: &View<'_>) -> MechanismStatus {
 }
 
 fn prezero(view: &View<'_>) -> MechanismStatus {
-    let Reconciler {
-        config,
-        system,
-        model,
-        mechanisms,
-        ..
-    } = view.viewer.reconciler;
-    let (state, detail) = if !config.settings.prezero.enabled {
+    let daemon = view.viewer.reconciler;
+    let (state, detail) = if !daemon.config.settings.prezero.enabled {
         let detail = "switched off by the configuration ([prezero] enabled)";
         (State::Off, detail.to_owned())
-    } else if let Some(pool) = &mechanisms.shared.in_force.device_prezero {
-        let state = match model.topmost.front() {
+    } else if let Some(pool) = &daemon.mechanisms.shared.in_force.device_prezero {
+        let state = match daemon.model.topmost.front() {
             Some(_) => State::Active,
             None => State::Idle,
         };
-        let pooled = system.sys.read_text(format!("{FOLDER}/pooled"));
+        let pooled = daemon.system.sys.read_text(format!("{FOLDER}/pooled"));
         let pooled = pooled.map_or("?".to_owned(), |text| text.trim().to_owned());
         let engine = pool.engine.name();
         let target = pool.target;
         let detail = format!("/dev/limelight, {pooled} of {target} pages, zeroed by {engine}");
         (state, detail)
-    } else if model.last.device_prezero && model.topmost.front().is_none() {
+    } else if daemon.model.last.device_prezero && daemon.model.topmost.front().is_none() {
         let detail = "/dev/limelight, for the next app that comes to the front";
         (State::Idle, detail.to_owned())
-    } else if model.last.device_prezero {
+    } else if daemon.model.last.device_prezero {
         let detail = "the kernel does not do it: see the changes below";
         (State::Unavailable, detail.to_owned())
     } else {
@@ -182,36 +159,34 @@ fn prezero(view: &View<'_>) -> MechanismStatus {
 }
 
 fn readahead(view: &View<'_>) -> MechanismStatus {
-    let Reconciler {
-        config,
-        model,
-        mechanisms,
-        ..
-    } = view.viewer.reconciler;
-    let settings = &config.settings.readahead;
-    let streams = if mechanisms.shared.in_force.device_readahead.is_some() {
+    let daemon = view.viewer.reconciler;
+    let settings = &daemon.config.settings.readahead;
+    let streams = if daemon.mechanisms.shared.in_force.device_readahead.is_some() {
         format!("/dev/limelight, factor {}", settings.factor)
     } else {
-        mechanisms.readahead.streams_detail()
+        daemon.mechanisms.readahead.streams_detail()
     };
     let state = if !settings.enabled {
         State::Off
-    } else if !mechanisms.readahead.works() {
+    } else if !daemon.mechanisms.readahead.works() {
         State::Unavailable
-    } else if model.front().is_some() {
+    } else if daemon.model.front().is_some() {
         State::Active
     } else {
         State::Idle
     };
     let detail = match state {
         State::Off => "switched off by the configuration ([readahead] enabled)".to_owned(),
-        State::Unavailable => mechanisms.readahead.cold_start_detail(),
-        _ => format!("{streams}; {}", mechanisms.readahead.cold_start_detail()),
+        State::Unavailable => daemon.mechanisms.readahead.cold_start_detail(),
+        _ => format!(
+            "{streams}; {}",
+            daemon.mechanisms.readahead.cold_start_detail()
+        ),
     };
     MechanismStatus {
         name: "readahead".to_owned(),
         state,
         detail,
-        counters: mechanisms.readahead.counters(),
+        counters: daemon.mechanisms.readahead.counters(),
     }
 }

@@ -46,20 +46,14 @@ fn source(name: &str, state: State, detail: impl Into<String>) -> SourceStatus {
 
 /// Answer to `status`.
 pub(crate) fn status(view: View<'_>) -> Status {
-    let Reconciler {
-        system,
-        model,
-        mechanisms,
-        dry_run,
-        ..
-    } = view.viewer.reconciler;
+    let daemon = view.viewer.reconciler;
     let at = now();
-    let stalls = pressure::stalls(system);
-    let topmost = model.topmost.front().map(|front| TopmostStatus {
+    let stalls = pressure::stalls(&daemon.system);
+    let topmost = daemon.model.topmost.front().map(|front| TopmostStatus {
         app: (&front.app).into(),
         source: front.source.clone(),
         for_ms: at.saturating_sub(front.since).as_millis() as u64,
-        members: identify::members(system, &front.app).len() as u32,
+        members: identify::members(&daemon.system, &front.app).len() as u32,
         demoted_in_ms: front
             .leaves_at
             .map(|leaves| leaves.saturating_sub(at).as_millis() as u64),
@@ -69,16 +63,16 @@ pub(crate) fn status(view: View<'_>) -> Status {
         protocol: PROTOCOL,
         pid: std::process::id() as i32,
         uptime_ms: at.saturating_sub(view.started).as_millis() as u64,
-        dry_run: *dry_run,
+        dry_run: daemon.dry_run,
         topmost,
-        previous: model.topmost.previous().map(AppStatus::from),
+        previous: daemon.model.topmost.previous().map(AppStatus::from),
         sources: sources(&view),
         agents: agents(&view),
         mechanisms: mechanisms::status(&view),
         window: window::status(&view),
         memory: memory(&view, stalls.memory),
         stalls,
-        device: mechanisms.shared.device.status(),
+        device: daemon.mechanisms.shared.device.status(),
         changes: view.viewer.changes(),
         hidden: None,
     };
@@ -179,14 +173,9 @@ fn agents(view: &View<'_>) -> Vec<AgentStatus> {
 }
 
 fn memory(view: &View<'_>, stalled: Option<Stall>) -> MemoryStatus {
-    let Reconciler {
-        system,
-        model,
-        mechanisms,
-        ..
-    } = view.viewer.reconciler;
-    let memory = pressure::memory_now(system);
-    let guard = mechanisms.swap.guard.as_ref();
+    let daemon = view.viewer.reconciler;
+    let memory = pressure::memory_now(&daemon.system);
+    let guard = daemon.mechanisms.swap.guard.as_ref();
     let shortage = guard.map(|guard| guard.shortage());
     MemoryStatus {
         total: memory.total,
@@ -194,16 +183,16 @@ fn memory(view: &View<'_>, stalled: Option<Stall>) -> MemoryStatus {
         swap_total: memory.swap_total,
         swap_free: memory.swap_free,
         psi_full_avg10: stalled.and_then(|stall| stall.full),
-        lru: match model.last.lru {
+        lru: match daemon.model.last.lru {
             Lru::MultiGen => "mglru",
             Lru::TwoList => "two-list",
         }
         .to_owned(),
-        budget: model.last.budget(),
-        protected_by_others: model.last.protected_by_others,
+        budget: daemon.model.last.budget(),
+        protected_by_others: daemon.model.last.protected_by_others,
         protected: reserved_bytes(view),
-        lowered_steps: model.pressure.steps(),
-        locked: mechanisms.locked_bytes(),
+        lowered_steps: daemon.model.pressure.steps(),
+        locked: daemon.mechanisms.locked_bytes(),
         level: shortage.as_ref().map(Shortage::level),
         thresholds: shortage.as_ref().map(Shortage::thresholds),
     }
@@ -211,18 +200,13 @@ fn memory(view: &View<'_>, stalled: Option<Stall>) -> MemoryStatus {
 
 /// Bytes that are reserved and in effect.
 fn reserved_bytes(view: &View<'_>) -> u64 {
-    let Reconciler {
-        system,
-        model,
-        mechanisms,
-        ..
-    } = view.viewer.reconciler;
-    let home = model.front().and_then(|app| app.own_home());
-    let (Some(home), Some(reserved)) = (home, mechanisms.shared.in_force.reserved) else {
+    let daemon = view.viewer.reconciler;
+    let home = daemon.model.front().and_then(|app| app.own_home());
+    let (Some(home), Some(reserved)) = (home, daemon.mechanisms.shared.in_force.reserved) else {
         return 0;
     };
-    let knob = system.cgroup_file(&home.path, reserved.knob.file());
-    if mechanisms.shared.changes.is_applied(&knob) {
+    let knob = daemon.system.cgroup_file(&home.path, reserved.knob.file());
+    if daemon.mechanisms.shared.changes.is_applied(&knob) {
         reserved.bytes
     } else {
         0

@@ -28,14 +28,10 @@ pub(super) fn refusal_note(viewer: Viewer<'_>, app: AppKey) -> Option<String> {
 
 /// `swap` in `status`.
 pub(super) fn status(view: &View<'_>) -> MechanismStatus {
-    let Reconciler {
-        history,
-        mechanisms,
-        ..
-    } = view.viewer.reconciler;
+    let daemon = view.viewer.reconciler;
     let (state, detail) = state(view.viewer.reconciler);
-    let mut counters = history.counters();
-    let (refused, _) = mechanisms.shared.gate.refusals();
+    let mut counters = daemon.history.counters();
+    let (refused, _) = daemon.mechanisms.shared.gate.refusals();
     counters.insert("refused".to_owned(), refused);
     MechanismStatus {
         name: "swap".to_owned(),
@@ -46,20 +42,13 @@ pub(super) fn status(view: &View<'_>) -> MechanismStatus {
 }
 
 fn state(reconciler: &Reconciler) -> (State, String) {
-    let Reconciler {
-        config,
-        model,
-        mechanisms,
-        dry_run,
-        ..
-    } = reconciler;
-    let settings = &config.settings.swap;
+    let settings = &reconciler.config.settings.swap;
     if !settings.enabled {
         let detail = "switched off by the configuration ([swap] enabled)";
         return (State::Off, detail.to_owned());
     }
-    let Some(guard) = &mechanisms.swap.guard else {
-        let why = match dry_run {
+    let Some(guard) = &reconciler.mechanisms.swap.guard else {
+        let why = match reconciler.dry_run {
             true => "a dry run starts no guard",
             false => "the guard is not running: see limelightd's log",
         };
@@ -68,16 +57,16 @@ fn state(reconciler: &Reconciler) -> (State, String) {
     let shortage = guard.shortage();
     let thresholds = shortage.thresholds();
     let mib = |bytes: u64| bytes >> 20;
-    let known = model.apps.by_use();
+    let known = reconciler.model.apps.by_use();
     let of = |class: Class| {
         let all = known.iter();
         all.filter(|one| one.found.class.class == class).count()
     };
-    let swapping = &mechanisms.shared.in_force.swapping;
+    let swapping = &reconciler.mechanisms.shared.in_force.swapping;
     let mut parts = vec![
             format!(
                 "{}; memory: {}, apps are swapped below {} MiB available, killed below {} MiB",
-                model.last.storage.describe(),
+                reconciler.model.last.storage.describe(),
                 shortage.level().name(),
                 mib(thresholds.swap),
                 mib(thresholds.kill)
@@ -102,13 +91,14 @@ fn state(reconciler: &Reconciler) -> (State, String) {
             parts.push(what.to_owned());
         }
     }
-    if let (refused @ 1.., Some((harm, blocked))) = mechanisms.shared.gate.refusals() {
+    if let (refused @ 1.., Some((harm, blocked))) = reconciler.mechanisms.shared.gate.refusals() {
         parts.push(format!(
             "the gate refused {refused} actions, last one target was not {harm}: {blocked}"
         ));
     }
     parts.extend(
-        mechanisms
+        reconciler
+            .mechanisms
             .swap
             .oom_daemons
             .found

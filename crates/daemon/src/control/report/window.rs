@@ -11,7 +11,6 @@ use limelight_proto::{
 use crate::config::EvdevSource;
 use crate::control::report::View;
 use crate::control::visibility::Viewer;
-use crate::reconcile::Reconciler;
 use crate::system::identify::Refusal;
 use crate::system::now;
 
@@ -39,14 +38,8 @@ pub(crate) fn latency(viewer: Viewer<'_>, app: Option<&str>) -> Result<Response,
 
 /// Windows, for `status`.
 pub(super) fn status(view: &View<'_>) -> WindowStatus {
-    let Reconciler {
-        config,
-        system,
-        model: known,
-        mechanisms,
-        ..
-    } = view.viewer.reconciler;
-    let window = &mechanisms.window;
+    let daemon = view.viewer.reconciler;
+    let window = &daemon.mechanisms.window;
     let at = now();
     let model = &window.model;
     let open = model.open().map(|window| OpenWindow {
@@ -55,12 +48,12 @@ pub(super) fn status(view: &View<'_>) -> WindowStatus {
         ends_in_us: micros(window.ends.saturating_sub(at)),
         inputs: window.inputs,
     });
-    let topmost = known.front().and_then(|front| {
+    let topmost = daemon.model.front().and_then(|front| {
         let mut apps = model.apps().into_iter();
-        let owner = known.owner_of(system, front);
+        let owner = daemon.model.owner_of(&daemon.system, front);
         apps.find(|answers| answers.name == front.name && answers.owner == owner)
     });
-    let (state, detail) = if !config.settings.window.enabled {
+    let (state, detail) = if !daemon.config.settings.window.enabled {
         let detail = "switched off by the configuration ([window] enabled)";
         (State::Off, detail.to_owned())
     } else {
@@ -82,7 +75,7 @@ pub(super) fn status(view: &View<'_>) -> WindowStatus {
         detail,
         kernel: window
             .told
-            .status(&mechanisms.shared.device, open.is_some()),
+            .status(&daemon.mechanisms.shared.device, open.is_some()),
         open,
         sources: sources(view),
         tallies: model.tallies(),
@@ -91,10 +84,8 @@ pub(super) fn status(view: &View<'_>) -> WindowStatus {
 }
 
 fn sources(view: &View<'_>) -> Vec<SourceStatus> {
-    let Reconciler {
-        config, mechanisms, ..
-    } = view.viewer.reconciler;
-    let window = &mechanisms.window;
+    let daemon = view.viewer.reconciler;
+    let window = &daemon.mechanisms.window;
     let reporters = window.reporters();
     let mut sources = vec![SourceStatus {
         name: "control socket".to_owned(),
@@ -106,7 +97,7 @@ fn sources(view: &View<'_>) -> Vec<SourceStatus> {
     }];
     let [input, frames] = view.sources.evdev.details();
     for (name, (on, works, how)) in [("evdev", input), ("display frames", frames)] {
-        let (state, detail) = match (config.evdev, on, works) {
+        let (state, detail) = match (daemon.config.evdev, on, works) {
             (EvdevSource::Off, ..) => {
                 let why = "switched off by the configuration ([sources] evdev)";
                 (State::Off, why)

@@ -131,10 +131,11 @@ impl Desk<'_> {
             }
             Request::Latency { app } => report::latency(self.viewer(speaker), app.as_deref()),
             Request::Status => {
-                let Reconciler {
-                    system, mechanisms, ..
-                } = &mut *self.reconciler;
-                mechanisms.swap.oom_daemons.look(system, now());
+                self.reconciler
+                    .mechanisms
+                    .swap
+                    .oom_daemons
+                    .look(&self.reconciler.system, now());
                 Ok(Response::Status(Box::new(report::status(
                     self.view(speaker),
                 ))))

@@ -98,20 +98,17 @@ fn may_tell(
     front: &App,
     at: Duration,
 ) -> Result<(), Refusal> {
-    let Reconciler {
-        system,
-        access,
-        mechanisms,
-        ..
-    } = reconciler;
     let uid = speaker.uid;
-    if uid == 0 || mechanisms.window.has_pass(uid, front.key, at) {
+    if uid == 0 || reconciler.mechanisms.window.has_pass(uid, front.key, at) {
         return Ok(());
     }
-    authorization::may_speak(system, access, speaker)?;
-    match (&front.process, identify::open_home(system, front)) {
+    authorization::may_speak(&reconciler.system, &reconciler.access, speaker)?;
+    match (
+        &front.process,
+        identify::open_home(&reconciler.system, front),
+    ) {
         (Some(process), _) => {
-            let owns = authorization::owns_process(system, uid, process.pid);
+            let owns = authorization::owns_process(&reconciler.system, uid, process.pid);
             owns.map_err(|refusal| not_own(refusal, uid))?;
         }
         (None, home) => {
@@ -123,12 +120,12 @@ fn may_tell(
                     "name the app that is in front now",
                 )
             })?;
-            let owns = authorization::owns_all(system, uid, &procs);
+            let owns = authorization::owns_all(&reconciler.system, uid, &procs);
             owns.map_err(|refusal| not_own(refusal, uid))?;
         }
     }
     control.limiter().was_at_screen(uid, at);
-    mechanisms.window.grant_pass(uid, front.key, at);
+    reconciler.mechanisms.window.grant_pass(uid, front.key, at);
     Ok(())
 }
 

@@ -19,7 +19,7 @@ use limelight_sys::tree::ProcessTree;
 
 use crate::mechanisms::changes::Reach;
 use crate::mechanisms::shared::{Context, Shared};
-use crate::restore::undo::thread_heirs::{Family, Inheritance};
+use crate::restore::undo::threads::heirs::{Family, Inheritance};
 use crate::restore::undo::threads::{asking, give, is_same, own_slice_ns, wanted};
 use crate::restore::undo::{lineage, undo, Undone};
 use crate::restore::{Asking, Entry, Lineage, Moment, Place, Tuned};

@@ -12,11 +12,11 @@ use std::time::Duration;
 use limelight_core::model::prezero::{Demand, Engine};
 use limelight_core::model::{App, AppKey};
 use limelight_core::policy::prezero::Step;
-use limelight_proto::Outcome;
+use limelight_sys::device::Device;
 use tracing::{debug, warn};
 
 use crate::mechanisms::changes::Reach;
-use crate::mechanisms::shared::{outcome, Context, Effect, Mechanism, Shared};
+use crate::mechanisms::shared::{Context, Effect, Mechanism, Shared};
 use crate::system::System;
 
 use pool::{switch, ZeroedDisk};
@@ -117,20 +117,16 @@ impl Mechanism for Prezero {
 
     fn apply(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) -> Effect {
         let Step::Switch { pool } = step;
-        if let Some(device) = shared.device.device() {
-            let outcome = outcome(switch(device, pool.as_ref(), &mut self.disk));
-            let change = pool::change(pool.as_ref(), context, outcome);
-            if shared.note_switch(pool.is_some(), change) {
-                shared.in_force.device_prezero.clone_from(pool);
-            }
+        let set = |device: &Device| switch(device, pool.as_ref(), &mut self.disk);
+        if shared.switch(pool.is_some(), pool::change(step, context), set) {
+            shared.in_force.device_prezero.clone_from(pool);
         }
         Effect::None
     }
 
     fn plan_only(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) {
-        let Step::Switch { pool } = step;
-        let change = pool::change(pool.as_ref(), context, Outcome::Planned);
-        shared.changes.note(Reach::Machine, change);
+        let planned = pool::change(step, context);
+        shared.changes.note(Reach::Machine, planned);
     }
 }
 

@@ -2,14 +2,13 @@
 //! `prezero` through `/dev/limelight`: the kernel zeroes pages between response windows.
 
 use limelight_core::model::prezero::{Engine, Extent};
-use limelight_core::policy::prezero::Pool;
-use limelight_proto::{Change, Outcome};
+use limelight_core::policy::prezero::{Pool, Step};
+use limelight_proto::Change;
 use limelight_sys::capability;
 use limelight_sys::device::{Device, Mechanism, Setting, Zeroing};
 use limelight_sys::zero_extent::ZeroExtent;
 use tracing::warn;
 
-use crate::mechanisms::device::UNDONE_BY;
 use crate::mechanisms::shared::Context;
 
 /// Zeroes on a disk, kept open for as long as the kernel reads there.
@@ -67,18 +66,10 @@ pub(super) fn switch(
     Ok(())
 }
 
-pub(super) fn change(pool: Option<&Pool>, context: Context<'_>, outcome: Outcome) -> Change {
-    Change {
-        knob: format!("{} prezero", context.system.roots.device.display()),
-        from: "off".to_owned(),
-        to: pool.map_or("off".to_owned(), |pool| {
-            format!("on, {} pages by {}", pool.target, pool.engine.name())
-        }),
-        rule: "prezero: as many pages as the topmost app takes in one response window, and a \
-               quarter more, are zeroed before it"
-            .to_owned(),
-        at_ms: context.now.as_millis() as u64,
-        outcome,
-        undone_by: UNDONE_BY.to_owned(),
-    }
+pub(super) fn change(step: &Step, context: Context<'_>) -> Change {
+    let Step::Switch { pool } = step;
+    let to = |pool: &Pool| format!("on, {} pages by {}", pool.target, pool.engine.name());
+    let rule = "prezero: as many pages as the topmost app takes in one response window, and a \
+                quarter more, are zeroed before it";
+    context.device_change("prezero", pool.as_ref().map(to), rule)
 }

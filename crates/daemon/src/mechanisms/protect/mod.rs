@@ -16,6 +16,7 @@ use limelight_core::model::footprint::Footprint;
 use limelight_core::model::{App, AppKey};
 use limelight_core::policy::protect::Step;
 
+use crate::mechanisms::changes::Reach;
 use crate::mechanisms::shared::{Context, Effect, Mechanism, Shared};
 use crate::system::{identify, System};
 
@@ -89,7 +90,8 @@ impl Mechanism for Protect {
     fn plan_only(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) {
         match step {
             Step::Switch { budget_percent } => {
-                device::plan_switch(shared, *budget_percent, context);
+                let planned = device::change(*budget_percent, context);
+                shared.changes.note(Reach::Machine, planned);
             }
             Step::Adopt { app } => adopt::plan_adopt(shared, *app, context),
             Step::Reserve { reserve, rule } => {

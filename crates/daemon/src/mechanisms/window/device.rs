@@ -7,7 +7,7 @@ use limelight_sys::device::{Device, DeviceError};
 use tracing::warn;
 
 use crate::mechanisms::changes::Reach;
-use crate::mechanisms::device::{DeviceDoor, UNDONE_BY};
+use crate::mechanisms::device::DeviceDoor;
 use crate::mechanisms::shared::{Context, Shared};
 
 /// What was reported to the kernel.
@@ -58,20 +58,17 @@ impl Told {
         if self.failed == 1 {
             warn!("{error}: the kernel does not know when the user waits");
         }
+        let to = match step {
+            Step::Open { .. } => "open",
+            Step::Close => "closed",
+        };
+        let rule = "window: the kernel is told while the user waits";
         let change = Change {
-            knob: format!("{} window", context.system.roots.device.display()),
             from: "closed".to_owned(),
-            to: match step {
-                Step::Open { .. } => "open",
-                Step::Close => "closed",
-            }
-            .to_owned(),
-            rule: "window: the kernel is told while the user waits".to_owned(),
-            at_ms: context.now.as_millis() as u64,
             outcome: Outcome::Failed {
                 why: error.to_string(),
             },
-            undone_by: UNDONE_BY.to_owned(),
+            ..context.device_change("window", Some(to.to_owned()), rule)
         };
         shared.changes.note(Reach::Machine, change);
     }

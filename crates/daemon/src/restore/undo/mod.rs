@@ -4,7 +4,6 @@
 pub mod lineage;
 pub mod oom_score_adj;
 mod scope;
-pub mod thread_heirs;
 pub mod threads;
 
 use std::time::Duration;
