@@ -9,8 +9,8 @@ use limelight_proto::{Change, Outcome};
 use limelight_sys::cgroup::{Cgroup, CgroupPath};
 use limelight_sys::controllers::Lack;
 
-use crate::mechanisms::changes::Reach;
-use crate::mechanisms::shared::{Context, Shared};
+use crate::mechanisms::changes::{Kind, Reach};
+use crate::mechanisms::shared::{Context, Shared, UNDONE_BY_STOP};
 use crate::restore::{Entry, Ledger, Place};
 use crate::system::{System, MEMORY};
 
@@ -75,16 +75,13 @@ fn change(context: Context<'_>, cgroup: &Cgroup, controllers: &[&str]) -> Change
     }
     };
     let rules: Vec<String> = controllers.iter().map(rule).collect();
+    let path = cgroup.path().as_str();
+    let knob = context.system.cgroup_file(path, "cgroup.subtree_control");
+    let from = format!("without {}", controllers.join(" "));
+    let to = format!("+{}", controllers.join(" +"));
     Change {
-        knob: context
-            .system
-            .cgroup_file(cgroup.path().as_str(), "cgroup.subtree_control"),
-        from: format!("without {}", controllers.join(" ")),
-        to: format!("+{}", controllers.join(" +")),
-        rule: rules.join("; "),
-        at_ms: context.now.as_millis() as u64,
-        outcome: Outcome::Applied,
-        undone_by: "limelightd stopping".to_owned(),
+        undone_by: UNDONE_BY_STOP.to_owned(),
+        ..context.change(knob, (from, to), rules.join("; "), Outcome::Applied)
     }
 }
 
@@ -119,7 +116,9 @@ pub(crate) fn hand_down(
         let change = change(context, &cgroup, &all);
         // One entry for the file, with everything that was written to it.
         shared.changes.drop_knob(&change.knob);
-        shared.changes.note(Reach::Machine, change);
+        shared
+            .changes
+            .note(Reach::Machine, Kind::Controllers, change);
     }
     Ok(fresh)
 }

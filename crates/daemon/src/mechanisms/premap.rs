@@ -5,7 +5,7 @@ use limelight_core::policy::premap::Step;
 use limelight_proto::Change;
 use limelight_sys::device::{self, Device, Setting};
 
-use crate::mechanisms::changes::Reach;
+use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::shared::{Context, Effect, Mechanism, Shared};
 
 /// `premap`. All its state is in the kernel.
@@ -28,7 +28,9 @@ impl Mechanism for Premap {
     }
 
     fn plan_only(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) {
-        shared.changes.note(Reach::Machine, change(step, context));
+        shared
+            .changes
+            .note(Reach::Machine, Kind::Device, change(step, context));
     }
 }
 

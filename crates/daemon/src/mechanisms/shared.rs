@@ -11,7 +11,7 @@ use limelight_sys::device::{Device, DeviceError, Info, TOPMOST_MAX};
 use limelight_sys::pidfd::Pidfd;
 use tracing::warn;
 
-use crate::mechanisms::changes::{Changes, Reach};
+use crate::mechanisms::changes::{Changes, Kind, Reach};
 use crate::mechanisms::device::{DeviceDoor, Lease, UNDONE_BY};
 use crate::mechanisms::restore_retry::Attempts;
 use crate::reconcile::gate::Gate;
@@ -46,17 +46,40 @@ pub struct Context<'a> {
     pub apps: &'a [Known],
 }
 
+/// What undoes most changes.
+const UNDONE_BY_FOCUS: &str =
+    "another app in front, limelight focus --none, or limelightd stopping";
+
+/// What undoes a change that outlasts the time in which the app is topmost.
+pub(super) const UNDONE_BY_STOP: &str = "limelightd stopping";
+
 impl Context<'_> {
+    /// A change that lasts as long as the app is topmost.
+    pub(super) fn change(
+        &self,
+        knob: String,
+        (from, to): (impl ToString, impl ToString),
+        rule: impl Into<String>,
+        outcome: Outcome,
+    ) -> Change {
+        Change {
+            knob,
+            from: from.to_string(),
+            to: to.to_string(),
+            rule: rule.into(),
+            at_ms: self.now.as_millis() as u64,
+            outcome,
+            undone_by: UNDONE_BY_FOCUS.to_owned(),
+        }
+    }
+
     /// A planned change of a setting of the device; `to`: `None` switches it off.
     pub(crate) fn device_change(&self, setting: &str, to: Option<String>, rule: &str) -> Change {
+        let knob = format!("{} {setting}", self.system.roots.device.display());
+        let to = to.unwrap_or_else(|| "off".to_owned());
         Change {
-            knob: format!("{} {setting}", self.system.roots.device.display()),
-            from: "off".to_owned(),
-            to: to.unwrap_or_else(|| "off".to_owned()),
-            rule: rule.to_owned(),
-            at_ms: self.now.as_millis() as u64,
-            outcome: Outcome::Planned,
             undone_by: UNDONE_BY.to_owned(),
+            ..self.change(knob, ("off", to), rule, Outcome::Planned)
         }
     }
 }
@@ -70,6 +93,13 @@ pub enum Effect {
     Moved(App),
     /// The app's cgroup has got a controller that it lacked; plan again.
     Again,
+}
+
+/// The outcome of a failed attempt.
+pub(super) fn failed(error: impl Display) -> Outcome {
+    Outcome::Failed {
+        why: error.to_string(),
+    }
 }
 
 /// What all mechanisms share.
@@ -145,16 +175,14 @@ impl Shared {
         };
         let outcome = match set(device) {
             Ok(()) => Outcome::Applied,
-            Err(error) => Outcome::Failed {
-                why: error.to_string(),
-            },
+            Err(error) => failed(error),
         };
         let worked = outcome == Outcome::Applied;
         match worked && !on {
             true => self.changes.drop_knob(&planned.knob),
             false => self
                 .changes
-                .note(Reach::Machine, Change { outcome, ..planned }),
+                .note(Reach::Machine, Kind::Device, Change { outcome, ..planned }),
         }
         worked
     }
@@ -176,7 +204,7 @@ impl Shared {
     ) {
         let members = app.map_or(&[][..], |(_, members)| members);
         let planned = mark_change(members, context);
-        self.changes.note(Reach::Machine, planned);
+        self.changes.note(Reach::Machine, Kind::Device, planned);
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use limelight_core::model::boost::View;
 use limelight_core::model::snapshot::Measured;
 use limelight_core::model::{ProcessId, Snapshot};
 use limelight_sys::device::Mechanism;
@@ -27,25 +28,8 @@ impl Reconciler {
         };
         let topmost = self.measure_topmost(members);
         let starting = self.measure_starting(topmost.as_ref());
-        let boost = match self.config.settings.boost.enabled {
-            true => self.mechanisms.boost.view(
-                &self.system,
-                &self.mechanisms.shared.gate,
-                topmost.as_ref(),
-                starting.as_ref(),
-                now(),
-            ),
-            false => Default::default(),
-        };
-        let cache = topmost.as_ref().and_then(|topmost| {
-            let usage = topmost.footprint?.usage;
-            let app = &topmost.app;
-            Some(identify::protected_cache(&self.system, app, &usage))
-        });
-        let kept_cache = cache.unwrap_or(0);
-        if let Some(guard) = &self.mechanisms.swap.guard {
-            guard.set_kept(kept_cache);
-        }
+        let boost = self.view_for_boost(topmost.as_ref(), starting.as_ref());
+        let kept_cache = self.measure_cache(topmost.as_ref());
         let reading = pressure::reading(&self.system, &counters, now(), memory, kept_cache);
         self.model.pressure.observe(reading);
         self.note_oom_kills(reading.oom_kills);
@@ -137,6 +121,29 @@ impl Reconciler {
             app,
             members,
         })
+    }
+
+    fn view_for_boost(&mut self, topmost: Option<&Measured>, starting: Option<&Measured>) -> View {
+        if !self.config.settings.boost.enabled {
+            return View::default();
+        }
+        let gate = &self.mechanisms.shared.gate;
+        let boost = &mut self.mechanisms.boost;
+        boost.view(&self.system, gate, topmost, starting, now())
+    }
+
+    /// Bytes of page cache that are kept for the topmost app. The guard does not count on them.
+    fn measure_cache(&self, topmost: Option<&Measured>) -> u64 {
+        let cache = topmost.and_then(|topmost| {
+            let usage = topmost.footprint?.usage;
+            let app = &topmost.app;
+            Some(identify::protected_cache(&self.system, app, &usage))
+        });
+        let cache = cache.unwrap_or(0);
+        if let Some(guard) = &self.mechanisms.swap.guard {
+            guard.set_kept(cache);
+        }
+        cache
     }
 
     fn may_adopt(&self) -> bool {

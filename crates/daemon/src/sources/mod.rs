@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Sources of events. A source turns events into [`Input`]s and has no other effect: it calls neither
-//! the model nor the policy nor another source.
+//! Sources of events. A source turns events into [`Input`]s and has no other effect: it calls
+//! neither the model nor the policy nor another source.
 
 pub mod apps;
 pub mod display_servers;

@@ -9,17 +9,10 @@ use limelight_core::model::AppKey;
 use limelight_proto::{Change, Outcome};
 use limelight_sys::process::Process;
 
-use crate::mechanisms::changes::Reach;
+use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::shared::{Context, Shared};
 use crate::restore::undo::{undo, Undone};
 use crate::restore::Entry;
-
-const UNDONE_BY: &str = "another app in front, limelight focus --none, or limelightd stopping";
-
-fn knob(context: Context<'_>, group: &Autogroup) -> String {
-    let pid = group.process.pid;
-    format!("{}/{pid}/autogroup", context.system.roots.proc.display())
-}
 
 fn change(
     context: Context<'_>,
@@ -27,17 +20,13 @@ fn change(
     (from, to): (i32, i32),
     outcome: Outcome,
 ) -> Change {
-    Change {
-        knob: knob(context, group),
-        from: format!("nice {from}"),
-        to: format!("nice {to} (session group {})", group.number),
-        rule:
-            "boost: the topmost app's session is a group for the scheduler, and runs before others"
-                .to_owned(),
-        at_ms: context.now.as_millis() as u64,
-        outcome,
-        undone_by: UNDONE_BY.to_owned(),
-    }
+    let proc = context.system.roots.proc.display();
+    let knob = format!("{proc}/{}/autogroup", group.process.pid);
+    let from = format!("nice {from}");
+    let to = format!("nice {to} (session group {})", group.number);
+    let rule =
+        "boost: the topmost app's session is a group for the scheduler, and runs before others";
+    context.change(knob, (from, to), rule, outcome)
 }
 
 /// The process, and its group's nice value, if it is still in that group.
@@ -104,7 +93,9 @@ pub(super) fn regroup(
             }
         };
         let change = change(context, group, (nice, ours), outcome);
-        shared.changes.note(Reach::App(app), change);
+        shared
+            .changes
+            .note(Reach::App(app), Kind::Autogroup, change);
     }
     // What failed is tried again at the next scan.
     shared.in_force.regrouped = (!done.is_empty()).then_some((app, done));
@@ -130,9 +121,9 @@ fn put_groups_back(shared: &mut Shared, context: Context<'_>, which: impl Fn(u64
 pub(super) fn ungroup(shared: &mut Shared, app: AppKey, context: Context<'_>) {
     put_groups_back(shared, context, |_| true);
     shared.in_force.regrouped = None;
-    shared.changes.drop_where(|reach, change| {
-        reach == Reach::App(app) && change.knob.ends_with("/autogroup")
-    });
+    shared
+        .changes
+        .drop_where(|reach, kind| (reach, kind) == (Reach::App(app), Kind::Autogroup));
 }
 
 pub(super) fn plan_regroup(
@@ -148,7 +139,9 @@ pub(super) fn plan_regroup(
         if let Some((_, nice)) = look(context, group) {
             let values = (nice, lowered(nice, nice_points));
             let change = change(context, group, values, Outcome::Planned);
-            shared.changes.note(Reach::App(app), change);
+            shared
+                .changes
+                .note(Reach::App(app), Kind::Autogroup, change);
         }
     }
 }

@@ -17,15 +17,13 @@ use limelight_sys::process::Process;
 use limelight_sys::sched::IoPriority;
 use limelight_sys::tree::ProcessTree;
 
-use crate::mechanisms::changes::Reach;
-use crate::mechanisms::shared::{Context, Shared};
+use crate::mechanisms::changes::{Kind, Reach};
+use crate::mechanisms::shared::{failed, Context, Shared};
 use crate::restore::undo::threads::heirs::{Family, Inheritance};
 use crate::restore::undo::threads::{asking, give, is_same, own_slice_ns, wanted};
 use crate::restore::undo::{lineage, undo, Undone};
 use crate::restore::{Asking, Entry, Lineage, Moment, Place, Tuned};
 use crate::system::System;
-
-const UNDONE_BY: &str = "another app in front, limelight focus --none, or limelightd stopping";
 
 /// The values to give to a thread whose present ones are `found`.
 fn tuned(tuning: Tuning, role: Role, found: Asking) -> Asking {
@@ -76,14 +74,6 @@ fn tuning_for(
     }
 }
 
-fn knob(context: Context<'_>, id: ProcessId) -> String {
-    format!(
-        "{}/{}/task scheduling",
-        context.system.roots.proc.display(),
-        id.pid
-    )
-}
-
 /// A process's values as text; its main thread stands for all.
 fn words(asking: Asking) -> String {
     let slice = match asking.slice_ns {
@@ -107,19 +97,17 @@ fn change(
     let first = threads.iter().find(|tuned| tuned.tid == id.pid);
     let shown = first.or(threads.first());
     let word = |asking: fn(&Tuned) -> Asking| shown.map_or(String::new(), |t| words(asking(t)));
-    Change {
-        knob: knob(context, id),
-        from: word(|tuned| tuned.original),
-        to: format!("{} ({} threads)", word(|tuned| tuned.ours), threads.len()),
-        rule: match role {
-            Role::Competitor => "boost: it takes a processor from the foreground app, which no weight isolates from it",
-            _ => "boost: the topmost app's threads, and those of the programs that serve it, run first",
+    let proc = context.system.roots.proc.display();
+    let knob = format!("{proc}/{}/task scheduling", id.pid);
+    let from = word(|tuned| tuned.original);
+    let to = format!("{} ({} threads)", word(|tuned| tuned.ours), threads.len());
+    let rule = match role {
+        Role::Competitor => {
+            "boost: it takes a processor from the foreground app, which no weight isolates from it"
         }
-        .to_owned(),
-        at_ms: context.now.as_millis() as u64,
-        outcome,
-        undone_by: UNDONE_BY.to_owned(),
-    }
+        _ => "boost: the topmost app's threads, and those of the programs that serve it, run first",
+    };
+    context.change(knob, (from, to), rule, outcome)
 }
 
 /// Threads of a process that are to be recorded, with the present values of each.
@@ -342,9 +330,7 @@ fn write_threads(
                 Ok(()) => given.push(*thread),
                 Err(error) if error.is_gone() => {}
                 Err(error) => {
-                    outcome = Outcome::Failed {
-                        why: error.to_string(),
-                    };
+                    outcome = failed(error);
                     given.push(*thread);
                 }
             }
@@ -355,7 +341,9 @@ fn write_threads(
         };
         if !shown.is_empty() {
             let change = change(context, fresh.id, fresh.role, &shown, outcome);
-            shared.changes.note(Reach::Process(fresh.id), change);
+            shared
+                .changes
+                .note(Reach::Process(fresh.id), Kind::Threads, change);
         }
     }
 }
@@ -372,9 +360,8 @@ fn forget_ended(shared: &mut Shared, threads: &[Threads], context: Context<'_>) 
         })
         .collect();
     shared.ledger.forget_all(&gone);
-    shared.changes.drop_where(|reach, change| {
-        change.knob.ends_with("/task scheduling")
-            && matches!(reach, Reach::Process(id) if !listed(id))
+    shared.changes.drop_where(|reach, kind| {
+        kind == Kind::Threads && matches!(reach, Reach::Process(id) if !listed(id))
     });
 }
 
@@ -392,9 +379,7 @@ pub(super) fn untune(shared: &mut Shared, context: Context<'_>) {
         }
     }
     shared.in_force.tuned = None;
-    shared
-        .changes
-        .drop_where(|_, change| change.knob.ends_with("/task scheduling"));
+    shared.changes.drop_where(|_, kind| kind == Kind::Threads);
 }
 
 pub(super) fn plan_tune(
@@ -434,7 +419,9 @@ pub(super) fn plan_tune(
                 &planned,
                 Outcome::Planned,
             );
-            shared.changes.note(Reach::Process(listed.process), change);
+            shared
+                .changes
+                .note(Reach::Process(listed.process), Kind::Threads, change);
         }
     }
 }

@@ -7,12 +7,10 @@ use limelight_core::policy::boost::{Weight, WeightFile};
 use limelight_proto::{Change, Outcome};
 use limelight_sys::cgroup::{Cgroup, CgroupPath, WeightKnob};
 
-use crate::mechanisms::changes::Reach;
-use crate::mechanisms::shared::{Context, Shared};
+use crate::mechanisms::changes::{Kind, Reach};
+use crate::mechanisms::shared::{failed, Context, Shared};
 use crate::restore::undo::{undo, Undone};
 use crate::restore::{Entry, Place};
-
-const UNDONE_BY: &str = "another app in front, limelight focus --none, or limelightd stopping";
 
 fn knob(file: WeightFile) -> WeightKnob {
     match file {
@@ -22,27 +20,13 @@ fn knob(file: WeightFile) -> WeightKnob {
     }
 }
 
-/// Whether this displayed name of a knob is that of a weight.
-fn is_weight(name: &str) -> bool {
-    let files = [WeightFile::Cpu, WeightFile::Io, WeightFile::Bfq];
-    files
-        .iter()
-        .any(|file| name.ends_with(&format!("/{}", file.name())))
-}
-
 fn change(context: Context<'_>, weight: &Weight, from: u32, outcome: Outcome) -> Change {
-    Change {
-        knob: context.system.cgroup_file(&weight.cgroup, weight.file.name()),
-        from: from.to_string(),
-        to: weight.weight.max(from).to_string(),
-        rule: format!(
-            "boost: {} of the app's cgroup, its ancestors and its helpers, so that it gets its time first",
-            weight.file.name()
-        ),
-        at_ms: context.now.as_millis() as u64,
-        outcome,
-        undone_by: UNDONE_BY.to_owned(),
-    }
+    let file = weight.file.name();
+    let knob = context.system.cgroup_file(&weight.cgroup, file);
+    let rule = format!(
+        "boost: {file} of the app's cgroup, its ancestors and its helpers, so that it gets its time first"
+    );
+    context.change(knob, (from, weight.weight.max(from)), rule, outcome)
 }
 
 fn open(weight: &Weight, context: Context<'_>) -> Result<Cgroup, String> {
@@ -70,22 +54,21 @@ pub(super) fn weigh(shared: &mut Shared, app: AppKey, weights: &[Weight], contex
     for weight in weights {
         let (from, outcome) = write_weight(shared, weight, context);
         let change = change(context, weight, from, outcome);
-        shared.changes.note(Reach::App(app), change);
+        shared.changes.note(Reach::App(app), Kind::Weight, change);
     }
     shared.in_force.weighed = Some((app, weights.to_vec()));
 }
 
 /// Writes one weight. Returns the weight before Limelight, and the outcome.
 fn write_weight(shared: &mut Shared, weight: &Weight, context: Context<'_>) -> (u32, Outcome) {
-    let failed = |why: String| (0, Outcome::Failed { why });
     let file = knob(weight.file);
     let cgroup = match open(weight, context) {
         Ok(cgroup) => cgroup,
-        Err(why) => return failed(why),
+        Err(why) => return (0, failed(why)),
     };
     let found = match cgroup.weight(file) {
         Ok(found) => found,
-        Err(error) => return failed(error.to_string()),
+        Err(error) => return (0, failed(error)),
     };
     let inert = |from, why: String| (from, Outcome::Inert { why });
     let place = Place::from(&cgroup);
@@ -133,32 +116,17 @@ fn write_weight(shared: &mut Shared, weight: &Weight, context: Context<'_>) -> (
     if recorded.is_some_and(|(original, ours)| ours != wanted && found == ours && found != original)
     {
         if let Err(error) = cgroup.set_weight(file, original) {
-            return (
-                original,
-                Outcome::Failed {
-                    why: error.to_string(),
-                },
-            );
+            return (original, failed(error));
         }
     }
     if let Err(error) = shared.ledger.intend([entry.clone()]) {
-        return (
-            original,
-            Outcome::Failed {
-                why: error.to_string(),
-            },
-        );
+        return (original, failed(error));
     }
     match cgroup.set_weight(file, wanted) {
         Ok(()) => (original, Outcome::Applied),
         Err(error) => {
             shared.ledger.forget(&entry);
-            (
-                original,
-                Outcome::Failed {
-                    why: error.to_string(),
-                },
-            )
+            (original, failed(error))
         }
     }
 }
@@ -193,7 +161,7 @@ pub(super) fn unweigh(shared: &mut Shared, app: AppKey, context: Context<'_>) {
     shared.in_force.weighed = None;
     shared
         .changes
-        .drop_where(|reach, change| reach == Reach::App(app) && is_weight(&change.knob));
+        .drop_where(|reach, kind| (reach, kind) == (Reach::App(app), Kind::Weight));
 }
 
 pub(super) fn plan_weigh(
@@ -209,6 +177,6 @@ pub(super) fn plan_weigh(
             Ok(found) => change(context, weight, found, Outcome::Planned),
             Err(why) => change(context, weight, 0, Outcome::Inert { why }),
         };
-        shared.changes.note(Reach::App(app), change);
+        shared.changes.note(Reach::App(app), Kind::Weight, change);
     }
 }

@@ -15,7 +15,7 @@ use limelight_core::policy::prezero::Step;
 use limelight_sys::device::Device;
 use tracing::{debug, warn};
 
-use crate::mechanisms::changes::Reach;
+use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::shared::{Context, Effect, Mechanism, Shared};
 use crate::system::System;
 
@@ -126,7 +126,7 @@ impl Mechanism for Prezero {
 
     fn plan_only(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) {
         let planned = pool::change(step, context);
-        shared.changes.note(Reach::Machine, planned);
+        shared.changes.note(Reach::Machine, Kind::Device, planned);
     }
 }
 

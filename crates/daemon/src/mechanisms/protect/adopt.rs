@@ -7,27 +7,29 @@
 use limelight_core::model::{App, AppKey, Home, ProcessId};
 use limelight_proto::{Change, Outcome};
 use limelight_sys::cgroup::{Cgroup, CgroupPath};
+use limelight_sys::process::Process;
 
-use crate::mechanisms::changes::Reach;
+use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::controllers::hand_down;
-use crate::mechanisms::shared::{Context, Shared};
+use crate::mechanisms::shared::{Context, Shared, UNDONE_BY_STOP};
 use crate::restore::undo::{undo, Undone};
 use crate::restore::{Entry, Move, Place};
 use crate::system::own_scope::{scope_name, SLICE};
-use crate::system::MEMORY;
+use crate::system::{System, MEMORY};
 
 /// Most passes over a tree that forks while it is being moved.
 const PASSES: usize = 8;
 
 fn change(context: Context<'_>, root: ProcessId, from: &str, to: &str, outcome: Outcome) -> Change {
+    let rule = "protect: memory can be reserved only for an app with a cgroup of its own ([protect] adopt); pages charged before the move stay behind";
+    let knob = format!(
+        "{}/{}/cgroup",
+        context.system.roots.proc.display(),
+        root.pid
+    );
     Change {
-        knob: format!("{}/{}/cgroup", context.system.roots.proc.display(), root.pid),
-        from: from.to_owned(),
-        to: to.to_owned(),
-        rule: "protect: memory can be reserved only for an app with a cgroup of its own ([protect] adopt); pages charged before the move stay behind".to_owned(),
-        at_ms: context.now.as_millis() as u64,
-        outcome,
-        undone_by: "limelightd stopping".to_owned(),
+        undone_by: UNDONE_BY_STOP.to_owned(),
+        ..context.change(knob, (from, to), rule, outcome)
     }
 }
 
@@ -56,6 +58,7 @@ pub(super) fn adopt(shared: &mut Shared, key: AppKey, context: Context<'_>) -> O
     };
     shared.changes.note(
         Reach::App(key),
+        Kind::Home,
         change(context, root, &from, &path, outcome),
     );
     let home = home?;
@@ -97,48 +100,18 @@ fn move_tree(
     let scope = make_cgroup(shared, path, entry(Vec::new()), context)?;
     drop(slice);
     if let Err(why) = hand_down(shared, &scope_path, MEMORY, context) {
-        undo(
-            &mut shared.ledger,
-            system,
-            |known| matches!(known, Entry::Scope { path: known, .. } if known == path),
-        );
+        dissolve(shared, system, path);
         return Err(why);
     }
 
     let mut moved: Vec<Move> = Vec::new();
     for _ in 0..PASSES {
-        let inside = scope.procs().map_err(text)?;
-        let tree = system.proc.tree().map_err(text)?;
-        let mut pids = tree.descendants(root.pid);
-        pids.insert(0, root.pid);
-        pids.retain(|pid| inside.binary_search(pid).is_err());
-        pids.retain(|pid| !moved.iter().any(|known| known.pid == *pid));
-        let mut batch = Vec::new();
-        for pid in pids {
-            let Ok((id, process)) = system.process(pid) else {
-                continue;
-            };
-            let Ok(Some(at)) = process.cgroup() else {
-                continue;
-            };
-            // A descendant that is in another cgroup by now is left there.
-            if at != from.path().as_str() {
-                continue;
-            }
-            moved.push(Move {
-                pid,
-                starttime: id.starttime,
-                from: Place::from(&from),
-            });
-            batch.push((pid, process));
-        }
+        let batch = batch(system, root, (&from, &scope), &mut moved).map_err(text)?;
         if batch.is_empty() {
             break;
         }
-        shared
-            .ledger
-            .intend([entry(moved.clone())])
-            .map_err(|error| error.to_string())?;
+        let intended = shared.ledger.intend([entry(moved.clone())]);
+        intended.map_err(|error| error.to_string())?;
         for (pid, process) in batch {
             match scope.attach(pid) {
                 // The PID was reused between the check and the move.
@@ -150,11 +123,7 @@ fn move_tree(
                 Ok(()) => {}
                 Err(error) if error.is_gone() => {}
                 Err(error) if pid == root.pid => {
-                    undo(
-                        &mut shared.ledger,
-                        system,
-                        |known| matches!(known, Entry::Scope { path: known, .. } if known == path),
-                    );
+                    dissolve(shared, system, path);
                     return Err(error.to_string());
                 }
                 Err(error) => tracing::warn!("pid {pid} stays in {}: {error}", from.path()),
@@ -162,6 +131,48 @@ fn move_tree(
         }
     }
     Ok(scope)
+}
+
+/// The processes of the tree that are still in the old cgroup. A descendant that is in another
+/// cgroup by now is left there.
+fn batch(
+    system: &System,
+    root: ProcessId,
+    (from, scope): (&Cgroup, &Cgroup),
+    moved: &mut Vec<Move>,
+) -> limelight_sys::Result<Vec<(i32, Process)>> {
+    let inside = scope.procs()?;
+    let tree = system.proc.tree()?;
+    let mut pids = tree.descendants(root.pid);
+    pids.insert(0, root.pid);
+    pids.retain(|pid| inside.binary_search(pid).is_err());
+    pids.retain(|pid| !moved.iter().any(|known| known.pid == *pid));
+    let mut batch = Vec::new();
+    for pid in pids {
+        let Ok((id, process)) = system.process(pid) else {
+            continue;
+        };
+        let at = process.cgroup().ok().flatten();
+        if at.as_deref() == Some(from.path().as_str()) {
+            moved.push(Move {
+                pid,
+                starttime: id.starttime,
+                from: Place::from(from),
+            });
+            batch.push((pid, process));
+        }
+    }
+    Ok(batch)
+}
+
+/// Puts the processes of a cgroup that Limelight made back, and removes it.
+fn dissolve(shared: &mut Shared, system: &System, scope: &str) -> Vec<(Entry, Undone)> {
+    let ledger = &mut shared.ledger;
+    undo(
+        ledger,
+        system,
+        |entry| matches!(entry, Entry::Scope { path, .. } if path == scope),
+    )
 }
 
 /// Creates a cgroup, or takes over one that a predecessor could not remove.
@@ -192,12 +203,7 @@ fn make_cgroup(
 pub(super) fn release(shared: &mut Shared, key: AppKey, context: Context<'_>) {
     if let AppKey::Tree(root) = key {
         let scope = format!("{SLICE}/{}", scope_name(root));
-        let results = undo(
-            &mut shared.ledger,
-            context.system,
-            |entry| matches!(entry, Entry::Scope { path, .. } if *path == scope),
-        );
-        for (_, undone) in results {
+        for (_, undone) in dissolve(shared, context.system, &scope) {
             if let Undone::Failed { why } = undone {
                 tracing::error!("{scope} cannot be dissolved: {why}");
             }
@@ -206,7 +212,7 @@ pub(super) fn release(shared: &mut Shared, key: AppKey, context: Context<'_>) {
     shared.in_force.adopted.retain(|known| *known != key);
     shared
         .changes
-        .drop_where(|reach, change| reach == Reach::App(key) && change.knob.ends_with("/cgroup"));
+        .drop_where(|reach, kind| (reach, kind) == (Reach::App(key), Kind::Home));
 }
 
 /// Removes the cgroups of adopted apps that have ended.
@@ -234,5 +240,5 @@ pub(super) fn plan_adopt(shared: &mut Shared, key: AppKey, context: Context<'_>)
     let from = app.home.as_ref().map_or("/", |home| home.path.as_str());
     let to = format!("{SLICE}/{}", scope_name(root));
     let planned = change(context, root, from, &to, Outcome::Planned);
-    shared.changes.note(Reach::App(key), planned);
+    shared.changes.note(Reach::App(key), Kind::Home, planned);
 }

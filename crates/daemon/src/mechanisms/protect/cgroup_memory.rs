@@ -9,20 +9,18 @@
 use limelight_core::model::snapshot::{Knob, Reserved};
 use limelight_core::model::{AppKey, Home};
 use limelight_core::policy::protect::GRAIN;
-use limelight_proto::{Change, Outcome};
+use limelight_proto::Outcome;
 use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob};
 
-use crate::mechanisms::changes::Reach;
+use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::controllers::hand_down;
-use crate::mechanisms::shared::{Context, Effect, Shared};
+use crate::mechanisms::shared::{failed, Context, Effect, Shared};
 use crate::restore::undo::{open_place, undo, Undone};
 use crate::restore::{Entry, Ledger, Place};
 use crate::system::{System, MEMORY};
 
 /// How often a reservation is made again after another program took it away.
 const DISTURBANCES_MAX: u8 = 3;
-
-const UNDONE_BY: &str = "another app in front, limelight focus --none, or limelightd stopping";
 
 fn memory_knob(knob: Knob) -> MemoryKnob {
     match knob {
@@ -195,17 +193,9 @@ impl Reservation {
             return Effect::None;
         };
         let reach = Reach::App(reserve.app);
-        let leaf_knob = context.system.cgroup_file(&home.path, reserve.knob.file());
-        let fail = |to: Limit, outcome| Change {
-            knob: leaf_knob.clone(),
-            from: "0".to_owned(),
-            to: to.to_string(),
-            rule: rule.to_owned(),
-            at_ms: context.now.as_millis() as u64,
-            outcome,
-            undone_by: UNDONE_BY.to_owned(),
-        };
+        let knob = |path: &str| context.system.cgroup_file(path, reserve.knob.file());
         let bytes = Limit::Bytes(reserve.bytes);
+        let fail = |outcome| context.change(knob(&home.path), ("0", bytes), rule, outcome);
         let handed_down = match CgroupPath::parse(&home.path) {
             Some(path) => hand_down(shared, &path, MEMORY, context),
             None => Err(format!("{} is no cgroup path", home.path)),
@@ -214,9 +204,8 @@ impl Reservation {
             Ok(true) => Effect::Again,
             Ok(false) => Effect::None,
             Err(why) => {
-                shared
-                    .changes
-                    .note(reach, fail(bytes, Outcome::Inert { why }));
+                let change = fail(Outcome::Inert { why });
+                shared.changes.note(reach, Kind::Reservation, change);
                 // Tried again when the app's size changes, not at every tick.
                 shared.in_force.reserved = Some(reserve);
                 return Effect::None;
@@ -225,9 +214,8 @@ impl Reservation {
         let targets = match targets(context, &shared.ledger, &home, reserve) {
             Ok(targets) => targets,
             Err(why) => {
-                shared
-                    .changes
-                    .note(reach, fail(bytes, Outcome::Failed { why }));
+                let change = fail(failed(why));
+                shared.changes.note(reach, Kind::Reservation, change);
                 return effect;
             }
         };
@@ -254,20 +242,9 @@ impl Reservation {
             if untouched && at != last {
                 continue;
             }
-            shared.changes.note(
-                reach,
-                Change {
-                    knob: context
-                        .system
-                        .cgroup_file(path.as_str(), reserve.knob.file()),
-                    from: target.original.to_string(),
-                    to: target.wanted.to_string(),
-                    rule: rule.to_owned(),
-                    at_ms: context.now.as_millis() as u64,
-                    outcome,
-                    undone_by: UNDONE_BY.to_owned(),
-                },
-            );
+            let values = (target.original, target.wanted);
+            let change = context.change(knob(path.as_str()), values, rule, outcome);
+            shared.changes.note(reach, Kind::Reservation, change);
         }
         if !reserved {
             // With no reservation in force, no other step would restore these values. A dead
@@ -345,9 +322,7 @@ impl Reservation {
         let before = ours.clone();
         ours.push(target.wanted.to_string());
         if let Err(error) = shared.ledger.intend([entry(ours)]) {
-            return Outcome::Failed {
-                why: error.to_string(),
-            };
+            return failed(error);
         }
         match target.cgroup.set_limit(memory_knob(knob), target.wanted) {
             Ok(()) => Outcome::Applied,
@@ -357,9 +332,7 @@ impl Reservation {
                 } else if let Err(unrecorded) = shared.ledger.intend([entry(before)]) {
                     tracing::warn!("{unrecorded}");
                 }
-                Outcome::Failed {
-                    why: error.to_string(),
-                }
+                failed(error)
             }
         }
     }
@@ -376,10 +349,9 @@ impl Reservation {
         self.conflicts.clear();
         self.disturbances = 0;
         shared.in_force.reserved = None;
-        shared.changes.drop_where(|reach, change| {
-            reach == Reach::App(app)
-                && (change.knob.ends_with("/memory.min") || change.knob.ends_with("/memory.low"))
-        });
+        shared
+            .changes
+            .drop_where(|reach, kind| (reach, kind) == (Reach::App(app), Kind::Reservation));
     }
 }
 
@@ -392,14 +364,9 @@ pub(super) fn plan_reserve(
     let Some(home) = context.front.and_then(|app| app.own_home()) else {
         return;
     };
-    let change = |path: &str, from: Limit, to: Limit, outcome| Change {
-        knob: context.system.cgroup_file(path, reserve.knob.file()),
-        from: from.to_string(),
-        to: to.to_string(),
-        rule: rule.to_owned(),
-        at_ms: context.now.as_millis() as u64,
-        outcome,
-        undone_by: UNDONE_BY.to_owned(),
+    let change = |path: &str, from: Limit, to: Limit, outcome| {
+        let knob = context.system.cgroup_file(path, reserve.knob.file());
+        context.change(knob, (from, to), rule, outcome)
     };
     let reach = Reach::App(reserve.app);
     match targets(context, &shared.ledger, home, reserve) {
@@ -410,13 +377,13 @@ pub(super) fn plan_reserve(
             {
                 let path = target.cgroup.path().as_str();
                 let planned = change(path, target.found, target.wanted, Outcome::Planned);
-                shared.changes.note(reach, planned);
+                shared.changes.note(reach, Kind::Reservation, planned);
             }
         }
         Err(why) => {
             let wanted = Limit::Bytes(reserve.bytes);
             let inert = change(&home.path, Limit::ZERO, wanted, Outcome::Inert { why });
-            shared.changes.note(reach, inert);
+            shared.changes.note(reach, Kind::Reservation, inert);
         }
     }
 }

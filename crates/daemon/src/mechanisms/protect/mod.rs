@@ -16,7 +16,7 @@ use limelight_core::model::footprint::Footprint;
 use limelight_core::model::{App, AppKey};
 use limelight_core::policy::protect::Step;
 
-use crate::mechanisms::changes::Reach;
+use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::shared::{Context, Effect, Mechanism, Shared};
 use crate::system::{identify, System};
 
@@ -91,7 +91,7 @@ impl Mechanism for Protect {
         match step {
             Step::Switch { budget_percent } => {
                 let planned = device::change(*budget_percent, context);
-                shared.changes.note(Reach::Machine, planned);
+                shared.changes.note(Reach::Machine, Kind::Device, planned);
             }
             Step::Adopt { app } => adopt::plan_adopt(shared, *app, context),
             Step::Reserve { reserve, rule } => {

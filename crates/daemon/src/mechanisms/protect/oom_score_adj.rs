@@ -10,15 +10,14 @@
 
 use limelight_core::model::{AppKey, ProcessId};
 use limelight_proto::{Change, Outcome};
+use limelight_sys::process::Process;
 use limelight_sys::tree::ProcessTree;
 
-use crate::mechanisms::changes::Reach;
-use crate::mechanisms::shared::{Context, Shared};
+use crate::mechanisms::changes::{Kind, Reach};
+use crate::mechanisms::shared::{failed, Context, Shared};
 use crate::restore::undo::oom_score_adj::Inheritance;
 use crate::restore::undo::{lineage, undo, Undone};
 use crate::restore::{Entry, Moment, Place};
-
-const UNDONE_BY: &str = "another app in front, limelight focus --none, or limelightd stopping";
 
 /// -1000 would exempt a process from the OOM killer altogether.
 const LOWEST: i16 = -999;
@@ -31,55 +30,43 @@ fn lowered(found: i16, points: u16) -> i16 {
     found.saturating_sub(points).max(LOWEST)
 }
 
-fn knob(context: Context<'_>, id: ProcessId) -> String {
-    format!(
-        "{}/{}/oom_score_adj",
-        context.system.roots.proc.display(),
-        id.pid
-    )
-}
-
-fn is_score(change: &Change) -> bool {
-    change.knob.ends_with("/oom_score_adj")
-}
-
 fn change(context: Context<'_>, id: ProcessId, from: i16, to: i16, points: u16) -> Change {
-    Change {
-        knob: knob(context, id),
-        from: from.to_string(),
-        to: to.to_string(),
-        rule: format!(
-            "protect: {points} points lower, because memory that reclaim may not take must not make its owner the OOM killer's first choice"
-        ),
-        at_ms: context.now.as_millis() as u64,
-        outcome: Outcome::Applied,
-        undone_by: UNDONE_BY.to_owned(),
-    }
+    let proc = context.system.roots.proc.display();
+    let knob = format!("{proc}/{}/oom_score_adj", id.pid);
+    let rule = format!(
+        "protect: {points} points lower, because memory that reclaim may not take must not make its owner the OOM killer's first choice"
+    );
+    context.change(knob, (from, to), rule, Outcome::Applied)
 }
 
-pub(super) fn shield(
+/// A process whose value is to be lowered.
+struct Fresh {
+    id: ProcessId,
+    process: Process,
+    found: i16,
+    original: i16,
+    ours: i16,
+    entry: Entry,
+}
+
+/// The processes of `members` that are not recorded yet, and what they give to their children;
+/// `None` if that cannot be determined now.
+fn fresh(
     shared: &mut Shared,
-    app: AppKey,
     members: &[ProcessId],
+    recorded: &[Entry],
     points: u16,
     context: Context<'_>,
-) {
+) -> Option<(Vec<Fresh>, Vec<Entry>)> {
     let system = context.system;
     let home = context.front.and_then(|app| app.own_home());
     let home = home.map(Place::from);
-    let seen: Vec<ProcessId> = match &shared.in_force.shielded {
-        Some((shielded, seen)) if *shielded == app => seen.clone(),
-        _ => Vec::new(),
-    };
-    let all = shared.ledger.entries().iter();
-    let recorded: Vec<Entry> = all.filter(|entry| entry.is_score()).cloned().collect();
-    let inheritance = Inheritance::new(&recorded, &[]);
+    let inheritance = Inheritance::new(recorded, &[]);
     // Taken at the first new process, because most scans find none, and before any change.
     let mut start: Option<(Moment, ProcessTree)> = None;
     let mut given = Vec::new();
-
     let mut fresh = Vec::new();
-    for &id in members.iter().filter(|id| seen.binary_search(id).is_err()) {
+    for &id in members {
         if let Some(known) = recorded.iter().find(|entry| entry.process() == Some(id)) {
             shared.ledger.keep(known);
             continue;
@@ -99,24 +86,29 @@ pub(super) fn shield(
         });
         let (found, original, lineage) = match origin {
             Ok(origin) => origin,
-            // Inherited and chosen values cannot be distinguished now; the next scan may
-            // succeed.
+            // Inherited and chosen values cannot be distinguished now; the next scan may succeed.
             Err(error) if error.is_exhausted() => {
                 tracing::debug!("no oom_score_adj is lowered: {error}");
-                return;
+                return None;
             }
             Err(_) => continue,
         };
         let ours = lowered(original, points);
         if ours < original {
-            let entry = Entry::OomScoreAdj {
-                pid: id.pid,
-                starttime: id.starttime,
+            fresh.push(Fresh {
+                id,
+                process,
+                found,
                 original,
                 ours,
-                home: home.clone(),
-            };
-            fresh.push((id, process, found, original, ours, entry));
+                entry: Entry::OomScoreAdj {
+                    pid: id.pid,
+                    starttime: id.starttime,
+                    original,
+                    ours,
+                    home: home.clone(),
+                },
+            });
             given.push(Entry::ScoreGiven {
                 lineage,
                 original,
@@ -124,49 +116,63 @@ pub(super) fn shield(
             });
         }
     }
-    let entries = fresh.iter().map(|(.., entry)| entry.clone());
-    let entries = shared.with_lineages(entries.collect(), given);
-    if let Err(error) = shared.ledger.intend(entries) {
-        for (id, _, _, original, ours, _) in &fresh {
-            let mut change = change(context, *id, *original, *ours, points);
-            change.outcome = Outcome::Failed {
-                why: error.to_string(),
-            };
-            shared.changes.note(Reach::Process(*id), change);
-        }
+    Some((fresh, given))
+}
+
+pub(super) fn shield(
+    shared: &mut Shared,
+    app: AppKey,
+    members: &[ProcessId],
+    points: u16,
+    context: Context<'_>,
+) {
+    let seen = match &shared.in_force.shielded {
+        Some((shielded, seen)) if *shielded == app => seen.as_slice(),
+        _ => &[],
+    };
+    let unseen = members.iter().filter(|id| seen.binary_search(id).is_err());
+    let unseen: Vec<ProcessId> = unseen.copied().collect();
+    let all = shared.ledger.entries().iter();
+    let recorded: Vec<Entry> = all.filter(|entry| entry.is_score()).cloned().collect();
+    let Some((fresh, given)) = fresh(shared, &unseen, &recorded, points, context) else {
         return;
-    }
+    };
+    let entries = fresh.iter().map(|one| one.entry.clone());
+    let entries = shared.with_lineages(entries.collect(), given);
+    let intended = shared.ledger.intend(entries);
     let mut unwritten = Vec::new();
-    for (id, process, found, original, ours, entry) in &fresh {
-        let mut change = change(context, *id, *original, *ours, points);
-        if found != ours {
-            match process.set_oom_score_adj(*ours) {
+    for one in &fresh {
+        let mut change = change(context, one.id, one.original, one.ours, points);
+        if let Err(error) = &intended {
+            change.outcome = failed(error);
+        } else if one.found != one.ours {
+            match one.process.set_oom_score_adj(one.ours) {
                 Ok(()) => {}
-                Err(error) if error.is_gone() => {
-                    unwritten.push(entry.clone());
-                    continue;
-                }
                 Err(error) => {
-                    unwritten.push(entry.clone());
-                    change.outcome = Outcome::Failed {
-                        why: error.to_string(),
-                    };
+                    unwritten.push(one.entry.clone());
+                    if error.is_gone() {
+                        continue;
+                    }
+                    change.outcome = failed(error);
                 }
             }
         }
-        shared.changes.note(Reach::Process(*id), change);
+        let reach = Reach::Process(one.id);
+        shared.changes.note(reach, Kind::Score, change);
+    }
+    if intended.is_err() {
+        return;
     }
     // What an ended process gave stays in the record: its children may have outlived it.
+    let is_member = |id: ProcessId| members.binary_search(&id).is_ok();
     let ended = |entry: &&Entry| {
-        entry
-            .process()
-            .is_some_and(|id| members.binary_search(&id).is_err() && system.has_ended(id))
+        let process = entry.process();
+        process.is_some_and(|id| !is_member(id) && context.system.has_ended(id))
     };
     unwritten.extend(recorded.iter().filter(ended).cloned());
     shared.ledger.forget_all(&unwritten);
-    shared.changes.drop_where(|reach, change| {
-        is_score(change)
-            && matches!(reach, Reach::Process(id) if members.binary_search(&id).is_err())
+    shared.changes.drop_where(|reach, kind| {
+        kind == Kind::Score && matches!(reach, Reach::Process(id) if !is_member(id))
     });
     shared.in_force.shielded = Some((app, members.to_vec()));
 }
@@ -182,7 +188,7 @@ pub(super) fn unshield(shared: &mut Shared, context: Context<'_>) {
         }
     }
     shared.in_force.shielded = None;
-    shared.changes.drop_where(|_, change| is_score(change));
+    shared.changes.drop_where(|_, kind| kind == Kind::Score);
 }
 
 pub(super) fn plan_shield(
@@ -191,8 +197,8 @@ pub(super) fn plan_shield(
     points: u16,
     context: Context<'_>,
 ) {
-    shared.changes.drop_where(|reach, change| {
-        is_score(change)
+    shared.changes.drop_where(|reach, kind| {
+        kind == Kind::Score
             && matches!(reach, Reach::Process(id) if members.binary_search(&id).is_err())
     });
     for &id in members {
@@ -205,7 +211,7 @@ pub(super) fn plan_shield(
         if lowered(found, points) < found {
             let mut change = change(context, id, found, lowered(found, points), points);
             change.outcome = Outcome::Planned;
-            shared.changes.note(Reach::Process(id), change);
+            shared.changes.note(Reach::Process(id), Kind::Score, change);
         }
     }
 }

@@ -9,7 +9,7 @@ use limelight_core::model::App;
 use limelight_proto::{Change, Outcome};
 use limelight_sys::cgroup::Cgroup;
 
-use crate::mechanisms::changes::Reach;
+use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::protect::page_pinner::{Locked, Order, PagePinner};
 use crate::mechanisms::shared::{Context, Shared};
 use crate::system::identify::open_home;
@@ -19,8 +19,6 @@ const KNOB: &str = "mlock of mapped files";
 
 const RULE: &str =
     "protect: the reservation does not cover mapped file pages that are charged to other cgroups";
-
-const UNDONE_BY: &str = "another app in front, limelight focus --none, or limelightd stopping";
 
 /// Inode numbers of a cgroup and of all below it.
 fn inodes(cgroup: &Cgroup, found: &mut BTreeSet<u64>) {
@@ -37,23 +35,17 @@ fn change(limit: u64, locked: &Locked, context: Context<'_>) -> Change {
         true => ", which does not suffice for all",
         false => "",
     };
-    Change {
-        knob: KNOB.to_owned(),
-        from: "0 MiB".to_owned(),
-        to: format!(
-            "{} MiB of {} files, at most {} MiB{full}",
-            mib(locked.bytes),
-            locked.files,
-            mib(limit)
-        ),
-        rule: RULE.to_owned(),
-        at_ms: context.now.as_millis() as u64,
-        outcome: match &locked.unable {
-            Some(why) => Outcome::Inert { why: why.clone() },
-            None => Outcome::Applied,
-        },
-        undone_by: UNDONE_BY.to_owned(),
-    }
+    let to = format!(
+        "{} MiB of {} files, at most {} MiB{full}",
+        mib(locked.bytes),
+        locked.files,
+        mib(limit)
+    );
+    let outcome = match &locked.unable {
+        Some(why) => Outcome::Inert { why: why.clone() },
+        None => Outcome::Applied,
+    };
+    context.change(KNOB.to_owned(), ("0 MiB", to), RULE, outcome)
 }
 
 /// Locks shared pages of the topmost app.
@@ -79,7 +71,9 @@ impl SharedPages {
                         ..Locked::default()
                     };
                     let change = change(locking.limit, &unable, context);
-                    shared.changes.note(Reach::App(locking.app), change);
+                    shared
+                        .changes
+                        .note(Reach::App(locking.app), Kind::Locks, change);
                 }
             }
         }
@@ -127,7 +121,9 @@ impl SharedPages {
         let locked = locker.locked();
         if locked != Locked::default() {
             let change = change(locking.limit, &locked, context);
-            shared.changes.note(Reach::App(locking.app), change);
+            shared
+                .changes
+                .note(Reach::App(locking.app), Kind::Locks, change);
         }
     }
 }
@@ -135,5 +131,7 @@ impl SharedPages {
 pub(super) fn plan_lock(shared: &mut Shared, locking: &Locking, context: Context<'_>) {
     let mut change = change(locking.limit, &Locked::default(), context);
     change.outcome = Outcome::Planned;
-    shared.changes.note(Reach::App(locking.app), change);
+    shared
+        .changes
+        .note(Reach::App(locking.app), Kind::Locks, change);
 }

@@ -28,7 +28,7 @@ use limelight_sys::keyed::Keyed;
 use tracing::{debug, info, warn};
 
 use crate::event_loop::answers::{answers, Answers, Reply};
-use crate::mechanisms::changes::Reach;
+use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::shared::{Context, Effect, Mechanism, Shared};
 use crate::sources::pressure;
 use crate::system::System;
@@ -439,7 +439,7 @@ impl Mechanism for Readahead {
 
     fn plan_only(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) {
         let planned = device::change(step, context);
-        shared.changes.note(Reach::Machine, planned);
+        shared.changes.note(Reach::Machine, Kind::Device, planned);
     }
 }
 

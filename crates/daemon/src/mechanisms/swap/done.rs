@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use limelight_core::model::Harm;
+use limelight_core::model::{AppKey, Harm};
 use limelight_proto::MemoryAction;
 
 use crate::mechanisms::shared::Shared;
@@ -93,16 +93,7 @@ impl Swap {
                         });
                     }
                 }
-                Done::Learnt { app, working_set } => {
-                    let in_force = &mut shared.in_force.swapping;
-                    // Only missing pages are measured, so an app that misses little would seem to
-                    // need little.
-                    let unseen = in_force.exempt.contains(&app);
-                    if working_set > 0 && !unseen {
-                        in_force.working_sets.retain(|(known, _)| *known != app);
-                        in_force.working_sets.push((app, working_set));
-                    }
-                }
+                Done::Learnt { app, working_set } => learn(shared, app, working_set),
                 Done::Returned {
                     app,
                     at,
@@ -137,6 +128,17 @@ impl Swap {
     /// Recent returns of memory: bytes, and the time that each took.
     pub fn take_returns(&mut self) -> Vec<(u64, Duration)> {
         std::mem::take(&mut self.returns)
+    }
+}
+
+/// Keeps how much memory an app works with. Only missing pages are measured, so an app that misses
+/// little would seem to need little.
+fn learn(shared: &mut Shared, app: AppKey, working_set: u64) {
+    let in_force = &mut shared.in_force.swapping;
+    let unseen = in_force.exempt.contains(&app);
+    if working_set > 0 && !unseen {
+        in_force.working_sets.retain(|(known, _)| *known != app);
+        in_force.working_sets.push((app, working_set));
     }
 }
 

@@ -6,9 +6,9 @@ use limelight_core::model::{AppKey, Home};
 use limelight_proto::Outcome;
 use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob};
 
-use crate::mechanisms::changes::Reach;
+use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::controllers::hand_down;
-use crate::mechanisms::shared::{Context, Shared};
+use crate::mechanisms::shared::{failed, Context, Shared};
 use crate::mechanisms::swap::{change, own_group};
 use crate::restore::undo::{open_place, undo, Undone};
 use crate::restore::{Entry, Place};
@@ -17,11 +17,11 @@ use crate::system::MEMORY;
 pub(super) const SWAP_MAX: &str = "memory.swap.max";
 pub(super) const FREEZE: &str = "cgroup.freeze";
 
-/// Whether an entry is about this file of the cgroup with this inode.
-pub(super) fn is_about(entry: &Entry, file: &str, inode: u64) -> bool {
-    match entry {
-        Entry::SwapMax { cgroup, .. } => file == SWAP_MAX && cgroup.inode == inode,
-        Entry::Frozen { cgroup } => file == FREEZE && cgroup.inode == inode,
+/// Whether an entry is about this kind of limit on the cgroup with this inode.
+pub(super) fn is_about(entry: &Entry, kind: Kind, inode: u64) -> bool {
+    match (entry, kind) {
+        (Entry::SwapMax { cgroup, .. }, Kind::SwapMax)
+        | (Entry::Frozen { cgroup }, Kind::Freeze) => cgroup.inode == inode,
         _ => false,
     }
 }
@@ -45,21 +45,20 @@ pub(super) fn exempt(
         Err(why) => (String::new(), Outcome::Inert { why }),
     };
     let change = change(context, knob, from, "0", rule, outcome);
-    shared.changes.note(Reach::App(app), change);
+    shared.changes.note(Reach::App(app), Kind::SwapMax, change);
 }
 
 /// Writes the limit and verifies it. Returns the value before it.
 fn forbid_swap(shared: &mut Shared, home: &Home, context: Context<'_>) -> (String, Outcome) {
-    let failed = |why: String| (String::new(), Outcome::Failed { why });
     let Some(group) = open_place(context.system, &Place::from(home)) else {
-        return failed(format!("{} has ended", home.path));
+        return (String::new(), failed(format!("{} has ended", home.path)));
     };
     let found = match group.limit(MemoryKnob::SwapMax) {
         Ok(found) => found,
-        Err(error) => return failed(error.to_string()),
+        Err(error) => return (String::new(), failed(error)),
     };
     if found == Limit::ZERO {
-        keep(shared, SWAP_MAX, home);
+        keep(shared, Kind::SwapMax, home);
         return (found.to_string(), Outcome::Applied);
     }
     let entry = Entry::SwapMax {
@@ -67,20 +66,13 @@ fn forbid_swap(shared: &mut Shared, home: &Home, context: Context<'_>) -> (Strin
         original: found.to_string(),
     };
     if let Err(error) = shared.ledger.intend([entry.clone()]) {
-        return (
-            found.to_string(),
-            Outcome::Failed {
-                why: error.to_string(),
-            },
-        );
+        return (found.to_string(), failed(error));
     }
     let outcome = match group.set_limit(MemoryKnob::SwapMax, Limit::ZERO) {
         Ok(()) => verified(&group),
         Err(error) => {
             shared.ledger.forget(&entry);
-            Outcome::Failed {
-                why: error.to_string(),
-            }
+            failed(error)
         }
     };
     (found.to_string(), outcome)
@@ -99,55 +91,54 @@ pub(super) fn freeze(
     let stopped = outcome == Outcome::Applied;
     let knob = context.system.cgroup_file(&home.path, FREEZE);
     let change = change(context, knob, "0".to_owned(), "1", rule, outcome);
-    shared.changes.note(Reach::App(app), change);
+    shared.changes.note(Reach::App(app), Kind::Freeze, change);
     stopped
 }
 
 fn stop(shared: &mut Shared, home: &Home, context: Context<'_>) -> Outcome {
-    let failed = |why: String| Outcome::Failed { why };
     let Some(group) = open_place(context.system, &Place::from(home)) else {
         return failed(format!("{} has ended", home.path));
     };
     match group.freezes() {
-        Ok(true) if keep(shared, FREEZE, home) => return Outcome::Applied,
+        Ok(true) if keep(shared, Kind::Freeze, home) => return Outcome::Applied,
         Ok(true) => {
             return Outcome::Inert {
                 why: "another program stopped it".to_owned(),
             }
         }
         Ok(false) => {}
-        Err(error) => return failed(error.to_string()),
+        Err(error) => return failed(error),
     }
     let entry = Entry::Frozen {
         cgroup: Place::from(home),
     };
     if let Err(error) = shared.ledger.intend([entry.clone()]) {
-        return failed(error.to_string());
+        return failed(error);
     }
     match group.set_freeze(true) {
         Ok(()) => Outcome::Applied,
         Err(error) => {
             shared.ledger.forget(&entry);
-            failed(error.to_string())
+            failed(error)
         }
     }
 }
 
 /// Whether the daemon has set a knob already; if so, it stays set.
-fn keep(shared: &mut Shared, file: &str, home: &Home) -> bool {
+fn keep(shared: &mut Shared, kind: Kind, home: &Home) -> bool {
     let mut entries = shared.ledger.entries().iter();
-    let entry = entries.find(|entry| is_about(entry, file, home.inode));
+    let entry = entries.find(|entry| is_about(entry, kind, home.inode));
     let entry = entry.cloned();
     entry.inspect(|entry| shared.ledger.keep(entry)).is_some()
 }
 
 /// Restores one knob of an app, if it is set.
-pub(super) fn put_back(shared: &mut Shared, app: AppKey, file: &str, context: Context<'_>) {
+pub(super) fn put_back(shared: &mut Shared, app: AppKey, kind: Kind, context: Context<'_>) {
     let known = context.apps.iter().find(|known| known.key() == app);
     let home = |known: &Known| Some(known.found.app.home.as_ref()?.inode);
     let inode = own_group(&app).or_else(|| known.and_then(home));
     let results = undo(&mut shared.ledger, context.system, |entry| {
-        inode.is_some_and(|inode| is_about(entry, file, inode))
+        inode.is_some_and(|inode| is_about(entry, kind, inode))
     });
     for (entry, undone) in results {
         match undone {
@@ -160,7 +151,7 @@ pub(super) fn put_back(shared: &mut Shared, app: AppKey, file: &str, context: Co
     }
     shared
         .changes
-        .drop_where(|reach, change| reach == Reach::App(app) && change.knob.ends_with(file));
+        .drop_where(|reach, of| (reach, of) == (Reach::App(app), kind));
 }
 
 /// Whether the limit really is in force.
@@ -170,8 +161,6 @@ fn verified(group: &Cgroup) -> Outcome {
         Ok(found) => Outcome::Inert {
             why: format!("the kernel says {found}"),
         },
-        Err(error) => Outcome::Failed {
-            why: error.to_string(),
-        },
+        Err(error) => failed(error),
     }
 }

@@ -24,8 +24,8 @@ use limelight_core::policy::swap::Step;
 use limelight_proto::{Change, MemoryAction, Outcome};
 use tracing::{info, warn};
 
-use crate::mechanisms::changes::Reach;
-use crate::mechanisms::shared::{Context, Effect, Mechanism, Shared};
+use crate::mechanisms::changes::{Kind, Reach};
+use crate::mechanisms::shared::{Context, Effect, Mechanism, Shared, UNDONE_BY_STOP};
 use crate::reconcile::gate::dependents::served;
 use crate::reconcile::gate::{Blocked, Gate};
 use crate::restore::undo::undo;
@@ -99,14 +99,15 @@ pub struct Swap {
 }
 
 impl Swap {
-    fn say(&mut self, app: AppKey, action: MemoryAction, reason: String, context: Context<'_>) {
+    /// Notes for the user that an action was done to an app.
+    fn did(&mut self, at: Duration, app: AppKey, action: MemoryAction, reason: &str) {
         self.notices.push(MemoryNotice::Did {
-            at: context.now,
+            at,
             action,
             app,
             bytes: 0,
             took: None,
-            reason,
+            reason: reason.to_owned(),
             gauge: None,
         });
     }
@@ -191,8 +192,8 @@ impl Swap {
         // An app may be gone while its cgroup still exists and gets another process.
         let inodes: Vec<u64> = gone.iter().filter_map(own_group).collect();
         undo(&mut shared.ledger, system, |entry| {
-            let about = |file| inodes.iter().any(|inode| is_about(entry, file, *inode));
-            about(SWAP_MAX) || about(FREEZE)
+            let about = |kind| inodes.iter().any(|inode| is_about(entry, kind, *inode));
+            about(Kind::SwapMax) || about(Kind::Freeze)
         });
         shared
             .changes
@@ -216,13 +217,13 @@ impl Mechanism for Swap {
         match step {
             Step::Exempt { app, home, rule } => limits::exempt(shared, *app, home, rule, context),
             Step::Admit { app } => {
-                put_back(shared, *app, SWAP_MAX, context);
+                put_back(shared, *app, Kind::SwapMax, context);
                 shared.in_force.swapping.exempt.retain(|key| key != app);
             }
             Step::Freeze { app, home, rule } => match refusal_to_freeze(shared, *app, context) {
                 None => {
                     if limits::freeze(shared, *app, home, rule, context) {
-                        self.say(*app, MemoryAction::Freeze, rule.clone(), context);
+                        self.did(context.now, *app, MemoryAction::Freeze, rule);
                     }
                 }
                 Some(why) => {
@@ -231,16 +232,12 @@ impl Mechanism for Swap {
                 }
             },
             Step::Thaw { app, rule } => {
-                put_back(shared, *app, FREEZE, context);
-                shared
-                    .in_force
-                    .swapping
-                    .frozen
-                    .retain(|(key, _)| key != app);
-                let thawed = &mut shared.in_force.swapping.thawed;
-                thawed.retain(|(key, _)| key != app);
-                thawed.push((*app, context.now));
-                self.say(*app, MemoryAction::Thaw, rule.clone(), context);
+                put_back(shared, *app, Kind::Freeze, context);
+                let in_force = &mut shared.in_force.swapping;
+                in_force.frozen.retain(|(key, _)| key != app);
+                in_force.thawed.retain(|(key, _)| key != app);
+                in_force.thawed.push((*app, context.now));
+                self.did(context.now, *app, MemoryAction::Thaw, rule);
             }
             Step::Ask { level, next } => {
                 in_force.asked = Some((*level, context.now));
@@ -293,9 +290,13 @@ impl Mechanism for Swap {
     }
 
     fn plan_only(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) {
-        let (app, home, file, to, rule) = match step {
-            Step::Exempt { app, home, rule } => (app, home, SWAP_MAX, "0", rule.clone()),
-            Step::Freeze { app, home, rule } => (app, home, FREEZE, "1", rule.clone()),
+        let (app, home, (kind, file), to, rule) = match step {
+            Step::Exempt { app, home, rule } => {
+                (app, home, (Kind::SwapMax, SWAP_MAX), "0", rule.clone())
+            }
+            Step::Freeze { app, home, rule } => {
+                (app, home, (Kind::Freeze, FREEZE), "1", rule.clone())
+            }
             Step::Squeeze {
                 app,
                 home,
@@ -307,14 +308,14 @@ impl Mechanism for Swap {
                 let Some(home) = home else {
                     return;
                 };
-                (app, home, "memory.reclaim", "", rule)
+                (app, home, (Kind::Reclaim, "memory.reclaim"), "", rule)
             }
             // A dry run has nothing in force to restore, and a notice sets no knob.
             _ => return,
         };
         let knob = context.system.cgroup_file(&home.path, file);
         let change = change(context, knob, String::new(), to, &rule, Outcome::Planned);
-        shared.changes.note(Reach::App(*app), change);
+        shared.changes.note(Reach::App(*app), kind, change);
     }
 }
 
@@ -381,12 +382,7 @@ fn change(
     outcome: Outcome,
 ) -> Change {
     Change {
-        knob,
-        from,
-        to: to.to_owned(),
-        rule: format!("swap: {rule}"),
-        at_ms: context.now.as_millis() as u64,
-        outcome,
-        undone_by: "limelightd stopping".to_owned(),
+        undone_by: UNDONE_BY_STOP.to_owned(),
+        ..context.change(knob, (from, to), format!("swap: {rule}"), outcome)
     }
 }

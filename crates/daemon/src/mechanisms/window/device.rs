@@ -2,13 +2,13 @@
 //! Response windows through `/dev/limelight`: reports to the kernel when the user waits.
 
 use limelight_core::policy::window::Step;
-use limelight_proto::{Change, KernelWindows, Outcome, State};
+use limelight_proto::{Change, KernelWindows, State};
 use limelight_sys::device::{Device, DeviceError};
 use tracing::warn;
 
-use crate::mechanisms::changes::Reach;
+use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::device::DeviceDoor;
-use crate::mechanisms::shared::{Context, Shared};
+use crate::mechanisms::shared::{failed, Context, Shared};
 
 /// What was reported to the kernel.
 #[derive(Debug, Default)]
@@ -65,12 +65,10 @@ impl Told {
         let rule = "window: the kernel is told while the user waits";
         let change = Change {
             from: "closed".to_owned(),
-            outcome: Outcome::Failed {
-                why: error.to_string(),
-            },
+            outcome: failed(error),
             ..context.device_change("window", Some(to.to_owned()), rule)
         };
-        shared.changes.note(Reach::Machine, change);
+        shared.changes.note(Reach::Machine, Kind::Device, change);
     }
 
     /// What is reported to the kernel about windows, for `status`.
