@@ -124,21 +124,19 @@ pub fn run(mut stage: Stage, work: &Package) -> Result<()> {
     stage.reporter.finish()
 }
 
-/// Starts a service with a CPU weight, beside the slices as limelightd's, and waits for its end.
-/// systemd 257 (Debian 13) keeps the controller enabled in the root cgroup afterwards, whichever
-/// service was the first that needed it; systemd 252 (Debian 12) does not.
+/// Starts and stops a service with limelightd's weight and slice, and removes its unit: what systemd
+/// itself leaves of such a service is not limelightd's. systemd 257 (Debian 13) leaves `cpu` in the
+/// root's `cgroup.subtree_control`, systemd 252 (Debian 12) does not.
 fn run_weighted_service() -> Result<()> {
-    let arguments = [
-        "--quiet",
-        "--wait",
-        "--slice=-.slice",
-        "--property=CPUWeight=10000",
-        "/bin/true",
-    ];
-    match run_program("/usr/bin/systemd-run", &arguments)? {
-        (0, _) => Ok(()),
-        (code, text) => bail!("systemd-run exits with {code}: {text}"),
-    }
+    let unit = "weighted.service";
+    let path = Path::new("/run/systemd/system").join(unit);
+    let text = "[Service]\nExecStart=/bin/sleep infinity\nSlice=-.slice\nCPUWeight=10000\n";
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    systemctl(&["daemon-reload"])?;
+    systemctl(&["start", unit])?;
+    systemctl(&["stop", unit])?;
+    fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+    systemctl(&["daemon-reload"])
 }
 
 fn apt(arguments: &[&str]) -> Result<()> {
