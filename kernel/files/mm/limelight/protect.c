@@ -27,6 +27,7 @@
  * found next to nothing else. And there is a budget (footprint.c): an app that is
  * most of the machine is not protected against itself.
  */
+#include <kunit/static_stub.h>
 #include <linux/cgroup.h>
 #include <linux/gfp.h>
 #include <linux/jiffies.h>
@@ -409,10 +410,11 @@ bool limelight_protect_enabled(void)
 	return static_key_enabled(&limelight_protect_key);
 }
 
-/* The topmost set has changed. Takes ownership of @tags, NULL: it is empty. */
-void limelight_protect_topmost(struct limelight_tags *tags)
+/* Another topmost set is in force. */
+void limelight_protect_topmost(void)
 {
-	limelight_tags_publish(tags);
+	KUNIT_STATIC_STUB_REDIRECT(limelight_protect_topmost);
+
 	if (limelight_protect_enabled())
 		limelight_footprint_renew();
 }
