@@ -13,6 +13,7 @@
  * Memory. The pool is filled only while twice the high watermarks stay free, with
  * pages that are available without reclaim, and not for a second after it was drained.
  */
+#include <kunit/static_stub.h>
 #include <linux/delay.h>
 #include <linux/freezer.h>
 #include <linux/kthread.h>
@@ -388,6 +389,8 @@ static void zeroers_stop(void)
 static int zeroers_start(void)
 {
 	int nid;
+
+	KUNIT_STATIC_STUB_REDIRECT(zeroers_start);
 
 	for_each_node_state(nid, N_MEMORY) {
 		const struct cpumask *cpus = cpumask_of_node(nid);
