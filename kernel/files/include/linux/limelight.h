@@ -203,6 +203,7 @@ void __limelight_anon_add(struct folio *folio, struct mm_struct *mm);
 void __limelight_cache_add(struct folio *folio);
 void __limelight_cache_touch(struct folio *folio);
 void __limelight_cache_move(struct folio *to, struct folio *from);
+void __limelight_cache_collapse(struct folio *to, struct list_head *old);
 
 /* Reclaim of @pgdat begins, for @memcg's limit, or global if @memcg is NULL. */
 static inline void limelight_reclaim_begin(struct limelight_reclaim *reclaim,
@@ -417,6 +418,11 @@ static inline void __limelight_cache_move(struct folio *to, struct folio *from)
 {
 }
 
+static inline void __limelight_cache_collapse(struct folio *to,
+					      struct list_head *old)
+{
+}
+
 #endif /* CONFIG_LIMELIGHT_PROTECT */
 
 /* Kinds of enlarged read-ahead requests. */
@@ -449,6 +455,7 @@ void __limelight_ra_used(struct folio *folio);
 void __limelight_ra_evicted(struct folio *folio);
 void __limelight_ra_forget(struct folio *folio);
 void __limelight_ra_move(struct folio *to, struct folio *from);
+void __limelight_ra_collapse(struct folio *to, struct list_head *old);
 
 #else /* !CONFIG_LIMELIGHT_READAHEAD */
 
@@ -493,6 +500,10 @@ static inline void __limelight_ra_forget(struct folio *folio)
 }
 
 static inline void __limelight_ra_move(struct folio *to, struct folio *from)
+{
+}
+
+static inline void __limelight_ra_collapse(struct folio *to, struct list_head *old)
 {
 }
 
@@ -570,6 +581,15 @@ static inline void limelight_cache_move(struct folio *to, struct folio *from)
 		__limelight_cache_move(to, from);
 	if (limelight_reading_ahead())
 		__limelight_ra_move(to, from);
+}
+
+/* @to is about to replace the folios of list @old in the page cache. */
+static inline void limelight_cache_collapse(struct folio *to, struct list_head *old)
+{
+	if (limelight_protecting())
+		__limelight_cache_collapse(to, old);
+	if (limelight_reading_ahead())
+		__limelight_ra_collapse(to, old);
 }
 
 #ifdef CONFIG_LIMELIGHT_PREMAP

@@ -333,8 +333,16 @@ void __limelight_cache_touch(struct folio *folio)
 
 void __limelight_cache_move(struct folio *to, struct folio *from)
 {
-	/* Collapsing moves many folios into one; any of the tags will do. */
 	write_tag(to, read_tag(from));
+}
+
+/*
+ * Any of the tags will do. That of the first folio, once: a huge page has as many
+ * tags to write as there may be old folios.
+ */
+void __limelight_cache_collapse(struct folio *to, struct list_head *old)
+{
+	__limelight_cache_move(to, list_first_entry(old, struct folio, lru));
 }
 
 /* Reclaim has found @folio in the page tables of a member, whose tag is @tag. */
