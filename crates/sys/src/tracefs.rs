@@ -175,13 +175,15 @@ impl Instance {
 }
 
 /// Removes all complete lines from the front of the buffer and returns them. Also clears the buffer
-/// if the incomplete line is longer than 64 KiB.
+/// if the incomplete line is longer than 64 KiB. Each byte that is not ASCII becomes one `?`, so
+/// that columns stay where the kernel wrote them.
 pub fn take_lines(buffer: &mut Vec<u8>) -> Vec<String> {
     let end = buffer
         .iter()
         .rposition(|&byte| byte == b'\n')
         .map_or(0, |at| at + 1);
-    let whole: Vec<u8> = buffer.drain(..end).collect();
+    let ascii = |byte: u8| if byte.is_ascii() { byte } else { b'?' };
+    let whole: Vec<u8> = buffer.drain(..end).map(ascii).collect();
     if buffer.len() > LINE_MAX_BYTES {
         buffer.clear();
     }
@@ -272,17 +274,10 @@ impl<'a> Line<'a> {
 }
 
 /// Splits a line into the task name and the text after the dash that follows it. The kernel pads
-/// the name to 16 bytes. Decoding has replaced each byte that was not UTF-8 by three bytes, so the
-/// dash may be further right. This takes the first dash from byte 16 on that a digit follows.
+/// the name to 16 bytes, so a dash in the name is never taken for that one.
 fn split_comm(line: &str) -> Option<(&str, &str)> {
-    line.match_indices('-')
-        .map(|(at, _)| at)
-        .filter(|&at| at >= 16)
-        .find_map(|at| {
-            let rest = &line[at + 1..];
-            rest.starts_with(|c: char| c.is_ascii_digit())
-                .then_some((&line[..at], rest))
-        })
+    let (comm, rest) = line.split_at_checked(16)?;
+    Some((comm, rest.strip_prefix('-')?))
 }
 
 /// Extracts the pid and the new value from the fields of `oom:oom_score_adj_update`. The task name
@@ -342,15 +337,32 @@ mod tests {
             "x-99 [000] d.",
             "kworker/0:1-ev",
             "]: [",
-            "€-5",
         ] {
-            let pad = " ".repeat(16usize.saturating_sub(comm.len()));
             let line =
-                format!("{pad}{comm}-77      [003] d..1.  9.500000: name: pid=1 comm=a-2 v=3");
+                format!("{comm:>16}-77      [003] d..1.  9.500000: name: pid=1 comm=a-2 v=3");
             let event = event(&line);
             assert_eq!((event.comm, event.tid, event.cpu), (comm, 77, 3), "{line}");
             assert_eq!(event.fields, "pid=1 comm=a-2 v=3");
         }
+    }
+
+    #[test]
+    fn names_that_are_no_text_forge_no_thread() {
+        for comm in [&b"\xff\xff\xff\xff\xff\xff-5 x"[..], "€€€€-5 x".as_bytes()] {
+            let mut buffer = vec![b' '; 16 - comm.len()];
+            buffer.extend_from_slice(comm);
+            buffer.extend_from_slice(b"-77      [003] d..1.  9.500000: name: v=3\n");
+            let lines = take_lines(&mut buffer);
+            assert_eq!(event(&lines[0]).tid, 77, "{lines:?}");
+        }
+        // A name with a newline splits its line in two.
+        let mut buffer =
+            b"        a\nb-5 [000] d..1.  9.500000: name: v=3-77 [003] x: y: v=1\n".to_vec();
+        let lines = take_lines(&mut buffer);
+        assert!(
+            lines.iter().all(|line| Line::parse(line).is_none()),
+            "{lines:?}"
+        );
     }
 
     #[test]
