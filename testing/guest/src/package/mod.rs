@@ -135,6 +135,9 @@ fn run_weighted_service() -> Result<()> {
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     systemctl(&["daemon-reload"])?;
     systemctl(&["start", unit])?;
+    // As the package's upgrade does.
+    systemctl(&["daemon-reload"])?;
+    systemctl(&["restart", unit])?;
     systemctl(&["stop", unit])?;
     fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
     systemctl(&["daemon-reload"])
