@@ -183,10 +183,10 @@ pub fn rules(stage: Stage) -> Result<()> {
     limelight(&["window", "open"])?;
     limelight(&["window", "close"])?;
     let seen = Seen::now()?;
-    let counted = seen.tally("opened") == opened + 1 && seen.answers() == answers + 1;
+    let one = seen.tally("opened") == opened + 1 && seen.answers() == answers + 1;
     check(
         "limelight window open and close count as one answered window",
-        counted,
+        one,
         &seen,
     )?;
     limelight(&["window", "open"])?;
