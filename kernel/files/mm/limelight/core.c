@@ -125,9 +125,12 @@ int limelight_topmost_set(struct task_struct **tasks, unsigned int nr)
 		members++;
 	}
 
-	limelight_protect_topmost(tags);
+	/* The tags first: from here on, programs that members execute join them. */
+	limelight_tags_publish(tags);
 	WRITE_ONCE(limelight_generation, members ? generation : 0);
 	WRITE_ONCE(limelight_next_generation, 0);
+	/* Counts the members, so it comes after the generation. */
+	limelight_protect_topmost();
 	if (!members)
 		limelight_window_end(LIMELIGHT_WINDOW_NO_TOPMOST);
 	trace_limelight_topmost(limelight_generation, members);
@@ -139,7 +142,8 @@ void limelight_topmost_clear(void)
 {
 	WRITE_ONCE(limelight_generation, 0);
 	limelight_window_end(LIMELIGHT_WINDOW_NO_TOPMOST);
-	limelight_protect_topmost(NULL);
+	limelight_tags_publish(NULL);
+	limelight_protect_topmost();
 	trace_limelight_topmost(0, 0);
 }
 
