@@ -15,7 +15,7 @@ use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
 
-/// Simulated actuators, which always succeed and check every action.
+/// Simulated mechanisms, which always succeed and check every action.
 #[derive(Debug, Clone, Default)]
 struct Machine {
     in_force: InForce,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Apps: groups of processes that are one app for the user.
 
+use limelight_proto::AppStatus;
+
 /// Identity of a process. The pid alone is not enough, because the kernel reuses pids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId {
@@ -54,5 +56,16 @@ impl App {
     /// The app's cgroup, if its knobs may be used because it contains only this app.
     pub fn own_home(&self) -> Option<&Home> {
         self.home.as_ref().filter(|home| home.own)
+    }
+}
+
+impl From<&App> for AppStatus {
+    fn from(app: &App) -> AppStatus {
+        AppStatus {
+            name: app.name.clone(),
+            pid: app.process.map(|process| process.pid),
+            cgroup: app.home.as_ref().map(|home| home.path.clone()),
+            own_cgroup: app.own_home().is_some(),
+        }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Two apps may share a cgroup, so each action is checked against the processes that it affects:
 //! all processes in a cgroup and its descendants, or the listed processes. The policy, the
-//! actuators and the guard's thread use the same rules.
+//! mechanisms and the guard's thread use the same rules.
 
 use std::fmt;
 use std::time::Duration;

@@ -141,7 +141,7 @@ pub struct Rates {
     pub stalled: u64,
     /// Bytes read back by refaults of files and by swap-ins.
     pub read_back: u64,
-    /// Mean of `read_back` over about the last 20 s.
+    /// Mean over the last 20 s of the part of `read_back` that shows working sets that do not fit.
     pub crowding: u64,
     /// Bytes by which the sum of available memory and free swap falls.
     pub falling: u64,
@@ -345,10 +345,18 @@ impl Shortage {
             let stalled = now.full.saturating_sub(rated.full);
             let stalled = u64::try_from(stalled.as_millis()).unwrap_or(u64::MAX);
             self.rates.stalled = per_second(stalled, over(&rated)) / 10;
-            let pages = now.refaulted.saturating_sub(rated.refaulted)
-                + now.swapped_in.saturating_sub(rated.swapped_in);
-            self.rates.read_back = per_second(pages.saturating_mul(PAGE), over(&rated));
-            self.rates.crowding = mean(self.rates.crowding, self.rates.read_back, over(&rated));
+            let bytes = |pages: u64| per_second(pages.saturating_mul(PAGE), over(&rated));
+            let files = now.refaulted.saturating_sub(rated.refaulted);
+            let swapped_in = now.swapped_in.saturating_sub(rated.swapped_in);
+            self.rates.read_back = bytes(files + swapped_in);
+            // With room in swap, working sets that do not fit are paged in from there, too. Refaults
+            // of files alone are a stream larger than memory, which no kill makes fit.
+            let files = match now.swap_free > self.thresholds.kill {
+                true => files.min(swapped_in),
+                false => files,
+            };
+            let crowding = bytes(files + swapped_in);
+            self.rates.crowding = mean(self.rates.crowding, crowding, over(&rated));
             self.rated = Some(now);
         }
         let fell = *self.fell.get_or_insert(now);

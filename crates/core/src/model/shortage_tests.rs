@@ -154,6 +154,26 @@ fn steady_paging_is_crowded_and_one_burst_is_not() {
 }
 
 #[test]
+fn files_read_again_and_again_are_crowding_only_without_room_in_swap() {
+    let level = |swap_free: u64, swapped_in: u64| {
+        let mut shortage = Shortage::new(thresholds());
+        let mut level = Level::Plenty;
+        for second in 0..60 {
+            let mut now = gauge(second * 1000, 40 * MIB, swap_free);
+            now.refaulted = second * 2000;
+            now.swapped_in = second * swapped_in;
+            level = shortage.observe(now);
+        }
+        level
+    };
+    // A copy of a file that is larger than memory.
+    assert_eq!(level(100 * MIB, 20), Level::Plenty);
+    // Nothing can make room for the files, or heap is paged as well.
+    assert_eq!(level(0, 0), Level::Crowded);
+    assert_eq!(level(100 * MIB, 500), Level::Crowded);
+}
+
+#[test]
 fn shortage_is_over_after_calm_time_without_paging() {
     let mut shortage = Shortage::new(thresholds());
     shortage.observe(gauge(1000, 20 * MIB, 100 * MIB));

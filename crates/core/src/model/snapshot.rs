@@ -123,7 +123,7 @@ pub struct Refusal {
     pub why: String,
 }
 
-/// All settings and actions in force, as reported by the actuators.
+/// All settings and actions in force, as reported by the mechanisms.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InForce {
     /// Budget of the device's `protect` in percent, if it is on.

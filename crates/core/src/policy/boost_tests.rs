@@ -421,7 +421,7 @@ fn changed_knobs_start_from_the_original_values() {
     assert_eq!(withdraw(&Event::Tick, &snapshot), expected);
 }
 
-/// Applies the plan with actuators that always succeed.
+/// Applies the plan with mechanisms that always succeed.
 fn carry_out(event: &Event, snapshot: &mut Snapshot) {
     let mut steps = withdraw(event, snapshot);
     steps.extend(grant(event, snapshot));

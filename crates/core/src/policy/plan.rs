@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Maps an event and a snapshot to actions.
 //!
-//! The plan is a reconciliation: it compares the desired state with the state that the actuators
+//! The plan is a reconciliation: it compares the desired state with the state that the mechanisms
 //! report, and lists the difference. A failed action is thus planned again at the next event, and
 //! an event that is delivered twice has no effect the second time.
 
@@ -26,7 +26,7 @@ pub enum Event {
     Stop,
 }
 
-/// One action of a mechanism, carried out by the mechanism's actuator.
+/// One action of a mechanism, carried out by the mechanism of that name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Pass the topmost app's processes to the kernel. All mechanisms in the kernel use this set.
