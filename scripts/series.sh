@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# `make series`: checks that the kernel series is readable and bisectable. Every patch passes
-# checkpatch and compiles without warnings on top of the previous ones, and so does the whole series
-# with each of its options disabled. Uses a copy of the kernel source in LIMELIGHT_KERNEL_SRC, or
+# `make series`: checks that the kernel series is readable and bisectable. Every patch must pass
+# checkpatch and compile without warnings on top of the previous patches. The whole series must also
+# compile with each of its options disabled. The source is a copy of LIMELIGHT_KERNEL_SRC, or of
 # Debian's package linux-source-6.12. Code that the series does not touch is not compiled.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -118,6 +118,8 @@ int limelight_topmost_set(struct task_struct **tasks, unsigned int nr)
 
 		if (!task)
 			continue;
+		/* For sparse: find_lock_task_mm() has no annotation. */
+		__acquire(&task->alloc_lock);
 		limelight_tags_add(tags, limelight_tag_of(task->mm));
 		/* Pairs with inherit_generation(): assign the tag first. */
 		smp_store_release(&task->mm->limelight_generation, generation);
@@ -156,6 +158,8 @@ static void usage_add_process(struct limelight_usage *usage, struct task_struct 
 	task = find_lock_task_mm(process);
 	if (!task)
 		return;
+	/* For sparse, as above. */
+	__acquire(&task->alloc_lock);
 	if (limelight_mm(task->mm)) {
 		usage->members++;
 		/* A vfork child borrows its parent's mm. */
