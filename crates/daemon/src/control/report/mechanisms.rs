@@ -7,8 +7,9 @@ use limelight_core::policy::boost::{self, Standing};
 use limelight_proto::{MechanismStatus, State};
 use limelight_sys::controllers::Lack;
 
-use crate::control::report::{swap, View};
+use crate::control::report::{off, swap, View};
 use crate::mechanisms::prezero::FOLDER;
+use crate::reconcile::Reconciler;
 
 /// All mechanisms.
 pub(super) fn status(view: &View<'_>) -> Vec<MechanismStatus> {
@@ -28,6 +29,14 @@ fn mechanism(name: &str, state: State, detail: String) -> MechanismStatus {
         state,
         detail,
         counters: BTreeMap::new(),
+    }
+}
+
+/// The state of a mechanism that works while an app is topmost.
+fn while_topmost(daemon: &Reconciler) -> State {
+    match daemon.model.front() {
+        Some(_) => State::Active,
+        None => State::Idle,
     }
 }
 
@@ -52,18 +61,14 @@ fn protect(view: &View<'_>) -> MechanismStatus {
         State::Off
     } else if !device && !daemon.model.last.memory_controller {
         State::Unavailable
-    } else if daemon.model.front().is_some() {
-        State::Active
     } else {
-        State::Idle
+        while_topmost(daemon)
     };
     let detail = match state {
         State::Unavailable => {
             let lack = daemon.system.proc.lack_of("memory").unwrap_or(Lack::Hidden);
-            format!(
-                    "nothing can be reserved: no /dev/limelight, and no memory controller in cgroup v2, {lack}: {}",
-                    lack.cure()
-                )
+            let cure = lack.cure();
+            format!("nothing can be reserved: no /dev/limelight, and no memory controller in cgroup v2, {lack}: {cure}")
         }
         _ => format!(
             "by {}; pressure: {}",
@@ -81,10 +86,7 @@ fn boost(view: &View<'_>) -> MechanismStatus {
     let settings = &daemon.config.settings.boost;
     let front = daemon.model.topmost.front();
     let (state, detail) = match front {
-        _ if !settings.enabled => {
-            let detail = "switched off by the configuration ([boost] enabled)";
-            (State::Off, detail.to_owned())
-        }
+        _ if !settings.enabled => (State::Off, off("boost")),
         None => {
             let helpers = daemon.mechanisms.boost.surroundings.helpers();
             let detail = format!("nothing is topmost; {helpers} helpers are known");
@@ -113,13 +115,9 @@ fn premap(view: &View<'_>) -> MechanismStatus {
     let daemon = view.viewer.reconciler;
     let settings = &daemon.config.settings.premap;
     let (state, detail) = if !settings.enabled {
-        let detail = "switched off by the configuration ([premap] enabled)";
-        (State::Off, detail.to_owned())
+        (State::Off, off("premap"))
     } else if let Some(pages) = daemon.mechanisms.shared.in_force.device_premap {
-        let state = match daemon.model.topmost.front() {
-            Some(_) => State::Active,
-            None => State::Idle,
-        };
+        let state = while_topmost(daemon);
         let detail = format!("/dev/limelight, at most {pages} pages with one fault");
         (state, detail)
     } else {
@@ -132,13 +130,9 @@ fn premap(view: &View<'_>) -> MechanismStatus {
 fn prezero(view: &View<'_>) -> MechanismStatus {
     let daemon = view.viewer.reconciler;
     let (state, detail) = if !daemon.config.settings.prezero.enabled {
-        let detail = "switched off by the configuration ([prezero] enabled)";
-        (State::Off, detail.to_owned())
+        (State::Off, off("prezero"))
     } else if let Some(pool) = &daemon.mechanisms.shared.in_force.device_prezero {
-        let state = match daemon.model.topmost.front() {
-            Some(_) => State::Active,
-            None => State::Idle,
-        };
+        let state = while_topmost(daemon);
         let pooled = daemon.system.sys.read_text(format!("{FOLDER}/pooled"));
         let pooled = pooled.map_or("?".to_owned(), |text| text.trim().to_owned());
         let engine = pool.engine.name();
@@ -170,13 +164,11 @@ fn readahead(view: &View<'_>) -> MechanismStatus {
         State::Off
     } else if !daemon.mechanisms.readahead.works() {
         State::Unavailable
-    } else if daemon.model.front().is_some() {
-        State::Active
     } else {
-        State::Idle
+        while_topmost(daemon)
     };
     let detail = match state {
-        State::Off => "switched off by the configuration ([readahead] enabled)".to_owned(),
+        State::Off => off("readahead"),
         State::Unavailable => daemon.mechanisms.readahead.cold_start_detail(),
         _ => format!(
             "{streams}; {}",

@@ -36,6 +36,11 @@ pub(crate) struct View<'a> {
     pub started: Duration,
 }
 
+/// The detail of a mechanism that is switched off.
+fn off(name: &str) -> String {
+    format!("switched off by the configuration ([{name}] enabled)")
+}
+
 fn source(name: &str, state: State, detail: impl Into<String>) -> SourceStatus {
     SourceStatus {
         name: name.to_owned(),

@@ -7,7 +7,7 @@ use limelight_core::model::snapshot::Refusal;
 use limelight_core::model::AppKey;
 use limelight_proto::{MechanismStatus, State};
 
-use crate::control::report::View;
+use crate::control::report::{off, View};
 use crate::control::visibility::Viewer;
 use crate::reconcile::Reconciler;
 use crate::system::now;
@@ -44,8 +44,7 @@ pub(super) fn status(view: &View<'_>) -> MechanismStatus {
 fn state(reconciler: &Reconciler) -> (State, String) {
     let settings = &reconciler.config.settings.swap;
     if !settings.enabled {
-        let detail = "switched off by the configuration ([swap] enabled)";
-        return (State::Off, detail.to_owned());
+        return (State::Off, off("swap"));
     }
     let Some(guard) = &reconciler.mechanisms.swap.guard else {
         let why = match reconciler.dry_run {
