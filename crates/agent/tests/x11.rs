@@ -137,16 +137,16 @@ fn client() -> ! {
 }
 
 /// A daemon that accepts everything and passes on what it receives.
-struct Daemon {
+struct TestDaemon {
     claims: Receiver<FocusTarget>,
     /// Processes reported as visible.
     visible: Arc<Mutex<BTreeSet<i32>>>,
 }
 
-impl Daemon {
+impl TestDaemon {
     /// Serves one connection. The channel closes with it.
     fn serve(socket: &Path) -> Self {
-        Daemon::serve_source(socket, "x11")
+        TestDaemon::serve_source(socket, "x11")
     }
 
     /// The same for an agent with another source than X11.
@@ -202,7 +202,7 @@ impl Daemon {
                 }
             }
         });
-        Daemon { claims, visible }
+        TestDaemon { claims, visible }
     }
 
     /// Waits until exactly the windows of these clients are reported as visible.
@@ -240,7 +240,7 @@ fn the_window_manager_tells_the_focus() {
     let server = Server::start();
     let _openbox = server.start_openbox();
     let session = Session::new();
-    let daemon = Daemon::serve(&session.socket());
+    let daemon = TestDaemon::serve(&session.socket());
     let _agent = session.start_agent(&server);
     let (first, second) = (server.open_client(), server.open_client());
     for client in [&first, &second, &first, &second] {
@@ -264,7 +264,7 @@ fn i3_tells_the_focus() {
     let server = Server::start();
     let session = Session::new();
     let _i3 = server.start_i3(&session);
-    let daemon = Daemon::serve_source(&session.socket(), "i3");
+    let daemon = TestDaemon::serve_source(&session.socket(), "i3");
     // A property of the display names its socket.
     let _agent = session.start_agent_with(&server, &["--source", "i3"]);
     let (first, second) = (server.open_client(), server.open_client());
@@ -284,7 +284,7 @@ fn windows_that_can_be_seen_are_in_use() {
     let server = Server::start();
     let _openbox = server.start_openbox();
     let session = Session::new();
-    let daemon = Daemon::serve(&session.socket());
+    let daemon = TestDaemon::serve(&session.socket());
     let _agent = session.start_agent(&server);
     let (below, above) = (server.open_client(), server.open_client());
     let place = |client: &Client, x: i32, side: u32| {
@@ -334,7 +334,7 @@ fn windows_that_can_be_seen_are_in_use() {
 fn the_server_tells_the_focus_without_one() {
     let server = Server::start();
     let session = Session::new();
-    let daemon = Daemon::serve(&session.socket());
+    let daemon = TestDaemon::serve(&session.socket());
     let before = server.open_client();
     let _agent = session.start_agent(&server);
     let after = server.open_client();
@@ -353,7 +353,7 @@ fn the_server_tells_the_focus_without_one() {
 fn the_focus_may_be_on_the_pointer() {
     let server = Server::start();
     let session = Session::new();
-    let daemon = Daemon::serve(&session.socket());
+    let daemon = TestDaemon::serve(&session.socket());
     let client = server.open_client();
     let _agent = session.start_agent(&server);
     server.set_focus(InputFocus::POINTER_ROOT.into());
@@ -368,7 +368,7 @@ fn the_focus_may_be_on_the_pointer() {
 fn a_window_manager_may_come_and_go() {
     let server = Server::start();
     let session = Session::new();
-    let daemon = Daemon::serve(&session.socket());
+    let daemon = TestDaemon::serve(&session.socket());
     let _agent = session.start_agent(&server);
     let (first, second) = (server.open_client(), server.open_client());
     server.set_focus(first.window);
@@ -395,11 +395,11 @@ fn a_restarted_daemon_is_told_again() {
     server.set_focus(client.window);
     // The agent starts first; the daemon starts later, ends, and starts again.
     let _agent = session.start_agent(&server);
-    let daemon = Daemon::serve(&session.socket());
+    let daemon = TestDaemon::serve(&session.socket());
     daemon.expect(FocusTarget::Pid(client.pid()));
     drop(daemon);
     server.set_focus(x11rb::NONE);
-    let daemon = Daemon::serve(&session.socket());
+    let daemon = TestDaemon::serve(&session.socket());
     daemon.expect(FocusTarget::None);
 }
 
@@ -477,7 +477,7 @@ fn the_manual_page_is_written() {
 fn a_display_that_dies_ends_the_claim() {
     let server = Server::start();
     let session = Session::new();
-    let daemon = Daemon::serve(&session.socket());
+    let daemon = TestDaemon::serve(&session.socket());
     let client = server.open_client();
     let mut agent = session.start_agent(&server);
     server.set_focus(client.window);

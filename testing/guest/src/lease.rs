@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! A stopped daemon (SIGSTOP, a debugger) keeps `/dev/limelight` open. When its lease has run out,
-//! the kernel drops the topmost set; when the daemon runs again, it sets it again.
+//! the kernel empties the topmost set. When the daemon is continued, it sets the topmost app again.
 
 use std::fs;
 use std::thread::sleep;
@@ -14,13 +14,13 @@ use crate::guest_setup::wait;
 use crate::swap_app::{App, Spec, KEEP};
 
 const SYSFS: &str = "/sys/kernel/mm/limelight";
-/// `LIMELIGHT_LEASE_MS` in mm/limelight.
+/// Length of the lease: `LIMELIGHT_LEASE_MS` in mm/limelight.
 const LEASE: Duration = Duration::from_secs(300);
 /// The kernel's timer and this process may be late by this much.
 const LATE: Duration = Duration::from_secs(5);
 const MIB: u32 = 16;
 
-/// The kernel's topmost set: its number and its members.
+/// The kernel's topmost set: its number (0 for none) and the number of its members.
 #[derive(Debug, PartialEq, Eq)]
 struct Topmost {
     generation: u64,
@@ -60,7 +60,7 @@ pub fn run(stage: Stage) -> Result<()> {
     focus(app.talk.process.pid())?;
     let running = Topmost::now()?;
     reporter.check(
-        "the kernel knows the topmost app",
+        "after the focus change, the kernel's topmost set has members",
         running.is_set(),
         format!("{running:?}"),
     )?;
@@ -69,14 +69,14 @@ pub fn run(stage: Stage) -> Result<()> {
     sleep(LEASE / 3);
     let stopped = Topmost::now()?;
     reporter.check(
-        "a daemon that is stopped for a moment keeps its topmost set",
+        "the topmost set stays while the lease of the stopped daemon runs",
         stopped == running,
         format!("{stopped:?} after {} s", LEASE.as_secs() / 3),
     )?;
     sleep(LEASE * 2 / 3 + LATE);
     let ended = Topmost::now()?;
     reporter.check(
-        "a daemon that stays stopped loses its topmost set with its lease",
+        "the topmost set is empty after the lease of the stopped daemon has run out",
         ended.generation == 0 && ended.members == 0,
         format!("{ended:?} after {} s", (LEASE + LATE).as_secs()),
     )?;
@@ -84,14 +84,14 @@ pub fn run(stage: Stage) -> Result<()> {
     daemon.signal(libc::SIGCONT)?;
     let again = wait(|| Ok(Topmost::now()?.is_set()))?;
     reporter.check(
-        "the daemon sets it again when it runs again",
+        "the continued daemon sets the topmost app again",
         again,
         format!("{:?}", Topmost::now()?),
     )?;
     daemon.stop(reporter)?;
     let after = Topmost::now()?;
     reporter.check(
-        "nothing is left when the daemon has stopped",
+        "the topmost set is empty after the daemon has ended",
         !after.is_set(),
         format!("{after:?}"),
     )?;

@@ -27,10 +27,10 @@ use limelight_sys::perf::PageFaults;
 
 /// Settling time before the measurement.
 const SETTLE: Duration = Duration::from_secs(1);
-/// Timeout for the program, even in the slowest emulator.
+/// Timeout for the program; long enough for the slowest emulator.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(400);
 
-/// The interpreter's script: a table is filled, sorted, joined, split and freed, twice.
+/// The interpreter's script. It fills, sorts, joins, splits and frees a table, twice.
 const SCRIPT: &str = r#"
 for my $round (1 .. 2) {
     my %table;
@@ -56,7 +56,7 @@ pub fn run(mut stage: Stage, work: &Heap) -> Result<()> {
     stage.reporter.finish()
 }
 
-/// Brings the app to the foreground, in the arms with a daemon.
+/// Starts the daemon and brings the app to the foreground, in the arm with a daemon.
 fn prepare(stage: &Stage, pid: i32) -> Result<Option<Daemon>> {
     match stage.arm {
         Arm::Stock | Arm::BestStock => Ok(None),
@@ -65,7 +65,7 @@ fn prepare(stage: &Stage, pid: i32) -> Result<Option<Daemon>> {
             focus(pid)?;
             Ok(Some(daemon))
         }
-        arm => bail!("premap knows no arm {arm:?}"),
+        arm => bail!("premap does not support arm {arm:?}"),
     }
 }
 
@@ -80,7 +80,7 @@ fn rounds(stage: &mut Stage, work: &Heap, cgroup: &Cgroup) -> Result<()> {
     let _ready: bool = app.hear()?;
     let daemon = prepare(stage, app.process.pid())?;
     sleep(SETTLE);
-    // Counting costs time per fault, and thus more with more faults.
+    // Counting slows each fault down, so a timed run counts none.
     let mut faults = match work.timed {
         true => None,
         false => Some(PageFaults::of(app.process.pid())?),
@@ -117,7 +117,7 @@ fn program(stage: &mut Stage, cgroup: &Cgroup) -> Result<()> {
     if stage.machine.rootfs.is_none() {
         bail!("this work needs a root file system, and the plan's machine has none");
     }
-    // Once to fill the page cache.
+    // The first run fills the page cache.
     let mut first = start_program(cgroup)?;
     go(&mut first)?;
     let mut program = start_program(cgroup)?;
@@ -140,7 +140,8 @@ fn program(stage: &mut Stage, cgroup: &Cgroup) -> Result<()> {
     Ok(())
 }
 
-/// Starts the interpreter in its root file system; it waits for a line.
+/// Starts a shell in the root file system. After a line on standard input, it executes the
+/// interpreter.
 fn start_program(cgroup: &Cgroup) -> Result<Process> {
     let mut command = Command::new("/bin/sh");
     command

@@ -36,8 +36,9 @@ pub struct Spec {
     pub library: Extent,
 }
 
-/// An app's process: `fork` starts a child, `reap` kills the oldest one; each answers with the
-/// number of children.
+/// An app's process. The command `fork` starts a child, `reap` kills the oldest child, and `touch`
+/// does neither. Each command touches all of the app's memory, and is answered with the number of
+/// children.
 pub fn app(spec: &Spec) -> Result<()> {
     let library = Mapping::file(
         &spec.library.open()?,

@@ -3,8 +3,8 @@
 //! through DAMAGE.
 //!
 //! **Response** is the time from the key event to the last damage of the window before it stays
-//! unchanged for [`QUIET`]: a viewer that first clears and then draws has answered when it has
-//! drawn.
+//! unchanged for [`QUIET`]. If a viewer first clears its window and then draws, only the drawing is
+//! the answer.
 
 use std::os::fd::AsFd;
 use std::thread::sleep;
@@ -42,9 +42,9 @@ const PAGER: u32 = 2;
 pub struct Answer {
     /// The first damage.
     pub first: Duration,
-    /// The last one before it stayed unchanged.
+    /// The last damage before the window stayed unchanged.
     pub last: Duration,
-    /// The same by the server's own timestamps, in whole milliseconds: without the round trip.
+    /// As `last`, by the server's timestamps: in whole milliseconds, and without the round trip.
     pub stamped: Duration,
 }
 
@@ -99,7 +99,7 @@ pub struct User {
 }
 
 impl User {
-    /// Waits for the display, as its first client.
+    /// Waits for the display and connects to it.
     pub fn connect(display: &str) -> Result<Self> {
         let (connection, screen) = connect(display)?;
         let root = connection.setup().roots[screen].root;
@@ -129,8 +129,8 @@ impl User {
         })
     }
 
-    /// Waits until a window manager is running: one that finds a mapped window when it starts
-    /// manages it, but does not activate it.
+    /// Waits until a window manager is running. A window that is mapped before the window manager
+    /// starts would be managed, but not activated.
     pub fn wait_for_window_manager(&self) -> Result<()> {
         self.wait_for_window(b"_NET_SUPPORTING_WM_CHECK")
             .context("no window manager")?;
@@ -178,7 +178,7 @@ impl User {
         }
     }
 
-    /// Waits for a managed window that is none of these.
+    /// Waits for a managed window that is not in `known`.
     pub fn another_window(&self, known: &[Window]) -> Result<Window> {
         let mut found = None;
         wait(|| {
@@ -187,7 +187,7 @@ impl User {
             found = windows.into_iter().find(|window| !known.contains(window));
             Ok(found.is_some())
         })?;
-        found.with_context(|| format!("no window but {known:x?}"))
+        found.with_context(|| format!("no window other than {known:x?}"))
     }
 
     /// Windows listed in a property of the root window.
@@ -213,8 +213,8 @@ impl User {
         Ok(())
     }
 
-    /// Sends the window manager an event that changes nothing. openbox was seen to sleep although
-    /// it had read the request to map its first window: the next event makes it handle the request.
+    /// Sends the window manager an event that changes nothing. openbox sometimes sleeps although it
+    /// has read the request to map its first window; the next event makes it handle the request.
     fn wake_window_manager(&self) -> Result<()> {
         self.ask_window_manager(b"_NET_CURRENT_DESKTOP", self.root, [0; 5])
     }
@@ -259,7 +259,7 @@ impl User {
         let key = keycode(&self.connection, keysym)?;
         while self.connection.poll_for_event()?.is_some() {}
         let start = Instant::now();
-        // Sent before the key, in the same batch.
+        // This request precedes the key in the same batch, so its event has the time of the key.
         self.connection.change_property8(
             PropMode::APPEND,
             self.clock,
@@ -282,7 +282,7 @@ impl User {
                 Some(Event::DamageNotify(event)) if event.drawable == self.window => {
                     let last = start.elapsed();
                     let first = answer.map_or(last, |answer| answer.first);
-                    let struck = struck.context("the server does not say what time it is")?;
+                    let struck = struck.context("the server has not sent its time")?;
                     let ms = event.timestamp.wrapping_sub(struck);
                     answer = Some(Answer {
                         first,
@@ -346,7 +346,7 @@ pub(crate) fn wait_readable(connection: &RustConnection, limit: Duration) -> Res
     }
 }
 
-/// The key for a keysym.
+/// The keycode of a keysym.
 pub(crate) fn keycode(connection: &RustConnection, keysym: u32) -> Result<Keycode> {
     let setup = connection.setup();
     let (first, last) = (setup.min_keycode, setup.max_keycode);

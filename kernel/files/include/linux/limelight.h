@@ -203,6 +203,7 @@ void __limelight_anon_add(struct folio *folio, struct mm_struct *mm);
 void __limelight_cache_add(struct folio *folio);
 void __limelight_cache_touch(struct folio *folio);
 void __limelight_cache_move(struct folio *to, struct folio *from);
+void __limelight_cache_collapse(struct folio *to, struct list_head *old);
 
 /* Starts reclaim of @pgdat for @memcg's limit; a NULL @memcg: global reclaim. */
 static inline void limelight_reclaim_begin(struct limelight_reclaim *reclaim,
@@ -418,6 +419,11 @@ static inline void __limelight_cache_move(struct folio *to, struct folio *from)
 {
 }
 
+static inline void __limelight_cache_collapse(struct folio *to,
+					      struct list_head *old)
+{
+}
+
 #endif /* CONFIG_LIMELIGHT_PROTECT */
 
 /* Kinds of enlarged read-ahead requests. */
@@ -450,6 +456,7 @@ void __limelight_ra_used(struct folio *folio);
 void __limelight_ra_evicted(struct folio *folio);
 void __limelight_ra_forget(struct folio *folio);
 void __limelight_ra_move(struct folio *to, struct folio *from);
+void __limelight_ra_collapse(struct folio *to, struct list_head *old);
 
 #else /* !CONFIG_LIMELIGHT_READAHEAD */
 
@@ -494,6 +501,10 @@ static inline void __limelight_ra_forget(struct folio *folio)
 }
 
 static inline void __limelight_ra_move(struct folio *to, struct folio *from)
+{
+}
+
+static inline void __limelight_ra_collapse(struct folio *to, struct list_head *old)
 {
 }
 
@@ -571,6 +582,15 @@ static inline void limelight_cache_move(struct folio *to, struct folio *from)
 		__limelight_cache_move(to, from);
 	if (limelight_reading_ahead())
 		__limelight_ra_move(to, from);
+}
+
+/* @to is about to replace the folios of list @old in the page cache. */
+static inline void limelight_cache_collapse(struct folio *to, struct list_head *old)
+{
+	if (limelight_protecting())
+		__limelight_cache_collapse(to, old);
+	if (limelight_reading_ahead())
+		__limelight_ra_collapse(to, old);
 }
 
 #ifdef CONFIG_LIMELIGHT_PREMAP

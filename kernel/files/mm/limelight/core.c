@@ -118,6 +118,8 @@ int limelight_topmost_set(struct task_struct **tasks, unsigned int nr)
 
 		if (!task)
 			continue;
+		/* For sparse: find_lock_task_mm() has no annotation. */
+		__acquire(&task->alloc_lock);
 		limelight_tags_add(tags, limelight_tag_of(task->mm));
 		/* Pairs with inherit_generation(): assign the tag first. */
 		smp_store_release(&task->mm->limelight_generation, generation);
@@ -125,9 +127,12 @@ int limelight_topmost_set(struct task_struct **tasks, unsigned int nr)
 		members++;
 	}
 
-	limelight_protect_topmost(tags);
+	/* The tags first: from here on, programs that members execute join them. */
+	limelight_tags_publish(tags);
 	WRITE_ONCE(limelight_generation, members ? generation : 0);
 	WRITE_ONCE(limelight_next_generation, 0);
+	/* Counts the members, so it comes after the generation. */
+	limelight_protect_topmost();
 	if (!members)
 		limelight_window_end(LIMELIGHT_WINDOW_NO_TOPMOST);
 	trace_limelight_topmost(limelight_generation, members);
@@ -139,7 +144,8 @@ void limelight_topmost_clear(void)
 {
 	WRITE_ONCE(limelight_generation, 0);
 	limelight_window_end(LIMELIGHT_WINDOW_NO_TOPMOST);
-	limelight_protect_topmost(NULL);
+	limelight_tags_publish(NULL);
+	limelight_protect_topmost();
 	trace_limelight_topmost(0, 0);
 }
 
@@ -152,6 +158,8 @@ static void usage_add_process(struct limelight_usage *usage, struct task_struct 
 	task = find_lock_task_mm(process);
 	if (!task)
 		return;
+	/* For sparse, as above. */
+	__acquire(&task->alloc_lock);
 	if (limelight_mm(task->mm)) {
 		usage->members++;
 		/* A vfork child borrows its parent's mm. */

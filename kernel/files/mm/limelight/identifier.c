@@ -334,8 +334,16 @@ void __limelight_cache_touch(struct folio *folio)
 
 void __limelight_cache_move(struct folio *to, struct folio *from)
 {
-	/* A collapse merges many folios into one; any of their tags will do. */
 	write_tag(to, read_tag(from));
+}
+
+/*
+ * Any tag of the old folios will do. That of the first one is written, once: a huge
+ * page has as many tags to write as there may be old folios.
+ */
+void __limelight_cache_collapse(struct folio *to, struct list_head *old)
+{
+	__limelight_cache_move(to, list_first_entry(old, struct folio, lru));
 }
 
 /* Tags @folio, which reclaim has found mapped by a member with tag @tag. */

@@ -122,7 +122,7 @@ static inline bool limelight_no_policy(const struct vm_area_struct *vma)
 /* protect.c */
 int limelight_protect_configure(bool on, u32 budget_percent);
 bool limelight_protect_enabled(void);
-void limelight_protect_topmost(struct limelight_tags *tags);
+void limelight_protect_topmost(void);
 void limelight_protect_reset(void);
 unsigned int limelight_protect_suspended_ms(void);
 bool limelight_suspended(const struct limelight_suspend *suspend,
@@ -188,7 +188,11 @@ static inline void limelight_tags_add(struct limelight_tags *tags, u32 tag)
 {
 }
 
-static inline void limelight_protect_topmost(struct limelight_tags *tags)
+static inline void limelight_tags_publish(struct limelight_tags *tags)
+{
+}
+
+static inline void limelight_protect_topmost(void)
 {
 }
 

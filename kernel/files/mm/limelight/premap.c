@@ -236,6 +236,8 @@ static unsigned int premap_count_untouched(struct mm_struct *mm,
 	ptes = pmd ? pte_offset_map(pmd, window->start) : NULL;
 	if (!ptes)
 		return 0;
+	/* For sparse, here and below: pte_offset_map() has no annotation. */
+	__acquire(RCU);
 	for (i = 0; i < window->nr; i++) {
 		pte_t pte = ptep_get(ptes + i);
 
@@ -286,6 +288,7 @@ static int premap_count_zapped(pmd_t *pmd, unsigned long address, unsigned long 
 	ptes = pte_offset_map_lock(walk->mm, pmd, address, &ptl);
 	if (!ptes)
 		return 0;
+	__acquire(RCU);
 	for (pte = ptes; address < end; pte++, address += PAGE_SIZE) {
 		pte_t entry = ptep_get(pte);
 		struct page *page;
@@ -475,6 +478,7 @@ static unsigned int premap_window_size(struct vm_fault *vmf, unsigned long addre
 	ptes = pte_offset_map(vmf->pmd, address);
 	if (!ptes)
 		return 0;
+	__acquire(RCU);
 	behind = min(behind, LOOKBACK);
 	while (!continued && before < behind &&
 	       pte_present(ptep_get(ptes - before - 1)))
@@ -643,6 +647,12 @@ static bool ptes_none(pte_t *ptes, unsigned int nr)
 	return true;
 }
 
+static void premap_put_folios(struct folio **folios, unsigned int count)
+{
+	while (count)
+		folio_put(folios[--count]);
+}
+
 /*
  * Maps @count folios up to the first page table entry in use, and frees the others.
  *
@@ -652,26 +662,28 @@ static unsigned int premap_map_folios(struct vm_fault *vmf, unsigned long addres
 				      struct folio **folios, unsigned int count)
 {
 	struct mm_struct *mm = vmf->vma->vm_mm;
-	unsigned int i = 0, pages = 0;
+	unsigned int i, pages = 0;
 	spinlock_t *ptl = NULL;
 	pte_t *ptes;
 
 	ptes = pte_offset_map_lock(mm, vmf->pmd, address, &ptl);
-	if (ptes) {
-		for (; i < count && !check_stable_address_space(mm); i++) {
-			unsigned int nr = folio_nr_pages(folios[i]);
-
-			if (!ptes_none(ptes + pages, nr))
-				break;
-			premap_map_folio(vmf, folios[i], address + pages * PAGE_SIZE,
-					 ptes + pages);
-			pages += nr;
-		}
-		add_mm_counter(mm, MM_ANONPAGES, pages);
-		pte_unmap_unlock(ptes, ptl);
+	if (!ptes) {
+		premap_put_folios(folios, count);
+		return 0;
 	}
-	while (i < count)
-		folio_put(folios[i++]);
+	__acquire(RCU);
+	for (i = 0; i < count && !check_stable_address_space(mm); i++) {
+		unsigned int nr = folio_nr_pages(folios[i]);
+
+		if (!ptes_none(ptes + pages, nr))
+			break;
+		premap_map_folio(vmf, folios[i], address + pages * PAGE_SIZE,
+				 ptes + pages);
+		pages += nr;
+	}
+	add_mm_counter(mm, MM_ANONPAGES, pages);
+	pte_unmap_unlock(ptes, ptl);
+	premap_put_folios(folios + i, count - i);
 	return pages;
 }
 

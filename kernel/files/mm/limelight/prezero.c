@@ -334,6 +334,8 @@ static int prezero_start(const struct limelight_mechanism *params)
 		ret = prezero_manager_start();
 	if (ret) {
 		prezero_manager_stop();
+		/* The threads of some nodes may have run, and nothing else drains. */
+		prezero_release_all(NUMA_NO_NODE, LIMELIGHT_DRAIN_OFF);
 		shrinker_free(pool_shrinker);
 		return ret;
 	}

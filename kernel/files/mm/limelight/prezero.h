@@ -100,6 +100,7 @@ unsigned int prezero_pool_get(struct prezero_pool *pool,
 			      unsigned int nr, bool *refilled);
 void prezero_pool_add_folio(struct prezero_pool *pool, int nid,
 			    struct folio *folio);
+bool prezero_folio_has_poison(struct folio *folio);
 struct folio *prezero_pool_get_folio(struct prezero_pool *pool,
 				     const nodemask_t *allowed);
 unsigned long prezero_pool_drain(struct prezero_pool *pool, int nid,

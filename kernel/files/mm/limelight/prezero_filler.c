@@ -183,7 +183,7 @@ int prezero_fill_folios(struct prezero_pool *pool, int nid,
 		if ((zeroed >> (i * PREZERO_FOLIO_PAGES) & whole) == whole) {
 			prezero_pool_add_folio(pool, nid, folios[i]);
 			done += PREZERO_FOLIO_PAGES;
-		} else {
+		} else if (!prezero_folio_has_poison(folios[i])) {
 			folio_put(folios[i]);
 		}
 	}

@@ -14,6 +14,7 @@
  * pages that are available without reclaim. It is not filled for a second after it
  * was drained.
  */
+#include <kunit/static_stub.h>
 #include <linux/delay.h>
 #include <linux/freezer.h>
 #include <linux/kthread.h>
@@ -390,6 +391,8 @@ static void zeroers_stop(void)
 static int zeroers_start(void)
 {
 	int nid;
+
+	KUNIT_STATIC_STUB_REDIRECT(zeroers_start);
 
 	for_each_node_state(nid, N_MEMORY) {
 		const struct cpumask *cpus = cpumask_of_node(nid);

@@ -142,9 +142,10 @@ static struct folio *pool_take_folio(struct prezero_node *node)
 
 /*
  * Whether a page of @folio has an uncorrectable error. memory_failure() marks the
- * page, but gives up before it marks the folio if it does not know the owner.
+ * page, but gives up before it marks the folio if it does not know the owner. Such
+ * a folio is leaked: the page allocator checks single pages only, and would reuse it.
  */
-static bool folio_has_poison(struct folio *folio)
+bool prezero_folio_has_poison(struct folio *folio)
 {
 	unsigned int i;
 
@@ -169,9 +170,8 @@ struct folio *prezero_pool_get_folio(struct prezero_pool *pool,
 		return NULL;
 	while ((folio = pool_take_folio(&pool->nodes[nid]))) {
 		pool_account(nid, -PREZERO_FOLIO_PAGES);
-		if (!folio_has_poison(folio))
+		if (!prezero_folio_has_poison(folio))
 			break;
-		/* Leak it: the page allocator would reuse the page. */
 	}
 	return folio;
 }
@@ -287,8 +287,7 @@ static unsigned long pool_drain_node(struct prezero_pool *pool, int nid,
 		if (!folio)
 			break;
 		pool_account(nid, -PREZERO_FOLIO_PAGES);
-		/* Leak a folio with an error, as above. */
-		if (folio_has_poison(folio))
+		if (prezero_folio_has_poison(folio))
 			continue;
 		folio_put(folio);
 		nr += PREZERO_FOLIO_PAGES;

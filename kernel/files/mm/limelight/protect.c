@@ -31,6 +31,7 @@
  *   - An app whose footprint exceeds its budget is not protected against itself
  *     (footprint.c).
  */
+#include <kunit/static_stub.h>
 #include <linux/cgroup.h>
 #include <linux/gfp.h>
 #include <linux/jiffies.h>
@@ -415,13 +416,11 @@ bool limelight_protect_enabled(void)
 	return static_key_enabled(&limelight_protect_key);
 }
 
-/*
- * Called when the topmost set changes. @tags: its tags, NULL: the set is empty. Takes
- * ownership of them.
- */
-void limelight_protect_topmost(struct limelight_tags *tags)
+/* Called when another topmost set is in force. */
+void limelight_protect_topmost(void)
 {
-	limelight_tags_publish(tags);
+	KUNIT_STATIC_STUB_REDIRECT(limelight_protect_topmost);
+
 	if (limelight_protect_enabled())
 		limelight_footprint_renew();
 }

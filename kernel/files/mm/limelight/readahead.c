@@ -369,6 +369,14 @@ void __limelight_ra_move(struct folio *to, struct folio *from)
 		ahead_set_mark(to, kind);
 }
 
+void __limelight_ra_collapse(struct folio *to, struct list_head *old)
+{
+	struct folio *folio;
+
+	list_for_each_entry(folio, old, lru)
+		__limelight_ra_move(to, folio);
+}
+
 /* Allocates the chunks of a range, for walk_system_ram_range(). */
 static int ahead_add_chunks(unsigned long start_pfn, unsigned long nr_pages, void *arg)
 {

@@ -18,7 +18,7 @@ use super::launcher::Cast;
 use super::table::Class::{self, Disposable, Keep, Normal};
 
 const SCREEN: &str = "1024x768x24";
-/// The key that the user presses in an app: the next page.
+/// Keysym of Page Down, the key that the user presses in an app.
 const PAGE_DOWN: u32 = 0xff56;
 /// Size of the photos.
 const PHOTO: (u32, u32) = (1600, 1200);
@@ -27,8 +27,8 @@ const LINES: u32 = 6_000;
 
 /// A program, its class and its document.
 struct Part {
-    /// Name of its cgroup, without a hyphen: systemd's naming would take the part before it for the
-    /// launcher.
+    /// Name of its cgroup. It has no hyphen, because systemd's naming scheme takes the part before
+    /// a hyphen for the launcher.
     name: &'static str,
     program: &'static str,
     class: Class,
@@ -52,7 +52,8 @@ const fn part(
     }
 }
 
-/// Office apps first, browsers and a terminal next; viewers have no state to lose.
+/// Office apps are kept; browsers, a terminal and a calculator are normal; viewers have no state to
+/// lose and are disposable.
 const PARTS: [Part; 10] = [
     part(["abiword", "abiword"], Keep, "letter.txt", &[]),
     part(
@@ -179,7 +180,7 @@ impl Cast for Real {
         self.screen.press(PAGE_DOWN)?;
         self.screen
             .settle(&actor.cgroup, false, crate::memory::now_ns())?;
-        // A dialogue that it opened belongs to it.
+        // A dialogue that the app has opened belongs to the app.
         for &window in self.screen.shown() {
             if !actor.windows.contains(&window) {
                 actor.windows.push(window);
@@ -198,7 +199,7 @@ impl Actor {
 fn start(program: &str, arguments: &[&str], cgroup: &Cgroup) -> Result<Process> {
     let mut command = graphical(program, arguments, program)?;
     command
-        // No screen reader, and no persistent settings.
+        // Disables the screen reader interface and persistent settings.
         .env("NO_AT_BRIDGE", "1")
         .env("GSETTINGS_BACKEND", "memory");
     Start::in_cgroup(cgroup).program(command, program)

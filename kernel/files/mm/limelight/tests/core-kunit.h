@@ -2,7 +2,9 @@
 /*
  * Tests of generations and membership. Included by core.c.
  */
+#include <kunit/static_stub.h>
 #include <kunit/test.h>
+#include <linux/mman.h>
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 
@@ -123,6 +125,38 @@ static void core_test_what_a_kernel_thread_executes_is_no_member(struct kunit *t
 	limelight_mm_init(mm);
 	limelight_exec_mmap(mm, NULL);
 	KUNIT_EXPECT_FALSE(test, limelight_mm(mm));
+}
+
+#ifdef CONFIG_LIMELIGHT_PROTECT
+static u64 core_test_generation_at_count;
+
+static void core_test_note_count(void)
+{
+	core_test_generation_at_count = limelight_generation;
+}
+#endif
+
+/* A count that runs too early finds the members of the set before. */
+static void core_test_memory_is_counted_for_the_new_set(struct kunit *test)
+{
+#ifdef CONFIG_LIMELIGHT_PROTECT
+	struct task_struct *self = current;
+
+	/* Attaches an mm to the test's thread, which makes it eligible. */
+	if (!kunit_vm_mmap(test, NULL, 0, PAGE_SIZE, PROT_READ,
+			   MAP_ANONYMOUS | MAP_PRIVATE, 0))
+		kunit_skip(test, "no user space");
+	kunit_activate_static_stub(test, limelight_protect_topmost,
+				   core_test_note_count);
+
+	core_test_generation_at_count = 0;
+	KUNIT_ASSERT_EQ(test, limelight_topmost_set(&self, 1), 1);
+	KUNIT_EXPECT_NE(test, limelight_generation, 0);
+	KUNIT_EXPECT_EQ(test, core_test_generation_at_count, limelight_generation);
+
+	limelight_topmost_clear();
+	KUNIT_EXPECT_EQ(test, core_test_generation_at_count, 0);
+#endif
 }
 
 static void core_test_children_of_members_are_members(struct kunit *test)
@@ -277,6 +311,7 @@ static struct kunit_case core_test_cases[] = {
 	KUNIT_CASE(core_test_numbers_are_not_used_twice),
 	KUNIT_CASE(core_test_kernel_threads_are_skipped),
 	KUNIT_CASE(core_test_what_a_kernel_thread_executes_is_no_member),
+	KUNIT_CASE(core_test_memory_is_counted_for_the_new_set),
 	KUNIT_CASE(core_test_children_of_members_are_members),
 	KUNIT_CASE(core_test_children_of_others_are_others),
 	KUNIT_CASE(core_test_a_child_born_while_stamping_is_a_member),

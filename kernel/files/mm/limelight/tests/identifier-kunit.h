@@ -151,6 +151,33 @@ static void identifier_test_a_tag_moves(struct kunit *test)
 	folio_put(to);
 }
 
+/* Each further write would be one of 512 tags. */
+static void identifier_test_a_collapse_writes_one_tag_once(struct kunit *test)
+{
+	struct folio *first = test_folio(test, 0);
+	struct folio *second = test_folio(test, 0);
+	struct folio *to = test_folio(test, 1);
+	LIST_HEAD(old);
+	u32 tags[2];
+
+	list_add_tail(&first->lru, &old);
+	list_add_tail(&second->lru, &old);
+	write_tag(first, 77);
+	write_tag(second, 78);
+	write_tag(to, 79);
+	__limelight_cache_collapse(to, &old);
+
+	rcu_read_lock();
+	tags[0] = *tags_at(folio_pfn(to));
+	tags[1] = *tags_at(folio_pfn(to) + 1);
+	rcu_read_unlock();
+	KUNIT_EXPECT_EQ(test, tags[0], 77);
+	KUNIT_EXPECT_EQ(test, tags[1], 77);
+	folio_put(first);
+	folio_put(second);
+	folio_put(to);
+}
+
 /* A huge page of hugetlbfs is never reclaimed, and may be larger than a chunk. */
 static void identifier_test_hugetlb_folios_have_no_tag(struct kunit *test)
 {
@@ -351,6 +378,7 @@ static struct kunit_case identifier_test_cases[] = {
 	KUNIT_CASE(identifier_test_a_tag_is_set_and_replaced),
 	KUNIT_CASE(identifier_test_every_page_of_a_large_folio_is_tagged),
 	KUNIT_CASE(identifier_test_a_tag_moves),
+	KUNIT_CASE(identifier_test_a_collapse_writes_one_tag_once),
 	KUNIT_CASE(identifier_test_hugetlb_folios_have_no_tag),
 	KUNIT_CASE(identifier_test_a_range_may_end_in_another_chunk),
 	KUNIT_CASE(identifier_test_only_tags_of_the_set_protect),

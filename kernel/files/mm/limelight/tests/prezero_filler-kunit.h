@@ -17,6 +17,7 @@ enum fake_mode {
 	FAKE_LIES,	/* no error, but the third page is not zero */
 	FAKE_KEEPS,	/* times out, and the device keeps all pages */
 	FAKE_BUSY,	/* there is no memory for the request */
+	FAKE_POISONED,	/* an error, and the last page is found to be bad */
 };
 
 struct fake_state {
@@ -52,6 +53,9 @@ static int fake_zero(void *data, struct page **pages, unsigned int nr, u64 *zero
 			get_page(pages[i]);
 	}
 	switch (state->mode) {
+	case FAKE_POISONED:
+		SetPageHWPoison(pages[nr - 1]);
+		fallthrough;
 	case FAKE_FAILS:
 	case FAKE_SHORT:
 		return -EIO;
@@ -259,6 +263,29 @@ static void filler_test_folios_are_zero_as_a_whole(struct kunit *test)
 			PREZERO_FOLIO_PAGES);
 }
 
+static void filler_test_poisoned_folios_are_not_freed(struct kunit *test)
+{
+#ifdef CONFIG_MEMORY_FAILURE
+	struct fake_state *state = test->priv;
+	struct folio *folio;
+
+	state->mode = FAKE_POISONED;
+	KUNIT_ASSERT_EQ(test, prezero_fill_folios(&state->pool, state->nid,
+						  &state->filler, 2), 0);
+	KUNIT_ASSERT_EQ(test, state->nr, 2 * PREZERO_FOLIO_PAGES);
+	/* The fake's references, and nobody else's. */
+	KUNIT_EXPECT_EQ(test, page_count(state->pages[0]), PREZERO_FOLIO_PAGES);
+
+	folio = page_folio(state->pages[state->nr - 1]);
+	KUNIT_EXPECT_EQ(test, folio_ref_count(folio), PREZERO_FOLIO_PAGES + 1);
+	ClearPageHWPoison(state->pages[state->nr - 1]);
+	if (folio_ref_count(folio) > PREZERO_FOLIO_PAGES)
+		folio_put(folio);
+#else
+	kunit_skip(test, "no CONFIG_MEMORY_FAILURE");
+#endif
+}
+
 static void filler_test_who_works(struct kunit *test)
 {
 	static const struct prezero_engine device = { .device = true };
@@ -305,6 +332,7 @@ static struct kunit_case filler_test_cases[] = {
 	KUNIT_CASE(filler_test_pages_may_stay_with_the_engine),
 	KUNIT_CASE(filler_test_engines_are_dropped),
 	KUNIT_CASE(filler_test_folios_are_zero_as_a_whole),
+	KUNIT_CASE(filler_test_poisoned_folios_are_not_freed),
 	KUNIT_CASE(filler_test_who_works),
 	KUNIT_CASE(filler_test_the_cpu_stops_for_a_window),
 	{}

@@ -2,6 +2,7 @@
 /*
  * Tests of how much is filled, and how fast. Included by prezero_manager.c.
  */
+#include <kunit/static_stub.h>
 #include <kunit/test.h>
 #include <linux/completion.h>
 #include <linux/delay.h>
@@ -103,11 +104,37 @@ static void manager_test_a_range_does_not_wait_for_a_join(struct kunit *test)
 	wait_for_completion(&manager_test_quiesced);
 }
 
+/* The thread of the first node fills the pool; that of the next one fails. */
+static int manager_test_start_in_part(void)
+{
+	struct page *page = alloc_page(GFP_KERNEL);
+	LIST_HEAD(pages);
+
+	if (page) {
+		list_add(&page->lru, &pages);
+		prezero_pool_add(&limelight_zeroed, page_to_nid(page), &pages, 1);
+	}
+	return -EINTR;
+}
+
+static void manager_test_a_failed_start_leaves_no_pages(struct kunit *test)
+{
+	const struct limelight_mechanism on = { .flags = LIMELIGHT_MECHANISM_ON };
+
+	if (limelight_prezero_enabled() || want_init_on_free())
+		kunit_skip(test, "in use, or freed pages are zeroed");
+	kunit_activate_static_stub(test, zeroers_start, manager_test_start_in_part);
+	KUNIT_EXPECT_EQ(test, limelight_prezero_configure(&on), -EINTR);
+	KUNIT_EXPECT_FALSE(test, limelight_prezero_enabled());
+	KUNIT_EXPECT_EQ(test, limelight_prezero_pooled(), 0);
+}
+
 static struct kunit_case manager_test_cases[] = {
 	KUNIT_CASE(manager_test_fills_to_the_target),
 	KUNIT_CASE(manager_test_leaves_memory_free),
 	KUNIT_CASE(manager_test_folios_are_most_of_the_target),
 	KUNIT_CASE(manager_test_rests),
+	KUNIT_CASE(manager_test_a_failed_start_leaves_no_pages),
 	KUNIT_CASE_SLOW(manager_test_a_range_does_not_wait_for_a_join),
 	{}
 };

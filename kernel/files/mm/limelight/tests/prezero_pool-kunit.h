@@ -193,36 +193,74 @@ static void pool_test_nodes_share_the_target(struct kunit *test)
 	KUNIT_EXPECT_LE(test, pages, 1000 + num_node_state(N_MEMORY));
 }
 
-/* memory_failure() may return before it marks the folio, so the pages are checked. */
-static void pool_test_poisoned_folios_stay_out_of_use(struct kunit *test)
+#ifdef CONFIG_MEMORY_FAILURE
+/*
+ * Adds a folio whose page @page has an uncorrectable error. memory_failure() gives
+ * up on a page of the pool before it marks the folio, so only the page is marked.
+ */
+static struct folio *add_poisoned_folio(struct kunit *test, unsigned int page)
+{
+	struct pool_test_state *state = test->priv;
+	struct folio *folio = __folio_alloc_node(GFP_KERNEL, PREZERO_ORDER, state->nid);
+
+	KUNIT_ASSERT_NOT_NULL(test, folio);
+	/* The test's own reference. */
+	folio_get(folio);
+	SetPageHWPoison(folio_page(folio, page));
+	prezero_pool_add_folio(&state->pool, state->nid, folio);
+	return folio;
+}
+
+/* Whether @folio, which has left the pool, was not freed. Frees it. */
+static bool poisoned_folio_leaked(struct folio *folio, unsigned int page)
+{
+	bool leaked = folio_ref_count(folio) == 2;
+
+	ClearPageHWPoison(folio_page(folio, page));
+	if (leaked)
+		folio_put(folio);
+	folio_put(folio);
+	return leaked;
+}
+#endif
+
+static void pool_test_poisoned_folios_are_not_served(struct kunit *test)
 {
 #ifdef CONFIG_MEMORY_FAILURE
 	struct pool_test_state *state = test->priv;
-	struct folio *taken, *folios[2];
-	int i;
+	const unsigned int last = PREZERO_FOLIO_PAGES - 1;
+	struct folio *folios[2], *good;
 
-	for (i = 0; i < 2; i++) {
-		folios[i] = __folio_alloc_node(GFP_KERNEL, PREZERO_ORDER,
-					       state->nid);
-		KUNIT_ASSERT_NOT_NULL(test, folios[i]);
-		folio_get(folios[i]);
-		SetPageHWPoison(folio_page(folios[i], 3 + i));
-		prezero_pool_add_folio(&state->pool, state->nid, folios[i]);
-	}
-	/* A fault gets neither, and a drain frees neither. */
-	taken = prezero_pool_get_folio(&state->pool, &node_states[N_MEMORY]);
-	KUNIT_EXPECT_NULL(test, taken);
-	prezero_pool_drain(&state->pool, NUMA_NO_NODE, ULONG_MAX);
-	KUNIT_EXPECT_EQ(test, state->pool.nodes[state->nid].nr_folios, 0);
-	for (i = 0; i < 2; i++) {
-		bool kept = folio_ref_count(folios[i]) == 2;
+	folios[0] = add_poisoned_folio(test, 0);
+	folios[1] = add_poisoned_folio(test, last);
+	good = __folio_alloc_node(GFP_KERNEL, PREZERO_ORDER, state->nid);
+	KUNIT_ASSERT_NOT_NULL(test, good);
+	prezero_pool_add_folio(&state->pool, state->nid, good);
 
-		KUNIT_EXPECT_TRUE(test, kept);
-		ClearPageHWPoison(folio_page(folios[i], 3 + i));
-		if (kept || folios[i] == taken)
-			folio_put(folios[i]);
-		folio_put(folios[i]);
-	}
+	KUNIT_EXPECT_PTR_EQ(test, prezero_pool_get_folio(&state->pool,
+							 &node_states[N_MEMORY]),
+			    good);
+	KUNIT_EXPECT_NULL(test, prezero_pool_get_folio(&state->pool,
+						       &node_states[N_MEMORY]));
+	KUNIT_EXPECT_TRUE(test, poisoned_folio_leaked(folios[0], 0));
+	KUNIT_EXPECT_TRUE(test, poisoned_folio_leaked(folios[1], last));
+	folio_put(good);
+#else
+	kunit_skip(test, "no CONFIG_MEMORY_FAILURE");
+#endif
+}
+
+static void pool_test_poisoned_folios_are_not_freed(struct kunit *test)
+{
+#ifdef CONFIG_MEMORY_FAILURE
+	struct pool_test_state *state = test->priv;
+	struct folio *folio = add_poisoned_folio(test, 3);
+
+	/* It is not memory that the drain has released, either. */
+	KUNIT_EXPECT_EQ(test, prezero_pool_drain(&state->pool, NUMA_NO_NODE,
+						 ULONG_MAX), POOL_TEST_PAGES);
+	KUNIT_EXPECT_EQ(test, prezero_pool_pages(&state->pool, NUMA_NO_NODE), 0);
+	KUNIT_EXPECT_TRUE(test, poisoned_folio_leaked(folio, 3));
 #else
 	kunit_skip(test, "no CONFIG_MEMORY_FAILURE");
 #endif
@@ -235,7 +273,8 @@ static struct kunit_case pool_test_cases[] = {
 	KUNIT_CASE(pool_test_only_stocked_cpus_are_visited),
 	KUNIT_CASE(pool_test_cpusets_are_respected),
 	KUNIT_CASE(pool_test_nodes_share_the_target),
-	KUNIT_CASE(pool_test_poisoned_folios_stay_out_of_use),
+	KUNIT_CASE(pool_test_poisoned_folios_are_not_served),
+	KUNIT_CASE(pool_test_poisoned_folios_are_not_freed),
 	{}
 };
 

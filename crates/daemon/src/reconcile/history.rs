@@ -13,10 +13,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use limelight_core::model::class::Class;
 use limelight_core::model::App;
-use limelight_proto::{fold, HistoryEntry, MemoryAction, MemoryThen, HISTORY_MAX};
+use limelight_proto::{fold, AppStatus, HistoryEntry, MemoryAction, MemoryThen, HISTORY_MAX};
 use tracing::{info, warn};
 
-use crate::control::report::app_status;
 use crate::system::access::Speaker;
 use crate::system::now;
 
@@ -112,7 +111,7 @@ impl History {
             at_ms: note.at.as_millis() as u64,
             boot: self.boot.clone(),
             action: note.action,
-            app: note.app.map(app_status),
+            app: note.app.map(AppStatus::from),
             uid: note.uid,
             class: note.class,
             bytes: note.bytes,

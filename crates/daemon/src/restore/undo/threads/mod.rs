@@ -5,13 +5,15 @@
 //! changed since is left alone, the others are restored. A nice value between ours and the original
 //! is ours, because only privilege leads there. Threads and processes that were made meanwhile have
 //! inherited the values that their creator was given, so the search for them repeats until none is
-//! left ([`crate::restore::undo::thread_heirs`]).
+//! left ([`crate::restore::undo::threads::heirs`]).
+
+pub mod heirs;
 
 use limelight_sys::process::Process;
 use limelight_sys::sched::{self, Cpu, IoPriority};
 use tracing::debug;
 
-use crate::restore::undo::thread_heirs::Inheritance;
+use crate::restore::undo::threads::heirs::Inheritance;
 use crate::restore::undo::{finish_given, gone_or_failed, Search, Undone};
 use crate::restore::{Asking, Entry, Tuned};
 use crate::system::System;

@@ -11,8 +11,6 @@ use limelight_core::policy::swap::Step;
 use limelight_core::policy::Action;
 use limelight_proto::{Decision, MemoryAction, MemoryThen, Weighed};
 
-use crate::control::report::app_status;
-
 /// The last decision of each kind; the most recent one is at the end.
 #[derive(Debug, Default)]
 pub struct Decisions(Vec<Decision>);
@@ -73,7 +71,7 @@ fn decision(
         let mut apps = snapshot.apps.iter();
         let known = apps.find(|known| known.key() == account.app)?;
         Some(Weighed {
-            app: app_status(&known.found.app),
+            app: (&known.found.app).into(),
             uid: Some(known.found.uid),
             chosen: account.chosen,
             reason: account.reason,
