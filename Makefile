@@ -52,7 +52,7 @@ report: deps ## Make target/lab/report.html from the results of earlier runs
 kernel: deps ## Build target/lab/kernels/limelight/bzImage
 	@$(LAB) kernel limelight
 
-series: ## Check that every patch of the kernel series applies, compiles and passes checkpatch
+series: ## Make target/series: the kernel series as patches for git am, each checked and compiled (SERIES_COMPILE=no: not)
 	@scripts/series.sh
 
 static: deps ## Build static programs into target/lab/bin
